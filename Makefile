@@ -1,0 +1,50 @@
+# Everything that this project does, on a machine that has Python 3.11+ and make.
+#   make demo    set up, then the main job        make test    set up, then the tests
+#   make check   lint, types and tests: what CI runs
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# The optional data folder: taken when it is there, and only then.
+ifneq ($(wildcard ../shared/data/README.md),)
+export VERITRACER_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test check lint types format long bench clean
+
+demo: $(READY)
+	$(BIN)/veritracer demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+check: lint types test
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The soundness suite at 200,000 examples; hours rather than minutes.
+long: $(READY)
+	$(BIN)/python -m pytest -n auto tests/test_soundness.py --long
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.certify
+	$(BIN)/python -m benchmarks.tightness
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

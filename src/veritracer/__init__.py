@@ -1,0 +1,1 @@
+"""Counterfactual explanations whose promises are provable."""

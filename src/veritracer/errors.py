@@ -1,0 +1,79 @@
+"""The exceptions and warnings of this library, and the sentence that each of them carries.
+
+::
+
+    VeriTracerError
+    ├── SchemaError        the description of a table is wrong or contradicts itself
+    ├── DataError          a table does not fit its schema
+    │   └── TargetError    its labels do not
+    ├── NotSupportedError  a network, a norm or an option that we can not reason about soundly
+    ├── ParamSetError      a set of models that does not belong to the model at hand
+    └── DatasetError       a dataset that is unknown, absent or damaged
+
+    VeriTracerWarning
+    └── DataWarning        a table was accepted after something in it was changed (and how much)
+
+Every message has three parts: what was expected, what was received, and what to do about it.
+``message`` puts them together, so that all of them read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class VeriTracerError(Exception):
+    """Anything that this library raises on purpose."""
+
+
+class SchemaError(VeriTracerError, ValueError):
+    """The description of a table is wrong or contradicts itself."""
+
+
+class DataError(VeriTracerError, ValueError):
+    """A table does not fit its schema."""
+
+
+class TargetError(DataError):
+    """The labels do not fit the schema, or can not be learned from."""
+
+
+class NotSupportedError(VeriTracerError, TypeError):
+    """A network, a norm or an option that we can not reason about soundly."""
+
+
+class ParamSetError(VeriTracerError, ValueError):
+    """A set of models that does not belong to the model at hand."""
+
+
+class DatasetError(VeriTracerError, LookupError):
+    """A dataset that is unknown, absent or damaged."""
+
+
+class VeriTracerWarning(UserWarning):
+    """Anything that this library warns of."""
+
+
+class DataWarning(VeriTracerWarning):
+    """A table was accepted after something in it was changed; the message counts what."""
+
+
+def message(expected: str, received: str, remedy: str) -> str:
+    """The three parts of an error as one sentence.
+
+    >>> message("22 columns", "21; 'age' is missing", "was it dropped before explain()?")
+    "expected 22 columns, got 21; 'age' is missing — was it dropped before explain()?"
+    """
+    return f"expected {expected}, got {received} — {remedy}"
+
+
+def listing(names: Iterable[object], limit: int = 5) -> str:
+    """The names in quotes, cut after ``limit`` of them, for use in a message.
+
+    >>> listing(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    quoted = [repr(str(name)) for name in names]
+    if len(quoted) <= limit:
+        return ", ".join(quoted)
+    return ", ".join(quoted[:limit]) + f" and {len(quoted) - limit:,} more"
