@@ -1,0 +1,218 @@
+"""The cells of one raw column as numbers, and numbers as cells again.
+
+A cell is a value (a number, or the position of a category) or a marker: 0 for an empty cell, 1 and up for
+the declared codes, and -1 where the value is present.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .errors import DataError, message
+from .feature import Feature, Value, is_number, plain
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The numbers of one column (n,), 0 where a cell is missing, and its markers (n,); None where none is."""
+
+    values: Floats
+    marker: NDArray[np.int64] | None
+
+    @property
+    def present(self) -> Floats:
+        """The numbers of the cells that are not missing."""
+        return self.values if self.marker is None else self.values[self.marker < 0]
+
+
+def read(feature: Feature, column: pd.Series[Any]) -> Cells:
+    """The cells of ``column``; refuses whatever the feature does not allow."""
+    values, marker = _numbers(feature, column) if feature.is_numeric else _levels(feature, column)
+    missing = marker >= 0
+    if not missing.any():
+        return Cells(values, None)
+    if feature.missing == "refuse":
+        row = int(missing.argmax())
+        cell = "an empty cell" if marker[row] == 0 else f"the missing code {feature.markers[marker[row]]!r}"
+        count = int(missing.sum())
+        raise DataError(
+            message(
+                f"a value in every row of the column {feature.name!r}",
+                f"{cell} in {_row(column, row)} ({count:,} of {len(column):,} rows)",
+                "fill or drop these rows, or declare missing='impute' (or 'category') for it",
+            )
+        )
+    values[missing] = 0.0
+    return Cells(values, marker)
+
+
+def refuse(
+    feature: Feature, column: pd.Series[Any], wrong: NDArray[np.bool_], expected: str, remedy: str
+) -> None:
+    """Nothing; raises for the first row where ``wrong`` holds, naming the value and the row."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        got = f"{plain(column.iloc[row])!r} in {_row(column, row)}"
+        more = int(wrong.sum()) - 1
+        got += f" and {more:,} more like it" if more else ""
+        raise DataError(message(f"{expected} in the column {feature.name!r}", got, remedy))
+
+
+def _row(column: pd.Series[Any], position: int) -> str:
+    return f"row {plain(column.index[position])!r}"
+
+
+def _numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    foreign: dict[Value, list[int]] = {}
+    if column.dtype.kind in "biuf":
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+        empty = np.isnan(values)
+    else:
+        values, empty, foreign = _numbers_one_by_one(feature, column)
+    marker = np.where(empty, 0, -1)
+    for position, code in enumerate(feature.missing_codes, start=1):
+        if is_number(code):
+            marker[values == code] = position
+        elif code in foreign:
+            marker[foreign[code]] = position
+    remedy = "replace it by a number, or by an empty cell and declare missing='impute'"
+    refuse(feature, column, np.isinf(values) & (marker < 0), "finite numbers", remedy)
+    return values, marker
+
+
+def _numbers_one_by_one(
+    feature: Feature, column: pd.Series[Any]
+) -> tuple[Floats, NDArray[np.bool_], dict[Value, list[int]]]:
+    """For a column of objects: the numbers, which cells are empty, and the rows of codes that are text."""
+    empty = column.isna().to_numpy(dtype=bool)
+    values = np.zeros(len(column))
+    foreign: dict[Value, list[int]] = {code: [] for code in feature.missing_codes if not is_number(code)}
+    wrong = np.zeros(len(column), dtype=bool)
+    for row, cell in enumerate(column.to_numpy(dtype=object)):
+        if empty[row]:
+            continue
+        if isinstance(cell, str | bool) and cell in foreign:
+            foreign[cell].append(row)
+        elif isinstance(cell, Real):
+            values[row] = float(cell)
+        else:
+            wrong[row] = True
+    remedy = "convert the column (pandas.to_numeric), or declare it categorical"
+    refuse(feature, column, wrong, "numbers", remedy)
+    return values, empty, foreign
+
+
+def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
+    try:
+        positions, found = pd.factorize(column)
+    except TypeError:
+        nested = np.array([isinstance(cell, list | dict | set) for cell in column])
+        refuse(feature, column, nested, "single values", "spread nested values over columns of their own")
+        raise
+    # Equality is Python's: 1.0 is the category 1 (a column of whole numbers turns float around a gap).
+    levels = {value: level for level, value in enumerate(feature.categories)}
+    codes = {value: code for code, value in enumerate(feature.missing_codes, start=1)}
+    level_of = np.array([levels.get(plain(value), -1) for value in found] + [0], dtype=np.float64)
+    marker_of = np.array([codes.get(plain(value), -1) for value in found] + [0], dtype=np.int64)
+    values, marker = level_of[positions], marker_of[positions]  # position -1 (empty) is the last entry
+    known = ", ".join(repr(value) for value in feature.categories[:5])
+    known += f" and {len(feature.categories) - 5:,} more" if len(feature.categories) > 5 else ""
+    refuse(
+        feature,
+        column,
+        (values < 0) & (marker < 0),
+        f"one of {known}",
+        "check its spelling and type, add it to the feature's categories, or declare it a missing code",
+    )
+    return values, marker
+
+
+def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
+    """The raw column: in ``dtype`` where every value fits it, else in one that holds them all."""
+    if not feature.is_numeric:
+        marker = np.full(len(cells.values), -1) if cells.marker is None else cells.marker
+        entry = np.where(marker >= 0, len(feature.categories) + marker, cells.values.astype(np.int64))
+        return _looked_up([*feature.categories, None, *feature.missing_codes], entry, dtype)
+    if cells.marker is not None and any(not is_number(code) for code in feature.missing_codes):
+        kept = np.array([_native(feature, value) for value in cells.values], dtype=object)
+        for position, marker_value in enumerate(feature.markers):
+            kept[cells.marker == position] = np.nan if marker_value is None else marker_value
+        return fit(pd.Series(kept, dtype=object), dtype)
+    values = cells.values.copy()
+    if cells.marker is not None:
+        numbers = np.array([np.nan if marker is None else float(marker) for marker in feature.markers])
+        values = np.where(cells.marker >= 0, numbers[cells.marker], values)
+    if pd.api.types.is_object_dtype(dtype):
+        return pd.Series([_native(feature, value) for value in values], dtype=object)
+    return _fit_numbers(values, dtype)
+
+
+def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
+    """``column`` in ``dtype`` where that changes no value, else in a dtype that pandas finds for it."""
+    try:
+        converted = column.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return column.infer_objects()
+    pairs = zip(column.astype(object), converted.astype(object), strict=True)
+    same = all(
+        (pd.isna(a) and pd.isna(b)) or (a == b and isinstance(a, str) == isinstance(b, str)) for a, b in pairs
+    )
+    return converted if same else column.infer_objects()
+
+
+def _looked_up(entries: list[Any], entry: NDArray[np.int64], dtype: Any) -> pd.Series[Any]:
+    # The few distinct values are converted, not the many cells.
+    used, position = np.unique(entry, return_inverse=True)
+    distinct = pd.Series([np.nan if entries[i] is None else entries[i] for i in used], dtype=object)
+    return fit(distinct, dtype).take(position).reset_index(drop=True)
+
+
+def _fit_numbers(values: Floats, dtype: Any) -> pd.Series[Any]:
+    column = pd.Series(values)
+    if isinstance(dtype, np.dtype) and dtype.kind == "f":
+        return column.astype(
+            dtype
+        )  # a float32 column keeps its dtype: the nearest float32 is the value shown
+    if isinstance(dtype, pd.CategoricalDtype):
+        return fit(column, dtype)
+    whole = np.isnan(values) | (values == np.rint(values))
+    if dtype.kind in "iub" and not whole.all():
+        return column if isinstance(dtype, np.dtype) else column.astype("Float64")
+    if isinstance(dtype, np.dtype) and np.isnan(values).any():
+        return column
+    try:
+        converted = column.astype(dtype)
+        back = converted.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError, OverflowError):
+        return column
+    return converted if dtype.kind == "f" or np.array_equal(back, values, equal_nan=True) else column
+
+
+def _native(feature: Feature, value: float) -> Any:
+    return int(value) if feature.kind == "integer" and value == np.rint(value) else float(value)
+
+
+def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) -> pd.Series[Any]:
+    """``column`` with ``new`` in those ``rows``, every other cell as it was, in a dtype that holds both."""
+    if not rows.any():
+        return column
+    kept = column[~rows]
+    if new.dtype != column.dtype:
+        whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
+        # Whole numbers that a float can not hold must not change for the sake of their neighbours.
+        kept = kept if whole or column.dtype.kind not in "iu" else kept.astype(object)
+    joined = pd.concat([kept, new], ignore_index=True)
+    position = np.empty(len(column), dtype=np.int64)
+    position[~rows], position[rows] = np.arange(len(kept)), len(kept) + np.arange(len(new))
+    return joined.take(position)

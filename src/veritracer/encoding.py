@@ -1,0 +1,277 @@
+"""A raw table as a tensor in [0, 1]^d, back again, and the projection onto rows that a person could have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from . import cells, fitting, grid, projection
+from .cells import Cells
+from .document import check_keys, read_json
+from .errors import DataError, DataWarning, SchemaError, listing, message
+from .fitting import Fitted
+from .layout import Block, blocks_of, rules_of
+from .projection import Rules
+from .schema import Schema
+
+__all__ = ["Block", "Encoding"]
+
+_FORMAT = "veritracer-encoding"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The two-way map between a raw table and tensors of the shape (n, dim), learned by :meth:`fit`.
+
+    >>> table = pd.DataFrame({"savings": [100, 300, 200], "job": ["cook", "clerk", "cook"]})
+    >>> encoding = Encoding.fit(Schema.infer(table), table)
+    >>> encoding.encode(table)[2]
+    tensor([0.5000, 1.0000], dtype=torch.float64)
+    >>> encoding.decode(encoding.encode(table)).equals(table)
+    True
+    """
+
+    schema: Schema
+    fitted: tuple[Fitted, ...]
+
+    @classmethod
+    def fit(cls, schema: Schema, frame: Any) -> Self:
+        """The encoding whose scales are those that the schema declares, else those of ``frame``."""
+        table = schema.frame(frame)
+        if len(table) < 2:
+            raise DataError(
+                message("at least two rows to learn from", "one row", "pass the whole training table")
+            )
+        encoding = cls(
+            schema, tuple(fitting.fit(feature, table[feature.name]) for feature in schema.features)
+        )
+        constant = [
+            name for name, fitted in zip(schema.names, encoding.fitted, strict=True) if fitted.constant
+        ]
+        if constant:
+            text = message(
+                "columns that vary",
+                f"the same value in every row of {listing(constant)}",
+                "nothing can be learned from them: they are kept as they are; leave them out, or add rows",
+            )
+            warnings.warn(text, DataWarning, stacklevel=2)
+        return encoding
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The encoded columns of each feature, in the schema's order."""
+        return blocks_of(self.schema.features)
+
+    @property
+    def dim(self) -> int:
+        """The number of encoded columns."""
+        return self.blocks[-1].stop
+
+    @property
+    def groups(self) -> list[slice]:
+        """The columns of each one-hot group."""
+        return [block.group for block in self.blocks if block.group is not None]
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the encoded columns: ``savings``, ``job=cook``, ``savings?missing``, ``x?-7``."""
+        return tuple(name for block in self.blocks for name in block.names)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of all that decides what a raw row becomes: order, scales, categories, missing values.
+
+        What may change, notes and dtypes are not part of it: they do not move a single encoded number.
+        """
+        content = []
+        for feature, fitted in zip(self.schema.features, self.fitted, strict=True):
+            kept = feature.model_dump(include={"name", "kind", "categories", "missing", "missing_codes"})
+            numbers = [float(part) for part in fitted.grid(feature)]
+            content.append({**kept, "grid": numbers, "fill": fitted.fill})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def encode(
+        self,
+        frame: Any,
+        *,
+        out_of_range: Literal["clip", "refuse"] = "clip",
+        dtype: torch.dtype = torch.float64,
+    ) -> Tensor:
+        """The rows of ``frame`` as a tensor of the shape (n, dim) in [0, 1].
+
+        Numbers outside of the fitted range are clipped, with one warning that counts them, or refused.
+        """
+        if out_of_range not in ("clip", "refuse"):
+            raise DataError(
+                message("out_of_range='clip' or 'refuse'", repr(out_of_range), "choose one of them")
+            )
+        encoded, outside = self._encode(self.schema.frame(frame))
+        if outside:
+            counts = ", ".join(f"{n:,} in {name!r} ({ends})" for name, (n, ends) in outside.items())
+            expected = "values inside of the fitted ranges"
+            if out_of_range == "refuse":
+                raise DataError(message(expected, counts, "correct them, or pass out_of_range='clip'"))
+            remedy = "they were clipped; declare a wider lower and upper if they are legal"
+            warnings.warn(message(expected, counts, remedy), DataWarning, stacklevel=2)
+        return encoded.to(dtype)
+
+    def decode(self, encoded: Tensor, original: Any = None) -> pd.DataFrame:
+        """The raw rows of ``encoded`` (n, dim): legal values, in the dtypes that ``fit`` saw.
+
+        With ``original``, the rows that ``encoded`` started from: the same index, and every cell that did not
+        change is the original's own, even where it was missing, clipped or out of range.
+        """
+        if encoded.ndim != 2 or encoded.shape[1] != self.dim:
+            got = "x".join(str(size) for size in encoded.shape)
+            raise DataError(
+                message(f"a tensor of the shape n x {self.dim}", got, "was it made by this encoding?")
+            )
+        encoded = encoded.detach().cpu()
+        if not bool(torch.isfinite(encoded).all()):
+            rows = int((~torch.isfinite(encoded)).any(1).sum())
+            remedy = "check what produced them; project() takes NaN back to the original"
+            raise DataError(message("finite numbers to decode", f"NaN or infinity in {rows:,} rows", remedy))
+        if original is not None:
+            return self._decode_next_to(encoded, original)
+        columns = {
+            block.feature.name: cells.write(
+                block.feature, self._cells(encoded, i), self.fitted[i].dtype
+            ).array
+            for i, block in enumerate(self.blocks)
+        }
+        return pd.DataFrame(columns)
+
+    def project(self, x_cf: Tensor, x: Tensor, *, relax: bool = False) -> Tensor:
+        """The row next to ``x_cf`` that the person with the encoded row ``x`` could have; shape (..., dim).
+
+        In range, on the grid, one category; immutable features as in ``x``, one-way features on their side.
+        A missing cell stays as it is or gets a value; no cell becomes missing. With ``relax``: without grid,
+        with fractional categories, and differentiable almost everywhere in ``x_cf``.
+        """
+        rules = self._rules_on(x.device)
+        return (projection.project_relaxed if relax else projection.project_hard)(x_cf, x, rules)
+
+    def changed(self, x_cf: Tensor, x: Tensor, tol: float = 0.0) -> Tensor:
+        """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
+        return projection.changed(x_cf, x, self._rules_on(x.device), tol)
+
+    def to_json(self) -> str:
+        """The encoding as JSON text that :meth:`from_json` reads back exactly, to the last bit."""
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "schema": json.loads(self.schema.to_json()),
+            "fitted": [fitted.to_plain() for fitted in self.fitted],
+        }
+        return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The encoding in ``text``; an unknown version or key is refused."""
+        content = read_json(text, _FORMAT, _VERSION)
+        check_keys(content, {"schema", "fitted"}, {"schema", "fitted"}, "an encoding")
+        schema = Schema.from_json(json.dumps(content["schema"]))
+        fitted = tuple(Fitted.from_plain(entry) for entry in content["fitted"])
+        if len(fitted) != len(schema):
+            got = f"{len(fitted)} for {len(schema)} features"
+            raise SchemaError(message("one scale for each feature", got, "write it with to_json()"))
+        return cls(schema, fitted)
+
+    @cached_property
+    def _grids(self) -> tuple[grid.Grid, ...]:
+        return tuple(
+            fitted.grid(block.feature) for fitted, block in zip(self.fitted, self.blocks, strict=True)
+        )
+
+    @cached_property
+    def _rules(self) -> dict[torch.device, Rules]:
+        return {torch.device("cpu"): rules_of(self.blocks, self.fitted, self._grids)}
+
+    def _rules_on(self, device: torch.device) -> Rules:
+        # Constants only, one copy for each device: moving them anew would dominate a small projection.
+        if device not in self._rules:
+            self._rules[device] = self._rules[torch.device("cpu")].to(device)
+        return self._rules[device]
+
+    def _encode(self, table: pd.DataFrame) -> tuple[Tensor, dict[str, tuple[int, str]]]:
+        """The encoded rows in float64, and how many numbers of which column were clipped to which range."""
+        out = torch.zeros(len(table), self.dim, dtype=torch.float64)
+        outside: dict[str, tuple[int, str]] = {}
+        for i, block in enumerate(self.blocks):
+            column = table[block.feature.name]
+            read = cells.read(block.feature, column)
+            clipped = self._encode_feature(i, read, column, out)
+            if clipped:
+                legal = self._grids[i]
+                outside[block.feature.name] = (clipped, f"{float(legal.low):g} to {float(legal.high):g}")
+        return out, outside
+
+    def _encode_feature(self, i: int, read: Cells, column: pd.Series[Any], out: Tensor) -> int:
+        """Writes the block of feature ``i`` into ``out``; the number of cells that had to be clipped."""
+        block, legal, fitted = self.blocks[i], self._grids[i], self.fitted[i]
+        raw, imputed = torch.from_numpy(read.values), block.feature.missing == "impute"
+        if read.marker is not None:
+            marker = torch.from_numpy(read.marker)
+            rows = (marker >= 0).nonzero().squeeze(1)
+            raw[rows] = fitted.fill if imputed else float(legal.low)
+            out[rows, block.flags.start + marker[rows]] = 1.0
+        if block.group is not None:
+            rows = torch.arange(len(raw))
+            if read.marker is not None and not imputed:
+                rows = (marker < 0).nonzero().squeeze(1)
+            out[rows, block.values.start + raw[rows].long()] = 1.0
+            return 0
+        clipped, count = raw, 0
+        if block.feature.is_numeric:
+            clipped = raw.clamp(legal.low, legal.high)
+            # A float32 column holds the nearest float32 of a declared end, which may lie just beyond it.
+            precision = fitting.precision(column.dtype)
+            slack = 0.0 if precision < 1e-15 else precision * torch.maximum(legal.low.abs(), legal.high.abs())
+            count = int(((raw - clipped).abs() > slack).sum())
+        if block.feature.grid_step is not None:
+            point = legal.nearest(clipped)
+            fitting.refuse_off_grid(block.feature, column, clipped, point)
+            clipped = point
+        out[:, block.values.start] = legal.to_unit(clipped)
+        return count
+
+    def _cells(self, encoded: Tensor, i: int) -> Cells:
+        """The cells of feature ``i`` that are nearest to these rows."""
+        block = self.blocks[i]
+        flags = encoded[:, block.flags].numpy()
+        marker = None
+        if block.group is None:
+            values = self._grids[i].to_raw(encoded[:, block.values.start].double()).numpy()
+        else:
+            values = encoded[:, block.values].numpy().argmax(1).astype(np.float64)
+        if flags.shape[1]:
+            bar = encoded[:, block.values].numpy().max(1) if block.marker_slots else np.nextafter(0.5, 0.0)
+            marker = np.where(flags.max(1) > bar, flags.argmax(1), -1)
+        return Cells(values, marker)
+
+    def _decode_next_to(self, encoded: Tensor, original: Any) -> pd.DataFrame:
+        table = self.schema.frame(original)
+        if len(table) != len(encoded):
+            got = f"{len(table):,} for {len(encoded):,}"
+            raise DataError(
+                message("one original row for each encoded row", got, "pass the rows it started from")
+            )
+        differs = self.changed(encoded, self._encode(table)[0].to(encoded.dtype)).numpy()
+        order = original.columns if isinstance(original, pd.DataFrame) else table.columns
+        columns = {}
+        for name in [name for name in order if name != self.schema.target]:
+            i = self.schema.names.index(name)
+            found = self._cells(encoded[torch.from_numpy(differs[:, i])], i)
+            new = cells.write(self.blocks[i].feature, found, table[name].dtype)
+            columns[name] = cells.merge(table[name], differs[:, i], new).array
+        return pd.DataFrame(columns, index=table.index)

@@ -1,0 +1,228 @@
+"""One column of a table: what its values mean, which of them are legal, and what a person can change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import ValidationError as PydanticError
+
+from .errors import SchemaError, listing, message
+
+Value = StrictBool | StrictInt | StrictFloat | StrictStr
+Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
+Policy = Literal["impute", "category", "refuse"]
+Action = Literal["free", "immutable", "increase_only", "decrease_only"]
+
+
+def plain(value: object) -> Any:
+    """The value as Python's own bool, int, float or str where it is numpy's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def is_number(value: object) -> bool:
+    """True for an int or a float, and False for a bool: True is not 1 here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def schema_error(error: PydanticError) -> SchemaError:
+    """The first complaint of pydantic as one sentence in our three parts."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "the description"
+    said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return SchemaError(
+        message(f"{said} for {where}", f"{first['input']!r}", "see the docstring of Feature and of Schema")
+    )
+
+
+class Feature(BaseModel):
+    """One column: its kind, its legal values, its missing values and the way in which it may change.
+
+    Parameters
+    ----------
+    name : the column's name.
+    kind : ``integer`` is numeric with ``step=1`` unless another whole step is given; ``continuous`` may
+        have a ``step`` too. The grid is ``lower + k*step`` (``k*step`` where no lower end is declared).
+    lower, upper : the legal range; None is learned from the training data.
+    categories : the legal values of an ordinal (in their order), a categorical, or a binary feature
+        (exactly two; the second one is encoded as 1).
+    missing : what an empty cell or one of ``missing_codes`` becomes: ``impute`` (filled and flagged),
+        ``category`` (a value of its own), ``refuse``.
+    missing_codes : values that mean "missing", each remembered apart.
+    action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
+    note : how the description came about, in words.
+
+    >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
+    1.0
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Kind
+    lower: float | None = None
+    upper: float | None = None
+    step: float | None = None
+    categories: tuple[Value, ...] = ()
+    missing: Policy = "refuse"
+    missing_codes: tuple[Value, ...] = ()
+    action: Action = "free"
+    note: str = ""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        *,
+        lower: float | None = None,
+        upper: float | None = None,
+        step: float | None = None,
+        categories: Iterable[Value] = (),
+        missing: Policy = "refuse",
+        missing_codes: Iterable[Value] = (),
+        action: Action = "free",
+        note: str = "",
+    ) -> None:
+        try:
+            super().__init__(
+                name=name,
+                kind=kind,
+                lower=plain(lower),
+                upper=plain(upper),
+                step=plain(step),
+                categories=_values(name, "categories", categories),
+                missing=missing,
+                missing_codes=_values(name, "missing_codes", missing_codes),
+                action=action,
+                note=note,
+            )
+        except PydanticError as error:
+            raise schema_error(error) from None
+        self._check_range()
+        self._check_step()
+        self._check_categories()
+        self._check_missing()
+        if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
+            raise self._error(
+                "a one-way action only where values have an order",
+                f"action={self.action!r} for a categorical feature",
+                "declare it ordinal, or immutable",
+            )
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these fields changed, validated anew."""
+        return type(self)(**{**self.model_dump(), **changes})
+
+    @property
+    def is_numeric(self) -> bool:
+        """True for continuous and integer features."""
+        return self.kind in ("continuous", "integer")
+
+    @property
+    def grid_step(self) -> float | None:
+        """The distance between neighbouring legal values; None where there is no grid."""
+        if self.kind == "integer" and self.step is None:
+            return 1.0
+        return self.step
+
+    @property
+    def markers(self) -> tuple[Value | None, ...]:
+        """What stands for a missing value: None (the empty cell), then the declared codes."""
+        return (None, *self.missing_codes)
+
+    def _error(self, expected: str, received: str, remedy: str) -> SchemaError:
+        return SchemaError(message(f"{expected} (feature {self.name!r})", received, remedy))
+
+    def _check_range(self) -> None:
+        ends = [end for end in (self.lower, self.upper, self.step) if end is not None]
+        if ends and not self.is_numeric:
+            raise self._error(
+                "lower, upper and step only for numeric features",
+                f"them for the kind {self.kind!r}",
+                "list the legal values in categories instead",
+            )
+        if not all(math.isfinite(end) for end in ends):
+            raise self._error(
+                "finite lower, upper and step", f"{ends}", "leave an open end out: it is learned"
+            )
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise self._error("lower <= upper", f"{self.lower:g} > {self.upper:g}", "swap them")
+
+    def _check_step(self) -> None:
+        if self.step is not None and self.step <= 0:
+            raise self._error(
+                "a positive step", f"{self.step:g}", "leave step out for a feature without a grid"
+            )
+        if self.kind == "integer":
+            for field in ("lower", "upper", "step"):
+                end = getattr(self, field)
+                if end is not None and end != int(end):
+                    raise self._error(
+                        f"a whole number for {field} of an integer feature",
+                        f"{end:g}",
+                        "round it, or declare the feature continuous with a step",
+                    )
+        if self.grid_step is not None and self.lower is not None and self.upper is not None:
+            extent = self.upper - self.lower
+            if 0 < extent < self.grid_step:
+                raise self._error(
+                    "a step that fits into the range",
+                    f"step {self.grid_step:g} for a range of {extent:g}",
+                    "widen the range or make the step smaller",
+                )
+
+    def _check_categories(self) -> None:
+        least = {"binary": 2, "ordinal": 1, "categorical": 1}.get(self.kind, 0)
+        count = len(self.categories)
+        if self.is_numeric and count:
+            raise self._error(
+                "no categories for a numeric feature", f"{count} of them", "declare it ordinal or categorical"
+            )
+        if count < least or (self.kind == "binary" and count != 2):
+            wanted = "exactly two" if self.kind == "binary" else "at least one"
+            raise self._error(
+                f"{wanted} categories for the kind {self.kind!r}",
+                f"{count}",
+                "list the legal values in categories",
+            )
+        self._check_distinct("categories", self.categories)
+
+    def _check_missing(self) -> None:
+        self._check_distinct("missing_codes", self.missing_codes)
+        both = [code for code in self.missing_codes if code in self.categories]
+        if both:
+            raise self._error(
+                "missing codes that are no category",
+                f"{listing(both)} as both",
+                "remove it from one of the two",
+            )
+        if self.lower is not None and self.upper is not None:
+            inside = [c for c in self.missing_codes if is_number(c) and self.lower <= float(c) <= self.upper]
+            if inside:
+                raise self._error(
+                    f"missing codes outside of the legal range {self.lower:g} to {self.upper:g}",
+                    f"{listing(inside)} inside of it",
+                    "narrow the range, or turn the code into an empty cell beforehand",
+                )
+
+    def _check_distinct(self, field: str, values: tuple[Value, ...]) -> None:
+        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+            raise self._error(
+                f"finite {field}", "NaN or infinity", "an empty cell is always missing: leave it out"
+            )
+        if len(set(values)) != len(values):  # True, 1 and 1.0 are equal: one cell could not tell them apart
+            twice = [value for i, value in enumerate(values) if value in values[:i]]
+            raise self._error(f"each of the {field} once", f"{listing(twice)} twice", "remove the repetition")
+
+
+def _values(name: str, field: str, values: Iterable[Value]) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise SchemaError(
+            message(
+                f"a list for {field} of the feature {name!r}", repr(values), f"write {field}=[{values!r}]"
+            )
+        )
+    return tuple(plain(value) for value in values)

@@ -1,0 +1,198 @@
+"""What an encoding learns about one feature from its training column."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from . import cells, grid
+from .cells import Cells
+from .document import check_keys
+from .errors import DataError, SchemaError, listing, message
+from .feature import Feature, is_number, plain
+from .grid import Grid
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The scale of one feature, the value that stands in for a missing one, and the dtype to go back to.
+
+    ``low``, ``high`` and ``fill`` are raw numbers, or positions of categories where a feature is not numeric.
+    """
+
+    low: float
+    high: float
+    fill: float
+    dtype: Any
+    constant: bool = False
+
+    def grid(self, feature: Feature) -> Grid:
+        """The legal values of ``feature`` on this scale."""
+        if not feature.is_numeric:
+            return grid.stepped(self.low, self.high, 0.0, 1.0)
+        if feature.grid_step is None:
+            return grid.fine(self.low, self.high)
+        return grid.stepped(self.low, self.high, feature.lower or 0.0, feature.grid_step)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields as JSON can hold them."""
+        out = {"low": self.low, "high": self.high, "fill": self.fill, "constant": self.constant}
+        if isinstance(self.dtype, pd.CategoricalDtype):
+            index = self.dtype.categories
+            levels = {
+                "values": [plain(v) for v in index],
+                "dtype": str(index.dtype),
+                "ordered": self.dtype.ordered,
+            }
+            return {**out, "dtype": "category", "levels": levels}
+        return {**out, "dtype": str(self.dtype)}
+
+    @classmethod
+    def from_plain(cls, entry: dict[str, Any]) -> Self:
+        """The fields as :meth:`to_plain` wrote them."""
+        needed = {"low", "high", "fill", "constant", "dtype"}
+        check_keys(entry, needed | {"levels"}, needed, "a fitted feature")
+        numbers = [entry[key] for key in ("low", "high", "fill")]
+        if (
+            not all(isinstance(n, float) and math.isfinite(n) for n in numbers)
+            or not numbers[0] <= numbers[1]
+        ):
+            raise SchemaError(
+                message("finite numbers low <= high and fill", repr(numbers), "write it with to_json()")
+            )
+        try:
+            dtype = pd.api.types.pandas_dtype(entry["dtype"])
+            if "levels" in entry:
+                levels = entry["levels"]
+                index = pd.Index(levels["values"], dtype=levels["dtype"])
+                dtype = pd.CategoricalDtype(index, ordered=levels["ordered"])
+        except (TypeError, ValueError, KeyError) as error:
+            raise SchemaError(
+                message("a dtype of pandas", f"{entry['dtype']!r}", f"pandas says: {error}")
+            ) from None
+        low, high, fill = numbers
+        return cls(low, high, fill, dtype, bool(entry["constant"]))
+
+
+def fit(feature: Feature, column: pd.Series[Any]) -> Fitted:
+    """The scale of ``feature`` in ``column``, after every cell of it was checked."""
+    read = cells.read(feature, column)
+    present = read.present
+    if len(present) == 0:
+        got = f"only missing values in {len(column):,} rows"
+        raise DataError(
+            message(f"values in the column {feature.name!r}", got, "drop it from table and schema")
+        )
+    dtype = _readable(column.dtype)
+    constant = read.marker is None and bool((present == present[0]).all())
+    if not feature.is_numeric:
+        counts = np.bincount(present.astype(np.int64), minlength=len(feature.categories))
+        middle = np.sort(present)[(len(present) - 1) // 2]
+        fill = middle if feature.kind == "ordinal" else counts.argmax()
+        return Fitted(0.0, float(len(feature.categories) - 1), float(fill), dtype, constant)
+    low, high = _range(feature, column, present, read)
+    _refuse_inner_codes(feature, low, high)
+    legal = Fitted(low, high, low, dtype).grid(feature)
+    fill = legal.nearest(torch.tensor(float(np.median(np.clip(present, low, high))), dtype=torch.float64))
+    return Fitted(low, high, float(fill), dtype, constant)
+
+
+def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal: Tensor) -> None:
+    """Nothing; raises where a number in ``raw`` is not the one in ``legal``, up to the column's precision."""
+    step = feature.grid_step
+    if step is None:
+        return
+    slack = 1e-9 * step + 4 * precision(column.dtype) * raw.abs()
+    wrong: NDArray[np.bool_] = ((raw - legal).abs() > slack).numpy()
+    anchor = f"{feature.lower:g} plus " if feature.lower else ""
+    what = "whole numbers" if step == 1 and not (feature.lower or 0) % 1 else f"{anchor}multiples of {step:g}"
+    cells.refuse(feature, column, wrong, what, "round the column, or declare it continuous without a step")
+
+
+def precision(dtype: Any) -> float:
+    """The relative distance of neighbouring numbers in a column of this dtype."""
+    numpy_dtype = getattr(dtype, "numpy_dtype", dtype)
+    if isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind == "f":
+        return float(np.finfo(numpy_dtype).eps)
+    return float(np.finfo(np.float64).eps)
+
+
+def _range(
+    feature: Feature, column: pd.Series[Any], present: NDArray[np.float64], read: Cells
+) -> tuple[float, float]:
+    """The two ends of the scale: those declared, else those of the data; on the grid where there is one."""
+    low = float(present.min()) + 0.0 if feature.lower is None else feature.lower
+    high = float(present.max()) + 0.0 if feature.upper is None else feature.upper
+    if low > high:
+        end, declared = ("at or above lower", high) if feature.upper is None else ("at or below upper", low)
+        got = f"none; the nearest one is {declared:g}"
+        raise DataError(
+            message(f"values {end} in the column {feature.name!r}", got, "correct the declared range")
+        )
+    if not math.isfinite(high - low):
+        got = f"{low:g} to {high:g}"
+        raise DataError(
+            message(
+                f"a range below 1e308 in the column {feature.name!r}",
+                got,
+                "rescale it, or declare lower and upper",
+            )
+        )
+    step = feature.grid_step
+    if step is None:
+        return low, high
+    if max(abs(low), abs(high)) / step > grid.MOST_STEPS:
+        got = f"{low:g} to {high:g} in steps of {step:g}"
+        raise DataError(
+            message(
+                f"at most 1e14 steps from 0 in the column {feature.name!r}",
+                got,
+                "declare it continuous, or drop an ID",
+            )
+        )
+    _check_grid(feature, column, read, low, high)
+    legal = grid.stepped(low, high, feature.lower or 0.0, step)
+    return float(legal.low) + 0.0, float(legal.high) + 0.0
+
+
+def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: float, high: float) -> None:
+    # A learned end is itself in question, so the grid for this check reaches one step beyond it.
+    step = feature.grid_step or 1.0
+    wide = grid.stepped(
+        low if feature.lower is not None else low - step,
+        high if feature.upper is not None else high + step,
+        feature.lower or 0.0,
+        step,
+    )
+    values = read.values if read.marker is None else np.where(read.marker < 0, read.values, float(wide.low))
+    raw = torch.from_numpy(values).clamp(wide.low, wide.high)
+    refuse_off_grid(feature, column, raw, wide.nearest(raw))
+
+
+def _refuse_inner_codes(feature: Feature, low: float, high: float) -> None:
+    inside = [code for code in feature.missing_codes if is_number(code) and low <= float(code) <= high]
+    if inside:
+        raise DataError(
+            message(
+                f"missing codes outside of the range {low:g} to {high:g} of the column {feature.name!r}",
+                f"{listing(inside)} inside of it, where it could also be a number",
+                "turn the code into an empty cell beforehand",
+            )
+        )
+
+
+def _readable(dtype: Any) -> Any:
+    """The dtype if its name says all about it, else object."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return dtype
+    try:
+        return dtype if pd.api.types.pandas_dtype(str(dtype)) == dtype else np.dtype(object)
+    except TypeError:
+        return np.dtype(object)

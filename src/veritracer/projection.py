@@ -1,0 +1,130 @@
+"""Encoded rows that a person could have, next to the rows that they do have.
+
+Two versions of one map: the hard one lands on legal rows and is what people read; the relaxed one is
+differentiable almost everywhere and is what training uses. Both are pure functions of tensors of the shape
+(..., d), without branching on their values, so that they run inside ``torch.func.vmap``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from .grid import Grid
+
+
+@dataclass(frozen=True)
+class Group:
+    """One one-hot group: its columns, the first ``categories`` of which are values and the rest markers."""
+
+    columns: slice
+    categories: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the projection needs to know of each of the d columns, as tensors on one device."""
+
+    grid: Grid  # each (d,)
+    increase: Tensor  # (d,) bool: may only grow
+    decrease: Tensor  # (d,) bool: may only shrink
+    locked: Tensor  # (d,) bool: stays as it is
+    sticky: Tensor  # (d,) bool: a missing cell of this feature stays missing
+    flag: Tensor  # (d,) bool: the column says that a cell is missing
+    owner: Tensor  # (d,) int: the feature that a column belongs to
+    members: Tensor  # (d, n_features) float64: 1 where the column belongs to the feature
+    groups: tuple[Group, ...]
+
+    def to(self, device: torch.device) -> Rules:
+        """The same rules with their tensors on ``device``."""
+        moved = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in moved.items():
+            if isinstance(value, Tensor):
+                moved[name] = value.to(device)
+        return Rules(**{**moved, "grid": Grid(*(part.to(device) for part in self.grid))})
+
+
+def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The legal row next to ``x_cf`` for a person whose row is ``x``; shape (..., d), the dtype of ``x``.
+
+    Where ``x_cf`` has a column exactly as ``x`` has it, so has the result, whatever the grid says:
+    nobody is asked to change what they already have.
+    """
+    wanted = torch.where(torch.isnan(x_cf), x, x_cf.to(x.dtype)).clamp(0.0, 1.0)
+    # float64 throughout: the nearest grid point must be the one that encoding the raw value gives.
+    legal = rules.grid.to_unit(rules.grid.to_raw(wanted.double())).to(x.dtype)
+    back = (rules.increase & (legal < x)) | (rules.decrease & (legal > x))
+    row = torch.where(back | (wanted == x), x, legal)
+    row = torch.where(rules.flag, torch.zeros_like(row), row)
+    row = _with_groups(row, [_choose(wanted, x, group) for group in rules.groups], rules.groups)
+    row = torch.where(_stays_missing(wanted, x, rules), x, row)
+    return torch.where(rules.locked, x, row)
+
+
+def project_relaxed(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The hard projection without grid and with fractional categories, differentiable in ``x_cf``."""
+    row = x_cf.clamp(0.0, 1.0)
+    # `where` instead of max/min: at a tie (a generator that starts from x) the whole gradient goes to x_cf.
+    row = torch.where((rules.increase & (row < x)) | (rules.decrease & (row > x)), x, row)
+    row = torch.where(rules.flag & (row > x), x, row)
+    row = _with_groups(row, [_normalised(x_cf, x, group) for group in rules.groups], rules.groups)
+    missing = _per_feature(rules.flag & (x >= 0.5), rules)
+    return torch.where(rules.locked | (missing & rules.sticky), x, row)
+
+
+def changed(x_cf: Tensor, x: Tensor, rules: Rules, tol: float) -> Tensor:
+    """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
+    differs = ~((x_cf - x).abs() <= tol)  # so that a NaN counts as a change
+    return (differs.double() @ rules.members) > 0
+
+
+def _per_feature(holds: Tensor, rules: Rules) -> Tensor:
+    """(..., d): for each column whether ``holds`` is true in some column of the same feature."""
+    return ((holds.double() @ rules.members) > 0)[..., rules.owner]
+
+
+def _stays_missing(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """(..., d): the columns of the cells that were missing and are left so."""
+    missing = rules.flag & (x >= 0.5)
+    return _per_feature(missing & (rules.sticky | (wanted >= 0.5)), rules)
+
+
+def _allowed(block: Tensor, group: Group) -> Tensor:
+    """Bool: every category, and of the markers only the one that the person has."""
+    value = torch.arange(block.shape[-1], device=block.device) < group.categories
+    return value | (block >= 0.5)
+
+
+def _choose(wanted: Tensor, x: Tensor, group: Group) -> Tensor:
+    """The one-hot block of the greatest allowed entry; of equal ones the person's own, then the first."""
+    block, own = wanted[..., group.columns], x[..., group.columns]
+    score = torch.where(_allowed(own, group), block, -torch.ones_like(block))
+    own = own.expand_as(score)
+    best = score == score.amax(-1, keepdim=True)
+    # Among the best the person's own entry counts 2, any other one 1; argmax takes the first of equals.
+    rank = best.to(own.dtype) * (1.0 + (own >= 0.5).to(own.dtype))
+    position = rank.argmax(-1, keepdim=True)
+    chosen = (torch.arange(own.shape[-1], device=own.device) == position).to(own.dtype)
+    return torch.where((block == own).all(-1, keepdim=True), own, chosen)
+
+
+def _normalised(x_cf: Tensor, x: Tensor, group: Group) -> Tensor:
+    """The block with non-negative entries that sum to 1; that of ``x`` where nothing is left to divide."""
+    own = x[..., group.columns]
+    block = torch.where(_allowed(own, group), x_cf[..., group.columns].clamp(min=0.0), torch.zeros_like(own))
+    total = block.sum(-1, keepdim=True)
+    empty = total <= 0
+    return torch.where(empty, own, block / torch.where(empty, torch.ones_like(total), total))
+
+
+def _with_groups(row: Tensor, blocks: list[Tensor], groups: tuple[Group, ...]) -> Tensor:
+    """``row`` with the columns of each group replaced (by concatenation: vmap knows no writing in place)."""
+    if not groups:
+        return row
+    pieces, end = [], 0
+    for block, group in zip(blocks, groups, strict=True):
+        pieces += [row[..., end : group.columns.start], block]
+        end = group.columns.stop
+    return torch.cat([*pieces, row[..., end:]], dim=-1)

@@ -1,0 +1,275 @@
+"""The description of a table: its features, its target, and which of the two labels is favourable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from pydantic import ValidationError as PydanticError
+
+from . import inference, labels, tables
+from .document import check_keys, read_json
+from .errors import SchemaError, TargetError, listing, message
+from .feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+
+__all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
+
+_FORMAT = "veritracer-schema"
+_VERSION = 1
+
+
+class Schema(BaseModel):
+    """A table's features in order, and its target with the favourable label named.
+
+    >>> frame = pd.DataFrame({"savings": [100, 250, 80], "ok": ["no", "yes", "no"]})
+    >>> schema = Schema.infer(frame, target="ok")
+    >>> print(schema)
+    1 feature; target 'ok': 'yes' is favourable, 'no' is not (guessed from the labels)
+      savings: integer, learned range — whole numbers, 3 distinct, none missing
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    features: tuple[Feature, ...]
+    target: str | None = None
+    favourable: Value | None = None
+    unfavourable: Value | None = None
+    note: str = ""
+
+    def __init__(
+        self,
+        features: Iterable[Feature],
+        target: str | None = None,
+        favourable: Value | None = None,
+        unfavourable: Value | None = None,
+        note: str = "",
+    ) -> None:
+        try:
+            super().__init__(
+                features=tuple(features),
+                target=target,
+                favourable=plain(favourable),
+                unfavourable=plain(unfavourable),
+                note=note,
+            )
+        except PydanticError as error:
+            raise schema_error(error) from None
+        self._check_names()
+        self._check_labels()
+
+    @classmethod
+    def infer(
+        cls,
+        frame: pd.DataFrame | NDArray[Any],
+        target: str | None = None,
+        favourable: Value | None = None,
+        *,
+        immutable: Iterable[str] = (),
+        increase_only: Iterable[str] = (),
+        decrease_only: Iterable[str] = (),
+        integer: Iterable[str] = (),
+        continuous: Iterable[str] = (),
+        categorical: Iterable[str] = (),
+        binary: Iterable[str] = (),
+        ordinal: Mapping[str, Sequence[Value]] | None = None,
+        ranges: Mapping[str, tuple[float | None, float | None]] | None = None,
+        steps: Mapping[str, float] | None = None,
+        missing: Mapping[str, Policy] | Policy | None = None,
+        missing_codes: Mapping[str, Sequence[Value]] | None = None,
+        max_categories: int = 1000,
+    ) -> Self:
+        """A schema for ``frame``: what is not said here is guessed, and every feature's note says from what.
+
+        Columns of an array are called ``x0``, ``x1``, …; ``describe()`` shows the result as a table.
+        """
+        hints = inference.Hints(
+            actions={"immutable": immutable, "increase_only": increase_only, "decrease_only": decrease_only},
+            kinds={
+                "integer": integer,
+                "continuous": continuous,
+                "categorical": categorical,
+                "binary": binary,
+            },
+            ordinal=ordinal or {},
+            ranges=ranges or {},
+            steps=steps or {},
+            missing=missing,
+            missing_codes=missing_codes or {},
+            max_categories=max_categories,
+        )
+        table = tables.table(frame)
+        names = [name for name in table.columns if name != target]
+        features = inference.features(table[names], hints)
+        schema = cls(features, target, favourable)
+        if target is not None and target in table.columns:
+            return schema.with_labels(table[target], favourable)
+        return schema
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names in the order of the encoding."""
+        return tuple(feature.name for feature in self.features)
+
+    def __getitem__(self, name: str) -> Feature:
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise SchemaError(tables.unknown_name("a feature of this schema", name, self.names))
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def unconstrained(self) -> Self:
+        """The same table without actionability and without grids: the paper's setting."""
+        return self._replace(features=[_unconstrained(feature) for feature in self.features])
+
+    def describe(self) -> pd.DataFrame:
+        """One row for each feature: kind, range, step, categories, missing, action, note."""
+        rows = [
+            {
+                "kind": feature.kind,
+                "range": _range(feature),
+                "step": "" if feature.grid_step is None else f"{feature.grid_step:g}",
+                "categories": _shortened(feature.categories),
+                "missing": " ".join([feature.missing, *(repr(code) for code in feature.missing_codes)]),
+                "action": feature.action,
+                "note": feature.note,
+            }
+            for feature in self.features
+        ]
+        return pd.DataFrame(rows, index=pd.Index(self.names, name="feature"))
+
+    def __str__(self) -> str:
+        count = len(self.features)
+        head = f"{count} feature{'' if count == 1 else 's'}; target {self.target!r}"
+        if self.favourable is not None:
+            head += f": {self.favourable!r} is favourable"
+            head += "" if self.unfavourable is None else f", {self.unfavourable!r} is not"
+        return "\n".join([head + (f" ({self.note})" if self.note else ""), *map(_line, self.features)])
+
+    def frame(self, X: Any) -> pd.DataFrame:
+        """The features of ``X`` as a DataFrame in the schema's order.
+
+        A DataFrame may have them in any order (and its target is left out); an array or a list of rows must
+        have exactly as many columns as there are features.
+        """
+        return tables.select(X, self.names, self.target)
+
+    def labels(self, y: Any, *, require_both: bool = True) -> NDArray[np.int64]:
+        """1 where the label in ``y`` is the favourable one and 0 where it is the other, shape (n,)."""
+        if self.favourable is None or self.unfavourable is None:
+            raise TargetError(
+                message(
+                    "a schema that names the favourable and the unfavourable label",
+                    "one that does not",
+                    "give them to Schema, or call with_labels(y, favourable=...)",
+                )
+            )
+        return labels.as_binary(y, self.favourable, self.unfavourable, require_both=require_both)
+
+    def with_labels(self, y: Any, favourable: Value | None = None) -> Self:
+        """The schema with the two labels of ``y``; ``favourable`` is guessed where nobody said it."""
+        chosen = plain(self.favourable if favourable is None else favourable)
+        values = labels.two(y)
+        note = self.note
+        if chosen is None:
+            chosen, note = labels.guess_favourable(values), "guessed from the labels"
+        if chosen not in values:
+            raise TargetError(
+                message(
+                    f"the favourable label {chosen!r} among the labels",
+                    f"{values[0]!r} and {values[1]!r}",
+                    "pass one of these two as favourable",
+                )
+            )
+        other = values[1 - values.index(chosen)]
+        if favourable is None and self.unfavourable is not None and other != self.unfavourable:
+            self.labels(y)  # says which of the labels is unknown
+        return self._replace(favourable=values[values.index(chosen)], unfavourable=other, note=note)
+
+    def to_json(self) -> str:
+        """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
+        content = {"format": _FORMAT, "version": _VERSION, **self.model_dump()}
+        return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The schema in ``text``; an unknown version or key is refused."""
+        content = read_json(text, _FORMAT, _VERSION)
+        entries = content.pop("features", None)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise SchemaError(message("a list of features", repr(entries)[:80], "write it with to_json()"))
+        for entry in entries:
+            check_keys(entry, set(Feature.model_fields), {"name", "kind"}, "a feature")
+        check_keys(content, set(cls.model_fields), set(), "a schema")
+        return cls(features=[Feature(**entry) for entry in entries], **content)
+
+    def _replace(self, **changes: Any) -> Self:
+        fields = {field: getattr(self, field) for field in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
+
+    def _check_names(self) -> None:
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if not self.features:
+            raise SchemaError(message("at least one feature", "none", "list the table's columns as features"))
+        if twice:
+            raise SchemaError(
+                message("each feature once", f"{listing(twice)} twice", "rename or drop one of them")
+            )
+        if self.target in self.names:
+            raise SchemaError(
+                message(
+                    "a target that is no feature", f"{self.target!r} as both", "remove it from the features"
+                )
+            )
+
+    def _check_labels(self) -> None:
+        if self.unfavourable is not None and self.favourable in (None, self.unfavourable):
+            raise SchemaError(
+                message(
+                    "two different labels, the favourable one named",
+                    f"favourable={self.favourable!r}, unfavourable={self.unfavourable!r}",
+                    "give both, or only the favourable one",
+                )
+            )
+
+
+def _unconstrained(feature: Feature) -> Feature:
+    if feature.is_numeric:
+        return feature.replace(kind="continuous", step=None, action="free")
+    if feature.kind == "ordinal" and all(is_number(value) for value in feature.categories):
+        numbers = [float(value) for value in feature.categories]
+        ends = {"lower": min(numbers), "upper": max(numbers)}
+        return feature.replace(kind="continuous", categories=(), action="free", **ends)
+    return feature.replace(action="free")
+
+
+def _range(feature: Feature) -> str:
+    if not feature.is_numeric:
+        return ""
+    if feature.lower is None and feature.upper is None:
+        return "learned"
+    ends = ["learned" if end is None else f"{end:g}" for end in (feature.lower, feature.upper)]
+    return " to ".join(ends)
+
+
+def _shortened(categories: Sequence[Value], limit: int = 6) -> str:
+    shown = ", ".join(repr(value) for value in categories[:limit])
+    return shown if len(categories) <= limit else f"{shown}, … ({len(categories)})"
+
+
+def _line(feature: Feature) -> str:
+    parts: list[str] = [feature.kind]
+    if feature.is_numeric:
+        parts.append(f"{_range(feature)} range" if _range(feature) == "learned" else _range(feature))
+        parts += [f"step {feature.step:g}"] if feature.step is not None else []
+    else:
+        parts.append(_shortened(feature.categories))
+    parts += [f"missing: {feature.missing}"] if feature.missing != "refuse" else []
+    parts += [feature.action.replace("_", " ")] if feature.action != "free" else []
+    return f"  {feature.name}: {', '.join(parts)}" + (f" — {feature.note}" if feature.note else "")

@@ -1,0 +1,114 @@
+"""Anything that is shaped like a table, as a DataFrame whose columns have sound names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .errors import DataError, listing, message
+
+
+def table(frame: Any) -> pd.DataFrame:
+    """``frame`` with sound column names; an array gets the names x0, x1 and so on."""
+    if isinstance(frame, np.ndarray) and frame.ndim == 2:
+        frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])])
+        frame = frame.infer_objects()
+    if not isinstance(frame, pd.DataFrame):
+        got = f"a {type(frame).__name__}"
+        raise DataError(
+            message("a DataFrame or a two-dimensional array", got, "wrap it: pandas.DataFrame(...)")
+        )
+    check_columns(frame)
+    if frame.shape[1] == 0:
+        raise DataError(message("at least one column", "none", "check how the table was read"))
+    if len(frame) == 0:
+        raise DataError(
+            message("at least one row", "an empty table", "check the file or the filter before this call")
+        )
+    return frame
+
+
+def check_columns(frame: pd.DataFrame) -> None:
+    """Nothing; refuses column names that are repeated or that are no text."""
+    twice = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
+    if twice:
+        raise DataError(
+            message("each column once", f"{listing(twice)} more than once", "rename or drop the duplicates")
+        )
+    odd = [name for name in frame.columns if not isinstance(name, str)]
+    if odd:
+        got = f"{odd[0]!r} of type {type(odd[0]).__name__}"
+        raise DataError(
+            message("column names that are text", got, "rename: frame.columns = frame.columns.astype(str)")
+        )
+
+
+def unknown_name(expected: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that is not among the known ones, with the closest of them."""
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return message(
+        expected, repr(name), f"did you mean {close[0]!r}?" if close else f"there are {listing(known)}"
+    )
+
+
+def select(X: Any, names: Sequence[str], target: str | None) -> pd.DataFrame:
+    """The columns ``names`` of ``X`` in this order; refuses others (the target is left out) and no rows."""
+    table = _named(X, names, target) if isinstance(X, pd.DataFrame) else _unnamed(X, names)
+    if len(table) == 0:
+        raise DataError(
+            message("at least one row", "an empty table", "check the file, or the filter before this call")
+        )
+    return table
+
+
+def _named(table: pd.DataFrame, names: Sequence[str], target: str | None) -> pd.DataFrame:
+    given = list(table.columns)
+    if given == list(names):
+        return table
+    check_columns(table)
+    absent = [name for name in names if name not in given]
+    extra = [name for name in given if name not in names and name != target]
+    if absent or extra:
+        parts = [f"{listing(absent)} missing"] if absent else []
+        parts += [f"{listing(extra)} not in the schema"] if extra else []
+        close = difflib.get_close_matches(absent[0], extra, n=1) if absent else []
+        remedy = (
+            f"was {close[0]!r} meant as {absent[0]!r}?" if close else "was the table cut or joined before?"
+        )
+        raise DataError(
+            message(
+                f"{len(names)} columns", f"{len(given)}; " + "; ".join(parts), remedy + " see schema.names"
+            )
+        )
+    return table[list(names)]
+
+
+def _unnamed(X: Any, names: Sequence[str]) -> pd.DataFrame:
+    array = X if isinstance(X, np.ndarray) else _rows(X)
+    if array.ndim != 2 or array.shape[1] != len(names):
+        shape = "x".join(str(size) for size in array.shape) or "a single value"
+        remedy = "pass one row as [[...]]" if array.ndim < 2 else "pass a DataFrame, whose columns have names"
+        raise DataError(
+            message(f"a table with {len(names)} columns", f"{shape} ({type(X).__name__})", remedy)
+        )
+    table = pd.DataFrame(array, columns=list(names))
+    return table.infer_objects() if array.dtype == object else table
+
+
+def _rows(X: Any) -> NDArray[Any]:
+    if not isinstance(X, Sequence) or isinstance(X, str):
+        return np.asarray(X)
+    rows = [list(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in X]
+    widths = {len(row) if isinstance(row, list) else -1 for row in rows}
+    if len(widths) > 1 or -1 in widths or not rows:
+        return np.empty(len(rows), dtype=object)
+    out = np.empty((len(rows), widths.pop()), dtype=object)  # one by one: numpy would turn [1, "a"] into text
+    for i, row in enumerate(rows):
+        out[i, :] = row
+    return out
