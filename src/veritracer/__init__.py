@@ -1,1 +1,30 @@
-"""Counterfactual explanations whose promises are provable."""
+"""Counterfactual explanations whose promises are provable.
+
+>>> import torch, veritracer as vt
+>>> model = torch.nn.Linear(2, 1)
+>>> vt.ParamSet.around(model, kappa=0.2).contains(model)
+True
+"""
+
+from __future__ import annotations
+
+from veritracer import datasets, errors
+from veritracer.certificate import Certificate, Certificates, certified_radius, certify
+from veritracer.encoding import Encoding
+from veritracer.param_sets import ParamSet
+from veritracer.schema import Feature, Schema
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Certificate",
+    "Certificates",
+    "Encoding",
+    "Feature",
+    "ParamSet",
+    "Schema",
+    "certified_radius",
+    "certify",
+    "datasets",
+    "errors",
+]

@@ -160,6 +160,8 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
 
 def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """``column`` in ``dtype`` where that changes no value, else in a dtype that pandas finds for it."""
+    if isinstance(dtype, pd.CategoricalDtype) and not column.dropna().isin(list(dtype.categories)).all():
+        return column.infer_objects()
     try:
         converted = column.astype(dtype)
     except (TypeError, ValueError, OverflowError):

@@ -144,9 +144,7 @@ class Encoding:
         if original is not None:
             return self._decode_next_to(encoded, original)
         columns = {
-            block.feature.name: cells.write(
-                block.feature, self._cells(encoded, i), self.fitted[i].dtype
-            ).array
+            block.feature.name: cells.write(block.feature, self._cells(encoded, i), self.fitted[i].dtype)
             for i, block in enumerate(self.blocks)
         }
         return pd.DataFrame(columns)
@@ -273,5 +271,5 @@ class Encoding:
             i = self.schema.names.index(name)
             found = self._cells(encoded[torch.from_numpy(differs[:, i])], i)
             new = cells.write(self.blocks[i].feature, found, table[name].dtype)
-            columns[name] = cells.merge(table[name], differs[:, i], new).array
-        return pd.DataFrame(columns, index=table.index)
+            columns[name] = cells.merge(table[name], differs[:, i], new).reset_index(drop=True)
+        return pd.DataFrame(columns).set_axis(table.index)

@@ -1,0 +1,69 @@
+"""Affine functions of the parameters, one for each row, with slopes kept as outer products.
+
+A backward pass meets layer k with a coefficient ``rows[k]`` on its outputs and an input ``cols[k]``.
+The slope of the bound on the weight matrix is their outer product, and on the bias ``rows[k]``
+itself. Entrywise norms of outer products are products of norms, so the worst case over the set needs
+no tensor of the size rows × parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer import balls
+from veritracer.balls import DUAL, Norm
+
+
+class Affine(NamedTuple):
+    """``theta -> center + Σ_k <rows[k] ⊗ cols[k], W_k - W_k⁰> + <rows[k], b_k - b_k⁰>`` for each row.
+
+    ``center`` (..., n) is the value at today's parameters, ``rows[k]`` has shape (..., n, out_k) and
+    ``cols[k]`` (..., n, in_k).
+    """
+
+    center: Tensor
+    rows: tuple[Tensor, ...]
+    cols: tuple[Tensor, ...]
+
+    def upper(self, radii: Sequence[Tensor], norm: Norm) -> Tensor:
+        """The maximum over the set, (..., n): center + Σ_i radius_i ‖slope_i‖_q. Exact."""
+        q = DUAL[norm]
+        total = self.center
+        for k, (row, col) in enumerate(zip(self.rows, self.cols, strict=True)):
+            reach = radii[2 * k].unsqueeze(-1) * balls.norm(col, q) + radii[2 * k + 1].unsqueeze(-1)
+            total = total + balls.norm(row, q) * reach
+        return total
+
+    def detach(self) -> Affine:
+        """The same function without gradients."""
+        return self._map(Tensor.detach)
+
+    def shift(self, amount: Tensor) -> Affine:
+        """The same function plus ``amount``."""
+        return self._replace(center=self.center + amount)
+
+    def flatten(self) -> Affine:
+        """The same functions with all batch dimensions folded into one."""
+        return Affine(
+            self.center.flatten(),
+            tuple(r.flatten(0, -2) for r in self.rows),
+            tuple(c.flatten(0, -2) for c in self.cols),
+        )
+
+    def select(self, index: Tensor) -> Affine:
+        """The functions of the given rows, of a flat ``Affine``."""
+        return self._map(lambda t: t[index])
+
+    def dense(self) -> Tensor:
+        """The slopes as one matrix (n, number of parameters), of a flat ``Affine``; for oracles."""
+        parts = []
+        for row, col in zip(self.rows, self.cols, strict=True):
+            parts += [(row.unsqueeze(-1) * col.unsqueeze(-2)).flatten(1), row]
+        return torch.cat(parts, -1)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Affine:
+        return Affine(function(self.center), tuple(map(function, self.rows)), tuple(map(function, self.cols)))

@@ -1,0 +1,120 @@
+"""The other side of a bound: search the set for a model that breaks the counterfactual.
+
+Certified and attacked rates bracket the truth. A certificate that an attack breaks is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer import balls
+from veritracer.bounds.crown_ibp import upper_plane
+from veritracer.bounds.ibp import trace
+from veritracer.network import Theta
+from veritracer.param_sets import ParamSet
+
+
+class Attack(NamedTuple):
+    """The worst models found, one for each row.
+
+    ``worst_logit`` (n,) is the largest ``sign * logit(x_cf)`` among the models tried that decide ``x``
+    as today; at 0 or above the counterfactual is broken, and ``theta``, with a first dimension of n,
+    holds the model that breaks it.
+    """
+
+    worst_logit: Tensor
+    theta: Theta
+
+
+class _Best(NamedTuple):
+    worst: Tensor
+    theta: Theta
+
+
+def attack(
+    param_set: ParamSet,
+    x: Tensor,
+    x_cf: Tensor,
+    sign: Tensor,
+    *,
+    steps: int = 25,
+    restarts: int = 2,
+    generator: torch.Generator | None = None,
+) -> Attack:
+    """The largest sign * logit(x_cf) found in the set among models with sign * logit(x) >= 0.
+
+    It errs downwards: a search can only miss. Conditional gradient from several starts (today's
+    model, the worst model of the CROWN plane, random corners): each step moves towards the model of the
+    set that is furthest along the gradient, so no iterate leaves the set, in any norm. A multiplier
+    for each row grows while x has lost its decision and shrinks while it has kept it.
+    """
+    generator = generator or torch.Generator().manual_seed(0)
+    n = len(x)
+    center = tuple(t.detach().expand(n, *t.shape) for t in param_set.center)
+    best = _Best(param_set.network.logit(param_set.center, x_cf).detach() * sign, center)
+    starts = [center, _plane_start(param_set, x_cf, sign)]
+    starts += [param_set.sample(n, generator, corners=True) for _ in range(restarts)]
+    for start in starts:
+        best = _climb(param_set, x, x_cf, sign, start, best, steps)
+    return Attack(*best)
+
+
+def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
+    """The model of the set at which the CROWN plane of each row is highest."""
+    with torch.no_grad():
+        plane = upper_plane(param_set, trace(param_set, x_cf), sign)
+    gradient: list[Tensor] = []
+    for row, col in zip(plane.rows, plane.cols, strict=True):
+        gradient += [row.unsqueeze(-1) * col.unsqueeze(-2), row]
+    return _furthest(param_set, tuple(gradient))
+
+
+def _climb(
+    param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best, steps: int
+) -> _Best:
+    """The better of ``best`` and what the steps from ``theta`` find."""
+    multiplier = torch.zeros_like(sign)
+    for step in range(steps):
+        theta = tuple(t.detach().requires_grad_() for t in theta)
+        logits = param_set.network.logit(theta, torch.stack([x_cf, x], 1)) * sign.unsqueeze(-1)  # (n, 2)
+        keeps = logits[:, 1].detach() >= 0
+        best = _keep_better(best, logits[:, 0].detach(), theta, keeps)
+        gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
+        multiplier = torch.where(keeps, multiplier * 0.7, (multiplier * 2).clamp(min=0.25))
+        pace = 2.0 / (step + 2.0)
+        goal = _furthest(param_set, gradient)
+        theta = tuple(torch.lerp(t.detach(), g, pace) for t, g in zip(theta, goal, strict=True))
+    return _retreat(param_set, x, x_cf, sign, theta, best)
+
+
+def _retreat(param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best) -> _Best:
+    """Also look on the way from the last iterate back to today's model, which keeps x's decision."""
+    with torch.no_grad():
+        for share in (0.0, 0.1, 0.25, 0.5, 0.75):
+            there = tuple(
+                torch.lerp(t.detach(), c.detach(), share)
+                for t, c in zip(theta, param_set.center, strict=True)
+            )
+            logits = param_set.network.logit(there, torch.stack([x_cf, x], 1)) * sign.unsqueeze(-1)
+            best = _keep_better(best, logits[:, 0], there, logits[:, 1] >= 0)
+    return best
+
+
+def _keep_better(best: _Best, worst: Tensor, theta: Theta, allowed: Tensor) -> _Best:
+    better = allowed & (worst > best.worst)
+    kept = tuple(
+        torch.where(better.view(-1, *(1,) * (t.dim() - 1)), t.detach(), b)
+        for t, b in zip(theta, best.theta, strict=True)
+    )
+    return _Best(torch.where(better, worst, best.worst), kept)
+
+
+def _furthest(param_set: ParamSet, gradient: Theta) -> Theta:
+    """The model of the set that is furthest along the gradient (n, ...), for each row."""
+    return tuple(
+        center.detach() + radius * balls.furthest(g, param_set.norm)
+        for g, center, radius in zip(gradient, param_set.center, param_set.radii, strict=True)
+    )

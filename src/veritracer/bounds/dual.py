@@ -1,0 +1,246 @@
+"""The one-dimensional dual of Simul-CROWN (the paper's Equation 3), for every norm.
+
+    max μ·θ + ν  subject to  α·θ + β >= 0,  θ in the set                            (primal)
+    min over λ >= 0 of  φ(λ) = ν + λβ + (μ + λα)·θ⁰ + Σ_i radius_i ‖(μ + λα)_i‖_q     (dual)
+
+φ is convex in one variable, and *every* λ >= 0 gives a sound bound, however the search ends.
+
+The search keeps two models: one that is best for the objective but breaks the constraint, and one
+that satisfies it. Each gives a line below φ; the lines meet at the next λ. The height where they meet
+is the objective of the mixture of the two models that satisfies the constraint exactly, so it is
+also a lower limit of the optimum, and the gap says when to stop. On boxes and cross-polytopes φ is
+piecewise linear and the search ends at a kink after a few steps.
+
+Gradients do not run through the search: at the optimum ∂/∂μ = θ*, ∂/∂α = λ*θ*, ∂/∂β = λ*, ∂/∂ν = 1,
+with θ* that mixture. (Differentiating φ at λ* is wrong at a kink: sign(0) is not the mixture.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer.balls import Norm
+from veritracer.bounds.affine import Affine
+from veritracer.bounds.support import (
+    Slope,
+    Support,
+    constraint_alone,
+    mixture,
+    objective_alone,
+    slopes,
+    support_of,
+)
+
+MOST_STEPS = 80
+"""Cap on the steps of a search that stops by itself; it rarely needs more than a dozen."""
+
+GAP = 1e-12
+"""Relative gap between the bound and its lower limit at which a search stops by itself."""
+
+
+CREEPS = 8
+"""So many moves of one side in a row count as creeping."""
+
+
+class Dual(NamedTuple):
+    """A sound upper bound (n,) and the multiplier λ (n,) that proves it; at 0, without the constraint."""
+
+    value: Tensor
+    multiplier: Tensor
+
+
+class Problem(NamedTuple):
+    """Flat functions (n rows) with their slopes by tensor, and a model at either end of the search.
+
+    ``first`` and ``last`` hold objective and constraint, (n, 2), at the models that are best for the
+    objective alone and for the constraint alone.
+    """
+
+    parts: list[Slope]
+    center: Tensor
+    first: Tensor
+    last: Tensor
+    norm: Norm
+
+    def select(self, index: Tensor) -> Problem:
+        """The problem of the given rows."""
+        parts = [part.select(index) for part in self.parts]
+        return Problem(parts, self.center[index], self.first[index], self.last[index], self.norm)
+
+
+class Search(NamedTuple):
+    """State of a search: a model on either side of the optimum, and the best bound so far.
+
+    ``left`` and ``right`` (n, 3) hold objective, constraint and multiplier; the constraint is negative
+    on the left. ``streak`` counts how often one side moved in a row, negative for the left one.
+    """
+
+    left: Tensor
+    right: Tensor
+    best: Tensor
+    multiplier: Tensor
+    streak: Tensor
+
+
+def maximum(
+    objective: Affine,
+    constraint: Affine,
+    radii: Sequence[Tensor],
+    norm: Norm,
+    *,
+    steps: int | None = None,
+    decide: bool = False,
+) -> Dual:
+    """Upper bound of max objective(θ) subject to constraint(θ) >= 0 over the balls, for each row.
+
+    ``steps=None`` searches only the rows where the constraint binds, each until its gap closes. A number
+    runs that many steps on all rows under masks: slower, but free of data-dependent control flow, as
+    ``vmap`` needs it. ``decide`` lets a row stop as soon as the sign of its optimum is known: the bound is
+    sound as ever, but only as tight as the sign needs. Batch dimensions of the functions are kept; radii
+    have those of the models.
+    """
+    shape = objective.center.shape
+    plain = objective.upper(radii, norm).flatten()
+    rowwise = [r.detach().unsqueeze(-1).expand(shape).flatten() for r in radii]
+    objective, constraint = objective.flatten(), constraint.flatten()
+    problem = _problem(objective.detach(), constraint.detach(), rowwise, norm)
+    binds = problem.first[:, 1] < 0
+    if steps is not None:
+        state = _search(problem, steps)
+        value = _with_gradient(objective, constraint, rowwise, problem, state)
+        found = Dual(torch.where(binds, value, plain), torch.where(binds, state.multiplier, 0.0))
+    else:
+        rows = binds & (plain.detach() >= 0) if decide else binds
+        found = _where_it_binds(
+            objective, constraint, rowwise, problem, plain, rows.nonzero().squeeze(-1), decide=decide
+        )
+    return Dual(found.value.view(shape), found.multiplier.view(shape))
+
+
+def _problem(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm: Norm) -> Problem:
+    parts = slopes(objective, constraint, radii, norm)
+    center = torch.stack([objective.center, constraint.center], -1)
+    return Problem(
+        parts, center, center + objective_alone(parts, norm), center + constraint_alone(parts, norm), norm
+    )
+
+
+def _where_it_binds(
+    objective: Affine,
+    constraint: Affine,
+    radii: list[Tensor],
+    problem: Problem,
+    plain: Tensor,
+    rows: Tensor,
+    *,
+    decide: bool,
+) -> Dual:
+    """``plain`` with the given rows replaced by the optimum of the dual."""
+    multiplier = torch.zeros_like(plain.detach())
+    if rows.numel() == 0:
+        return Dual(plain, multiplier)
+    chosen = problem.select(rows)
+    state = _search_until_closed(chosen, decide=decide)
+    value = _with_gradient(
+        objective.select(rows), constraint.select(rows), [r[rows] for r in radii], chosen, state
+    )
+    return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
+
+
+def _search(problem: Problem, steps: int) -> Search:
+    """The state after that many steps on all rows."""
+    support = support_of(problem.parts, problem.norm)
+    state = _start(problem)
+    for _ in range(steps):
+        state = _step(state, support, problem.center, _next(state)[0])
+    return state
+
+
+def _search_until_closed(problem: Problem, *, decide: bool) -> Search:
+    """The state when every row's gap is closed (or its sign known); rows that are done leave the batch."""
+    support = support_of(problem.parts, problem.norm)
+    whole = state = _start(problem)
+    rows = torch.arange(len(problem.center), device=problem.center.device)
+    for _ in range(MOST_STEPS):
+        multiplier, floor = _next(state)
+        state = _step(state, support, problem.center, multiplier)
+        open_ = state.best - floor > GAP * (1 + state.best.abs())
+        if decide:
+            open_ &= (state.best >= 0) & (floor < 0)
+        still = open_.nonzero().squeeze(-1)
+        if 2 * len(still) > len(rows):
+            continue  # leaving costs a copy of the slopes, so wait until half of the batch is done
+        whole = _merge(whole, rows, state)
+        if len(still) == 0:
+            return whole
+        rows, problem, state = rows[still], problem.select(still), Search(*(t[still] for t in state))
+        support = support_of(problem.parts, problem.norm)
+    return _merge(whole, rows, state)
+
+
+def _merge(whole: Search, rows: Tensor, part: Search) -> Search:
+    """``whole`` with the given rows replaced."""
+    return Search(*(old.index_copy(0, rows, new) for old, new in zip(whole, part, strict=True)))
+
+
+def _start(problem: Problem) -> Search:
+    zero = torch.zeros_like(problem.center[:, 0])
+    left = torch.cat([problem.first, zero.unsqueeze(-1)], -1)
+    right = torch.cat([problem.last, torch.full_like(zero, torch.inf).unsqueeze(-1)], -1)
+    return Search(left, right, best=problem.first[:, 0], multiplier=zero, streak=zero)
+
+
+def _next(state: Search) -> tuple[Tensor, Tensor]:
+    """Where to look next, and a lower limit of the optimum: the height at which the two lines meet.
+
+    Should one side move many times in a row, the middle of the bracket is taken instead of the meeting
+    point: φ may have a shape on which the search creeps, though none was met. If no model satisfies the
+    constraint, the lines do not meet to the right of 0, and any λ is as sound as another.
+    """
+    (o_l, c_l, m_l), (o_r, c_r, m_r) = state.left.unbind(-1), state.right.unbind(-1)
+    rise = c_r - c_l
+    meets = rise > 0
+    meet = torch.where(meets, (o_l - o_r) / torch.where(meets, rise, 1.0), m_l + 1.0).clamp(min=0.0)
+    creeps = (state.streak.abs() >= CREEPS) & torch.isfinite(m_r)
+    return torch.where(creeps, (m_l + m_r) / 2, meet), o_l + meet * c_l
+
+
+def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -> Search:
+    """The state after looking at one more multiplier."""
+    at = center + support(torch.stack([torch.ones_like(multiplier), multiplier], -1))
+    value = at[:, 0] + multiplier * at[:, 1]
+    seen = torch.cat([at, multiplier.unsqueeze(-1)], -1)
+    goes_left = at[:, 1] < 0
+    better = value < state.best
+    return Search(
+        torch.where(goes_left.unsqueeze(-1), seen, state.left),
+        torch.where(goes_left.unsqueeze(-1), state.right, seen),
+        torch.where(better, value, state.best),
+        torch.where(better, multiplier, state.multiplier),
+        torch.where(goes_left, state.streak.clamp(max=0) - 1, state.streak.clamp(min=0) + 1),
+    )
+
+
+def _with_gradient(
+    objective: Affine, constraint: Affine, radii: Sequence[Tensor], problem: Problem, state: Search
+) -> Tensor:
+    """The best bound with the gradient of the optimum.
+
+    That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held
+    fixed, the mixture being the one that satisfies the constraint exactly.
+    """
+    if not (torch.is_grad_enabled() and objective.center.requires_grad):
+        return state.best
+    c_l, c_r = state.left[:, 1], state.right[:, 1]
+    rise = c_r - c_l
+    share = torch.where(rise > 0, -c_l / torch.where(rise > 0, rise, 1.0), 1.0).clamp(0.0, 1.0)
+    points = mixture(problem.parts, problem.norm, (state.left[:, 2], state.right[:, 2]), share)
+    value = objective.center + state.multiplier * constraint.center
+    weights = torch.stack([torch.ones_like(state.multiplier), state.multiplier], -1)
+    for part, v in zip(slopes(objective, constraint, radii, problem.norm), points, strict=True):
+        value = value + (weights * part.rises(v)).sum(-1)
+    return value + (state.best - value).detach()

@@ -1,0 +1,15 @@
+"""The paper's datasets and one that needs no file: raw columns, raw labels, and a schema that says what may change.
+
+>>> names()
+('breast_cancer', 'ctg', 'heloc', 'oula', 'taiwan_credit', 'who')
+>>> load("breast_cancer").X.shape
+(569, 30)
+"""
+
+from __future__ import annotations
+
+from .catalogue import Info, info, names
+from .download import fetch
+from .loading import Dataset, Split, load
+
+__all__ = ["Dataset", "Info", "Split", "fetch", "info", "load", "names"]

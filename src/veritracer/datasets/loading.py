@@ -1,0 +1,128 @@
+"""A dataset as one value: its rows, its labels, its schema, and the parts that the paper speaks of."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from ..errors import DatasetError, message
+from ..schema import Schema
+from . import clinical, credit, students
+from .catalogue import folder_of, source_of
+from .files import read
+from .parts import Parts
+
+Variant = Literal["default", "paper"]
+
+
+class Split(NamedTuple):
+    """Rows to learn from and rows to test on."""
+
+    X_train: pd.DataFrame
+    X_test: pd.DataFrame
+    y_train: pd.Series[Any]
+    y_test: pd.Series[Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Raw features ``X``, raw labels ``y`` and the schema that describes both.
+
+    ``groups`` holds what the original and the shifted part are told apart by: the three classes of ctg,
+    the year of who; None elsewhere.
+    """
+
+    name: str
+    variant: Variant
+    X: pd.DataFrame
+    y: pd.Series[Any]
+    schema: Schema
+    title: str
+    source: str
+    licence: str
+    description: str
+    groups: pd.Series[Any] | None = None
+    part: Literal["all", "original", "shifted"] = "all"
+
+    def split(self, test_size: float = 0.2, random_state: int = 0) -> Split:
+        """A stratified split; the authors' own one for the paper's HELOC and (by default) OULA."""
+        paper = self.variant == "paper"
+        if paper and self.name == "oula" and (test_size, random_state) == (0.2, 0):
+            cut = students.AUTHORS_TRAINING_ROWS
+            return Split(self.X.iloc[:cut], self.X.iloc[cut:], self.y.iloc[:cut], self.y.iloc[cut:])
+        stratify = None if paper and self.name == "heloc" else self.y
+        parts = train_test_split(
+            self.X, self.y, test_size=test_size, random_state=random_state, stratify=stratify
+        )
+        return Split(*parts)
+
+    @property
+    def original(self) -> Dataset:
+        """The rows before the paper's shift: normal and suspect (ctg), before 2012 (who)."""
+        groups = self._shift_groups()
+        kept = groups != "pathological" if self.name == "ctg" else groups < clinical.SHIFT_YEAR
+        return self._restricted(kept.to_numpy(dtype=bool), "original")
+
+    @property
+    def shifted(self) -> Dataset:
+        """The rows after the paper's shift, which are all of them."""
+        return self._restricted(np.ones(len(self._shift_groups()), dtype=bool), "shifted")
+
+    def _shift_groups(self) -> pd.Series[Any]:
+        if self.groups is None:
+            raise DatasetError(
+                message("a dataset with a shift (ctg or who)", repr(self.name), "use split() for the others")
+            )
+        return self.groups
+
+    def _restricted(self, rows: NDArray[np.bool_], part: Literal["original", "shifted"]) -> Dataset:
+        groups = self._shift_groups()[rows]
+        return dataclasses.replace(self, X=self.X[rows], y=self.y[rows], groups=groups, part=part)
+
+
+_BUILDERS: dict[str, Callable[[pd.DataFrame, bool], Parts]] = {
+    "ctg": clinical.ctg,
+    "heloc": credit.heloc,
+    "oula": students.oula,
+    "taiwan_credit": credit.taiwan_credit,
+    "who": clinical.who,
+}
+
+
+def load(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, variant: Variant = "default"
+) -> Dataset:
+    """The dataset: as a user would want it, or with the authors' rows, columns and treatment.
+
+    The file comes from ``data_dir``, else from the folder in the environment variable ``VERITRACER_DATA``.
+    """
+    source = source_of(name)
+    if variant not in ("default", "paper"):
+        raise DatasetError(message("variant='default' or 'paper'", repr(variant), "choose one of them"))
+    if name == "breast_cancer":
+        if variant == "paper":
+            remedy = "load it without variant"
+            raise DatasetError(message("a dataset of the paper for variant='paper'", repr(name), remedy))
+        parts = clinical.breast_cancer()
+    else:
+        parts = _BUILDERS[name](read(name, folder_of(name, data_dir)), variant == "paper")
+    return Dataset(
+        name=name,
+        variant=variant,
+        X=parts.X,
+        y=parts.y,
+        schema=parts.schema,
+        title=source.title,
+        source=source.source,
+        licence=source.licence,
+        description=parts.description,
+        groups=parts.groups,
+    )

@@ -1,0 +1,210 @@
+"""The set of models that a certificate speaks of: a ball around every weight matrix and bias vector.
+
+Norms are entrywise over a tensor: ``l2`` of a matrix is its Frobenius norm, not the spectral one.
+
+NOTE[paper]: the text has radius_i = kappa * ‖theta_i‖_p; the code behind its numbers uses an l∞ box
+with kappa * mean|theta_i|. The latter is the default here, so that numbers can be compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from veritracer import balls
+from veritracer.balls import Norm
+from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message
+from veritracer.network import Network, Theta, from_module
+
+RadiusRule = Literal["mean-abs", "norm"]
+
+SHRINK = 1e-6
+"""A projection lands this share of the radius inside the set, so that float32 cannot step outside."""
+
+
+@dataclass(frozen=True)
+class ParamSet:
+    """All models with today's architecture whose every tensor is within its radius of today's.
+
+    Attributes
+    ----------
+    network, center
+        Today's model. ``center`` may carry gradients and leading batch dimensions.
+    units
+        Radius of each tensor at ``kappa = 1``; zero for a bias that a layer does not have.
+    norm
+        Of the balls, entrywise: ``l1``, ``l2`` or ``linf``.
+    kappa
+        The radius of tensor i is ``kappa * units[i]``.
+    """
+
+    network: Network
+    center: Theta
+    units: Theta
+    norm: Norm
+    kappa: float
+
+    @classmethod
+    def around(
+        cls,
+        module: nn.Module,
+        kappa: float = 0.2,
+        norm: Norm = "linf",
+        radius: RadiusRule | float | Sequence[float] = "mean-abs",
+    ) -> ParamSet:
+        """The set around a torch MLP, in float64 and detached from it.
+
+        ``radius="mean-abs"`` gives tensor i the radius kappa * mean|theta_i|, ``"norm"`` gives it
+        kappa * ‖theta_i‖. A number, or one number for each tensor in the order W1, b1, W2, b2, ...,
+        is the radius itself: ``kappa`` then plays no part and counts multiples of it, from 1.
+
+        >>> ParamSet.around(nn.Linear(2, 1), radius=1.9).radii[0]
+        tensor(1.9000, dtype=torch.float64)
+        """
+        network, theta = from_module(module)
+        center = tuple(t.detach().to(torch.float64) for t in theta)
+        return cls.of(network, center, kappa, norm, radius, warn=True)
+
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        center: Theta,
+        kappa: float = 0.2,
+        norm: Norm = "linf",
+        radius: RadiusRule | float | Sequence[float] = "mean-abs",
+        *,
+        warn: bool = False,
+    ) -> ParamSet:
+        """The set around ``center``, which keeps its gradients; the radii are detached from it."""
+        _check_request(norm, kappa, radius)
+        if isinstance(radius, str):
+            units = tuple(_ratio_unit(t, norm, radius, dims=2 - i % 2) for i, t in enumerate(center))
+            if warn and kappa > 0:
+                _warn_of_zeros(network, units)
+        else:
+            units, kappa = _absolute_units(center, radius), 1.0
+        units = tuple(
+            u if i % 2 == 0 or network.biased[i // 2] else torch.zeros_like(u) for i, u in enumerate(units)
+        )
+        return cls(network, center, units, norm, float(kappa))
+
+    @property
+    def radii(self) -> Theta:
+        """The absolute radius of each tensor, with the batch dimensions of ``center``."""
+        return tuple(self.kappa * unit for unit in self.units)
+
+    def at(self, kappa: float) -> ParamSet:
+        """The same set at another ``kappa``; the sets are nested."""
+        return replace(self, kappa=float(kappa))
+
+    def distances(self, model: nn.Module | Sequence[Tensor]) -> tuple[float, ...]:
+        """How far each tensor of ``model`` is from the centre, in the set's norm, in float64."""
+        theta = self._theta_of(model)
+        return tuple(
+            float(balls.norm(_double(t) - _double(c), self.norm, c.dim()))
+            for t, c in zip(theta, self.center, strict=True)
+        )
+
+    def contains(self, model: nn.Module | Sequence[Tensor]) -> bool:
+        """Whether ``model`` is in the set: the same architecture, every tensor within its radius."""
+        pairs = zip(self.distances(model), self.radii, strict=True)
+        return all(distance <= float(radius) for distance, radius in pairs)
+
+    def project(self, theta: Sequence[Tensor]) -> Theta:
+        """The nearest parameters inside the set, a little inside its border.
+
+        The margin is ``SHRINK`` of the radius plus what rounding the tensor to float32 can move it.
+        """
+        landed = []
+        for tensor, center, radius in zip(theta, self.center, self.radii, strict=True):
+            origin = _double(center)
+            rounding = 2.0**-23 * balls.norm(origin.abs() + radius, self.norm, origin.dim())
+            inner = (radius * (1 - SHRINK) - rounding).clamp(min=0)
+            moved = origin + balls.project(_double(tensor) - origin, inner, self.norm)
+            landed.append(moved.to(tensor.dtype))
+        return tuple(landed)
+
+    def sample(self, n: int, generator: torch.Generator, *, corners: bool = False) -> Theta:
+        """``n`` models from the set, stacked on a new first dimension.
+
+        Uniform over each ball, or, with ``corners``, over its extreme points.
+        """
+        draw = balls.sample_corner if corners else balls.sample
+        return tuple(
+            center.detach() + radius * draw(n, center, self.norm, generator)
+            for center, radius in zip(self.center, self.radii, strict=True)
+        )
+
+    def _theta_of(self, model: nn.Module | Sequence[Tensor]) -> Sequence[Tensor]:
+        """Parameters of ``model``, refused if its architecture is not the set's."""
+        if isinstance(model, nn.Module):
+            network, theta = from_module(model)
+            if network != self.network:
+                raise ParamSetError(
+                    message(f"the architecture {self.network}", str(network), "a set fixes the architecture")
+                )
+        else:
+            theta = tuple(model)
+        mine, theirs = ([tuple(t.shape) for t in ts] for ts in (self.center, theta))
+        if mine != theirs:
+            raise ParamSetError(
+                message(f"tensors of shapes {mine}", f"{theirs}", "a set fixes the architecture")
+            )
+        return theta
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.float64)
+
+
+def _ratio_unit(tensor: Tensor, norm: Norm, rule: str, dims: int) -> Tensor:
+    """Radius at kappa = 1, one for each model where ``tensor`` has leading batch dimensions."""
+    with torch.no_grad():
+        return balls.mean_abs(tensor, dims) if rule == "mean-abs" else balls.norm(tensor, norm, dims)
+
+
+def _absolute_units(center: Theta, radius: float | Sequence[float]) -> Theta:
+    values = [float(radius)] * len(center) if isinstance(radius, int | float) else [float(r) for r in radius]
+    if len(values) != len(center):
+        raise ParamSetError(
+            message(
+                f"one radius, or {len(center)} (one for each tensor)",
+                f"{len(values)}",
+                "the order is W1, b1, W2, b2, ...",
+            )
+        )
+    if any(not 0.0 <= v < float("inf") for v in values):
+        raise ParamSetError(message("finite radii of at least 0", f"{values}", "give a distance"))
+    return tuple(t.new_tensor(v) for t, v in zip(center, values, strict=True))
+
+
+def _check_request(norm: str, kappa: float, radius: object) -> None:
+    if norm not in get_args(Norm):
+        raise NotSupportedError(message("norm 'l1', 'l2' or 'linf'", repr(norm), "choose one of these"))
+    if isinstance(radius, str) and radius not in get_args(RadiusRule):
+        raise ParamSetError(
+            message("radius 'mean-abs', 'norm' or numbers", repr(radius), "choose one of these")
+        )
+    if not 0.0 <= kappa < float("inf"):
+        raise ParamSetError(message("a finite kappa of at least 0", repr(kappa), "0.2 is the paper's choice"))
+
+
+def _warn_of_zeros(network: Network, units: Theta) -> None:
+    zero = [i for i, u in enumerate(units) if float(u) == 0.0 and (i % 2 == 0 or network.biased[i // 2])]
+    if zero:
+        names = ", ".join(f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in zero)
+        warnings.warn(
+            message(
+                "parameters that are not all zero",
+                f"zeros in {names}",
+                "their radius is 0: give absolute radii instead",
+            ),
+            VeriTracerWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,25 @@
+"""Options and profiles of the test suite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)  # the suite runs one process for each core
+
+QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("quick", max_examples=60, **QUIET)
+settings.register_profile("ci", max_examples=60, derandomize=True, **QUIET)
+settings.load_profile("ci" if os.environ.get("CI") else "quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="soundness at 200,000 examples instead of a few thousand"
+    )

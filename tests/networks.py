@@ -1,0 +1,76 @@
+"""Hypothesis strategies for networks, sets of models and pairs of rows, in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from veritracer.network import Network
+from veritracer.param_sets import ParamSet
+
+NORMS = ("linf", "l2", "l1")
+ROWS = 4
+
+
+class Case(NamedTuple):
+    """A set of models with rows, counterfactuals and the decisions that today's model takes on the rows."""
+
+    param_set: ParamSet
+    x: Tensor
+    x_cf: Tensor
+    sign: Tensor
+
+
+def make_case(
+    *,
+    seed: int,
+    depth: int = 3,
+    width: int = 5,
+    inputs: int = 4,
+    slope: float = 0.0,
+    outputs: int = 1,
+    norm: str = "linf",
+    kappa: float = 0.2,
+    radius: str = "mean-abs",
+    spread: float = 1.0,
+    signed: bool = True,
+    rows: int = ROWS,
+) -> Case:
+    """A random case; ``spread`` is how far counterfactuals are from their rows, ``signed`` admits inputs below 0."""
+    g = torch.Generator().manual_seed(seed)
+    sizes = [inputs, *[width] * (depth - 1), outputs]
+    theta: list[Tensor] = []
+    for into, out in zip(sizes[:-1], sizes[1:], strict=True):
+        theta.append(torch.randn(out, into, generator=g, dtype=torch.float64) / into**0.5)
+        theta.append(torch.randn(out, generator=g, dtype=torch.float64) * 0.3)
+    network = Network((slope,) * (depth - 1), (1.0,) if outputs == 1 else (-1.0, 1.0))
+    param_set = ParamSet.of(network, tuple(theta), kappa, norm, radius)
+    draw = torch.randn if signed else torch.rand
+    x = draw(rows, inputs, generator=g, dtype=torch.float64)
+    other = draw(rows, inputs, generator=g, dtype=torch.float64)
+    x_cf = x + spread * (other - x)
+    sign = torch.where(network.logit(theta, x) > 0, 1.0, -1.0).to(torch.float64)
+    return Case(param_set, x, x_cf, sign)
+
+
+@st.composite
+def cases(draw: st.DrawFn, **fixed: object) -> Case:
+    """Cases over depth, width, activation, outputs, norm, radius rule and size, spread and sign of the inputs."""
+    choices: dict[str, st.SearchStrategy[object]] = {
+        "seed": st.integers(0, 2**31 - 1),
+        "depth": st.integers(1, 4),
+        "width": st.integers(1, 8),
+        "inputs": st.integers(1, 6),
+        "slope": st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+        "outputs": st.sampled_from([1, 1, 2]),
+        "norm": st.sampled_from(NORMS),
+        "kappa": st.sampled_from([0.0, 1e-3, 0.02, 0.1, 0.2, 0.5, 1.5]),
+        "radius": st.sampled_from(["mean-abs", "norm"]),
+        "spread": st.sampled_from([0.0, 0.1, 1.0, 3.0]),
+        "signed": st.booleans(),
+    }
+    values = {name: fixed[name] if name in fixed else draw(s) for name, s in choices.items()}
+    return make_case(**values)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""A row flows one way, and so do the imports: nothing lower imports anything higher."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import veritracer
+
+SOURCE = Path(veritracer.__file__).parent
+
+# From low to high; a module may import from its own level only inside its own package.
+ORDER = [
+    ["errors"],
+    ["feature", "document", "grid"],
+    ["labels", "tables", "schema", "inference"],
+    ["cells", "layout", "fitting", "projection", "encoding"],
+    ["network", "balls"],
+    ["param_sets"],
+    ["bounds"],
+    ["proving"],
+    ["certificate"],
+    ["datasets"],
+    ["report"],
+    ["cli"],
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """First-level names of this library that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "veritracer":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("veritracer.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path: Path) -> None:
+    own = package_of(path)
+    assert own in LEVEL, f"{own} has no place in the order of modules"
+    for name in imported(path) - {own}:
+        assert LEVEL[name] <= LEVEL[own], f"{own} imports {name}, which stands above it"
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in veritracer.__all__:
+        assert getattr(veritracer, name).__doc__, name

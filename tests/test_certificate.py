@@ -1,0 +1,203 @@
+"""Certificates: the cascade, the radius, the slack, and what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from networks import NORMS, Case, cases, make_case
+from torch import nn
+
+import veritracer as vt
+from veritracer.bounds import BOUNDS, Box
+from veritracer.bounds.attack import attack
+from veritracer.bounds.ibp import trace
+from veritracer.bounds.rounding import logit_error, unit_roundoff
+from veritracer.errors import DataError, NotSupportedError, ParamSetError
+from veritracer.network import to_module
+
+
+def trained(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[nn.Sequential, torch.Tensor]:
+    """A classifier with margins, and rows of both classes."""
+    torch.manual_seed(seed)
+    x = torch.rand(200, 5)
+    y = (x[:, 0] + x[:, 1] > 1).float()
+    module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimiser = torch.optim.Adam(module.parameters(), 0.05)
+    for _ in range(150):
+        optimiser.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(module(x)[:, 0], y).backward()
+        optimiser.step()
+    return module.to(dtype), x.to(torch.float64)
+
+
+def far_pairs(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows with counterfactuals deep in the other class."""
+    side = x.clone()
+    favourable = module(x.to(next(module.parameters()).dtype))[:, 0] > 0
+    side[:, :2] = torch.where(favourable[:, None], 0.0, 1.0)
+    return x, side
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_certified_rows_survive_the_attack(norm: str) -> None:
+    module, x = trained()
+    x, x_cf = far_pairs(module, x)
+    param_set = vt.ParamSet.around(module, 0.1, norm)
+    certs = vt.certify(module, x, x_cf, param_set)
+    assert 0.1 < certs.certified.mean()
+    sign = torch.where(param_set.network.logit(param_set.center, x) > 0, 1.0, -1.0).double()
+    broken = attack(param_set, x, x_cf, sign).worst_logit >= 0
+    assert not (torch.as_tensor(certs.certified) & broken).any()
+
+
+def test_the_cascade_names_the_cheapest_method_that_decides() -> None:
+    module, x = trained()
+    x, x_cf = far_pairs(module, x)
+    param_set = vt.ParamSet.around(module, 0.12)
+    full = vt.certify(module, x, x_cf, param_set, radius=False)
+    only = {m: vt.certify(module, x, x_cf, param_set, methods=[m], radius=False).certified for m in BOUNDS}
+    assert (full.certified == only["simul-crown"]).all()
+    assert ((full.method == "ibp") == only["ibp"])[full.certified].all()
+    crown = only["crown-ibp"] & ~only["ibp"]
+    assert (full.method[crown] == "crown-ibp").all()
+    assert not full.conditional[only["crown-ibp"]].any()
+    assert set(full.method[full.certified & ~only["crown-ibp"]]) <= {"simul-crown"}
+
+
+def test_radius_is_proved_and_no_grid_step_above_it_is_found() -> None:
+    module, x = trained()
+    x, x_cf = far_pairs(module, x)
+    param_set = vt.ParamSet.around(module, 0.1)
+    certs = vt.certify(module, x, x_cf, param_set)
+    assert certs.radius is not None
+    assert (certs.radius[certs.certified] >= 0.1).all()
+    assert (certs.radius[~certs.certified] < 0.1).all()
+    assert (certs.radius[certs.valid] > 0).any()
+    for row in range(0, 200, 23):
+        reach = certs.radius[row]
+        if reach > 0:
+            assert vt.certify(module, x[row], x_cf[row], param_set.at(reach)).certified.all()
+            above = vt.certify(module, x[row], x_cf[row], param_set.at(reach * 2 ** (1 / 32)), radius=False)
+            assert not above.certified.any()
+
+
+def test_radius_of_a_row_does_not_depend_on_its_neighbours() -> None:
+    module, x = trained()
+    x, x_cf = far_pairs(module, x)
+    param_set = vt.ParamSet.around(module, 0.1)
+    together = vt.certified_radius(module, x[:40], x_cf[:40], param_set)
+    alone = np.concatenate([vt.certified_radius(module, x[i], x_cf[i], param_set) for i in range(40)])
+    assert together == pytest.approx(alone)
+
+
+def test_an_invalid_counterfactual_has_radius_zero() -> None:
+    module, x = trained()
+    certs = vt.certify(module, x, x, vt.ParamSet.around(module, 0.1))
+    assert not certs.valid.any()
+    assert not certs.certified.any()
+    assert (certs.radius == 0).all()
+
+
+@given(cases(slope=0.0))
+def test_slack_covers_float32(case: Case) -> None:
+    """The logit computed in float32 from rounded inputs, against float64, for models all over the set."""
+    params = case.param_set
+    theta = params.sample(8, torch.Generator().manual_seed(0), corners=True)
+    single = tuple(t.float() for t in theta)
+    double = tuple(t.double() for t in single)  # the model is its float32 parameters
+    computed = params.network.logit(single, case.x_cf.float().expand(8, -1, -1)).double()
+    exact = params.network.logit(double, case.x_cf.expand(8, -1, -1))
+    # Rounding the parameters may carry them 2**-24 outside of the set; widen it by as much.
+    wider = params.at(params.kappa * (1 + 1e-5) + 1e-6)
+    allowed = logit_error(wider, trace(wider, case.x_cf), unit_roundoff(torch.float32))
+    assert ((computed - exact).abs() <= allowed + 1e-15).all()
+
+
+def test_slack_is_small_enough_to_be_useful() -> None:
+    module, x = trained()
+    certs = vt.certify(module, *far_pairs(module, x), vt.ParamSet.around(module, 0.1), radius=False)
+    assert certs.slack.max() < 1e-3
+    precise, x = trained(dtype=torch.float64)
+    certs = vt.certify(precise, *far_pairs(precise, x), vt.ParamSet.around(precise, 0.1), radius=False)
+    assert certs.slack.max() < 1e-9
+
+
+def test_a_tie_is_not_certified() -> None:
+    module = nn.Linear(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight.fill_(1.0)
+        module.bias.fill_(-1.0)
+    certs = vt.certify(module, [[2.0]], [[0.0]], vt.ParamSet.around(module, radius=1.0))
+    assert certs.worst_logit[0] == pytest.approx(0.0, abs=1e-9)
+    assert not certs.certified[0]
+
+
+def test_a_box_is_certified_only_if_all_of_it_is() -> None:
+    module, x = trained()
+    x, x_cf = far_pairs(module, x)
+    param_set = vt.ParamSet.around(module, 0.05)
+    point = vt.certify(module, x, x_cf, param_set, radius=False).certified
+    small = vt.certify(module, x, Box(x_cf - 0.01, x_cf + 0.01), param_set, radius=False).certified
+    large = vt.certify(module, x, Box(x_cf * 0, x_cf * 0 + 1), param_set, radius=False).certified
+    assert small.sum() > 0
+    assert (point | ~small).all()
+    assert not large.any()
+
+
+def test_what_a_certificate_says() -> None:
+    module, x = trained()
+    certs = vt.certify(module, *far_pairs(module, x), vt.ParamSet.around(module, 0.05))
+    assert str(certs).endswith("at kappa = 0.05 (linf)")
+    assert len(list(certs)) == len(certs) == 200
+    row = int(certs.certified.argmax())
+    assert str(certs[row]).startswith("certified by ibp at kappa = 0.05")
+    assert certs[row].model_digest == certs.model_digest
+    unproved = vt.certify(module, x, x, vt.ParamSet.around(module))[0]
+    assert str(unproved) == "unknown: no proof found at kappa = 0.2 (linf)"
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("norm", NORMS)
+def test_modules_of_one_and_two_logits(outputs: int, norm: str) -> None:
+    case = make_case(seed=9, outputs=outputs, norm=norm, kappa=0.01, rows=50)
+    module = to_module(case.param_set.network, case.param_set.center)
+    certs = vt.certify(module, case.x, case.x_cf, vt.ParamSet.around(module, 0.01, norm), radius=False)
+    assert (certs.valid | ~certs.certified).all()
+    assert certs.certified.any()
+
+
+@pytest.mark.parametrize(
+    ("x", "x_cf", "error", "words"),
+    [
+        (torch.rand(3, 4), torch.rand(3, 5), DataError, r"x of shape \(rows, 5\)"),
+        (torch.rand(3, 5), torch.rand(2, 5), DataError, "as many counterfactuals"),
+        (torch.full((1, 5), float("nan")), torch.rand(1, 5), DataError, "finite numbers in x"),
+        (torch.rand(1, 5), torch.full((1, 5), float("inf")), DataError, "finite numbers in x_cf"),
+        (torch.rand(1, 5), Box(torch.ones(1, 5), torch.zeros(1, 5)), DataError, "lower"),
+        (torch.rand(1, 2, 5), torch.rand(1, 5), DataError, "shape"),
+    ],
+)
+def test_bad_rows_are_explained(
+    x: torch.Tensor, x_cf: torch.Tensor, error: type[Exception], words: str
+) -> None:
+    module, _ = trained()
+    with pytest.raises(error, match=words):
+        vt.certify(module, x, x_cf, vt.ParamSet.around(module))
+
+
+def test_another_models_set_is_refused() -> None:
+    first, x = trained(0)
+    second, _ = trained(1)
+    with pytest.raises(ParamSetError, match="contains this model"):
+        vt.certify(first, x, x, vt.ParamSet.around(second))
+    with pytest.raises(NotSupportedError, match="methods among"):
+        vt.certify(first, x, x, vt.ParamSet.around(first), methods=["milp"])
+
+
+def test_no_rows_are_no_certificates() -> None:
+    module, _ = trained()
+    certs = vt.certify(module, torch.empty(0, 5), torch.empty(0, 5), vt.ParamSet.around(module))
+    assert len(certs) == 0
+    assert str(certs).startswith("0 of 0 certified")

@@ -1,0 +1,96 @@
+"""No model of the set may exceed a bound: the property that everything else rests on.
+
+Draws a network, a set, rows and counterfactuals; tries today's model, uniform draws, extreme points and
+the attack; keeps the models that still give each row its decision. None may exceed the bound, at a
+tolerance of 1e-9 in float64. All methods, norms, activations and depths 1 to 4 go through one table.
+
+In CI 50 examples for each of the 48 cells (2,400 in all, each with some 150 models for every row); with
+--long 4,200 for each, above 200,000 in all.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from networks import NORMS, Case, cases
+from torch import Tensor
+
+from veritracer.bounds import BOUNDS, Box
+from veritracer.bounds.attack import attack
+from veritracer.network import Theta
+
+TOLERANCE = 1e-9
+CELLS = [
+    pytest.param(norm, slope, depth, id=f"{norm}-{slope}-{depth}")
+    for norm in NORMS
+    for slope in (0.0, 0.01, 0.3, 1.0)
+    for depth in (1, 2, 3, 4)
+]
+
+
+def drawn_models(case: Case, seed: int, n: int = 24) -> Theta:
+    """Models of the set, stacked: uniform draws and extreme points of every ball."""
+    g = torch.Generator().manual_seed(seed)
+    uniform, corners = case.param_set.sample(n, g), case.param_set.sample(n, g, corners=True)
+    return tuple(torch.cat(pair) for pair in zip(uniform, corners, strict=True))
+
+
+def worst_seen(case: Case, theta: Theta, x_cf: Tensor, *, conditional: bool) -> Tensor:
+    """The largest sign * logit(x_cf) over the models, for each row; -inf where none may be counted."""
+    network = case.param_set.network
+    logit = network.logit(theta, x_cf) * case.sign  # (models, rows)
+    if conditional:
+        keeps = network.logit(theta, case.x) * case.sign >= 0
+        logit = torch.where(keeps, logit, -torch.inf)
+    return logit.amax(0)
+
+
+def check(case: Case, seed: int) -> None:
+    theta = drawn_models(case, seed)
+    attacked = attack(case.param_set, case.x, case.x_cf, case.sign, steps=4, restarts=1)
+    today = case.param_set.network.logit(case.param_set.center, case.x_cf) * case.sign
+    for name, bound in BOUNDS.items():
+        found = bound(case.param_set, case.x, case.x_cf, case.sign)
+        for conditional in (False, True):
+            # A proof with multiplier 0 must hold for every model; others where x keeps its decision.
+            seen = worst_seen(case, theta, case.x_cf, conditional=conditional)
+            seen = torch.maximum(torch.maximum(seen, attacked.worst_logit), today)
+            applies = torch.ones_like(seen, dtype=torch.bool) if conditional else found.multiplier == 0
+            excess = torch.where(applies, seen - found.worst_logit, -torch.inf).max()
+            assert excess <= TOLERANCE, f"{name}: a model exceeds the bound by {excess:g}"
+
+
+@pytest.mark.parametrize(("norm", "slope", "depth"), CELLS)
+def test_no_model_exceeds_a_bound(
+    norm: str, slope: float, depth: int, request: pytest.FixtureRequest
+) -> None:
+    examples = 4200 if request.config.getoption("--long") else 50
+
+    @settings(max_examples=examples)
+    @given(cases(norm=norm, slope=slope, depth=depth))
+    def run(case: Case) -> None:
+        check(case, seed=depth)
+
+    run()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_no_model_exceeds_a_bound_over_a_box_of_inputs(norm: str) -> None:
+    @given(cases(norm=norm))
+    def run(case: Case) -> None:
+        theta = drawn_models(case, seed=1)
+        reach = 0.3 * torch.rand(
+            case.x_cf.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+        )
+        box = Box(case.x_cf - reach, case.x_cf + reach)
+        bounds = {name: bound(case.param_set, case.x, box, case.sign) for name, bound in BOUNDS.items()}
+        for seed in range(6):
+            g = torch.Generator().manual_seed(seed)
+            share = torch.rand(case.x_cf.shape, generator=g, dtype=torch.float64)
+            inside = torch.lerp(box.lower, box.upper, share.round() if seed % 2 else share)
+            for name, found in bounds.items():
+                seen = worst_seen(case, theta, inside, conditional=True)
+                assert (seen - found.worst_logit).max() <= TOLERANCE, name
+
+    run()
