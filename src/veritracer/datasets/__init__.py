@@ -1,4 +1,4 @@
-"""The paper's datasets and one that needs no file: raw columns, raw labels, and a schema that says what may change.
+"""The paper's datasets and one that needs no file: raw columns, raw labels, and what may change in them.
 
 >>> names()
 ('breast_cancer', 'ctg', 'heloc', 'oula', 'taiwan_credit', 'who')

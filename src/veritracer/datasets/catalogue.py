@@ -1,4 +1,4 @@
-"""What is known about each dataset before its file is opened: where it comes from and what it must hash to."""
+"""What is known of each dataset before its file is opened: its origin and its checksums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "VERITRACER_DATA"
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset's origin and checksums; ``header`` is its first line, ``url`` a download without a login."""
+    """A dataset's origin and checksums; ``header`` is its first line, ``url`` a download without a login."""
 
     title: str
     rows: int
@@ -76,8 +76,8 @@ SOURCES = {
         sha256_gz="e74c24c2810396313f41f430e849e92d299308008bc128dea20f8add4a958f6b",
         sha256_text="f66d77f4e4e27c11205ba6258008f5e071f1f09724f4893e9ff2840a4e99f259",
         header=(
-            "RiskPerformance,ExternalRiskEstimate,MSinceOldestTradeOpen,MSinceMostRecentTradeOpen,AverageMInFile,"
-            "NumSatisfactoryTrades,NumTrades60Ever2DerogPubRec,NumTrades90Ever2DerogPubRec,"
+            "RiskPerformance,ExternalRiskEstimate,MSinceOldestTradeOpen,MSinceMostRecentTradeOpen,"
+            "AverageMInFile,NumSatisfactoryTrades,NumTrades60Ever2DerogPubRec,NumTrades90Ever2DerogPubRec,"
             "PercentTradesNeverDelq,MSinceMostRecentDelq,MaxDelq2PublicRecLast12M,MaxDelqEver,NumTotalTrades,"
             "NumTradesOpeninLast12M,PercentInstallTrades,MSinceMostRecentInqexcl7days,NumInqLast6M,"
             "NumInqLast6Mexcl7days,NetFractionRevolvingBurden,NetFractionInstallBurden,"
@@ -95,10 +95,10 @@ SOURCES = {
         sha256_text="9830563addcbaca1263fd3e18d73bc4a16c439bc5987904b4f51f909deca982c",
         header=(
             "num_of_prev_attempts,weight,weighted_score,forumng_click,homepage_click,oucontent_click,"
-            "resource_click,subpage_click,url_click,dataplus_click,glossary_click,oucollaborate_click,quiz_click,"
-            "ouelluminate_click,sharedsubpage_click,questionnaire_click,page_click,externalquiz_click,"
-            "ouwiki_click,dualpane_click,folder_click,repeatactivity_click,htmlactivity_click,code_module,gender,"
-            "region,highest_education,imd_band,age_band,studied_credits,disability,final_result"
+            "resource_click,subpage_click,url_click,dataplus_click,glossary_click,oucollaborate_click,"
+            "quiz_click,ouelluminate_click,sharedsubpage_click,questionnaire_click,page_click,externalquiz_click,"
+            "ouwiki_click,dualpane_click,folder_click,repeatactivity_click,htmlactivity_click,"
+            "code_module,gender,region,highest_education,imd_band,age_band,studied_credits,disability,final_result"
         ),
     ),
     "taiwan_credit": Source(
@@ -125,9 +125,10 @@ SOURCES = {
         sha256_gz="5767ac6dbb57cdbf35cca29b1bcf835c07d43525802fd83e931ba8995eb1bc01",
         sha256_text="ed6c132d86790e0e71d3d0444a0db4c94f8d27baefda0271e9f9bd75f0fec3b0",
         header=(
-            "Country,Year,Status,Life expectancy,Adult Mortality,infant deaths,Alcohol,percentage expenditure,"
-            "Hepatitis B,Measles,BMI,under-five deaths,Polio,Total expenditure,Diphtheria,HIV/AIDS,GDP,Population,"
-            "thinness 1-19 years,thinness 5-9 years,Income composition of resources,Schooling"
+            "Country,Year,Status,Life expectancy,Adult Mortality,infant deaths,Alcohol,"
+            "percentage expenditure,Hepatitis B,"
+            "Measles,BMI,under-five deaths,Polio,Total expenditure,Diphtheria,HIV/AIDS,GDP,"
+            "Population,thinness 1-19 years,thinness 5-9 years,Income composition of resources,Schooling"
         ),
     ),
 }

@@ -20,9 +20,10 @@ _CTG_STEPS = {
     **dict.fromkeys(("mean_value_of_short_term_variability", "mean_value_of_long_term_variability"), 0.1),
 }
 _CTG_TEXT = (
-    "Measurements of a fetus: nothing here is a person's to change, so every feature is free and a counterfactual "
-    "only explains. Some columns are tied (histogram width is maximum minus minimum; mode, mean and median move "
-    "together). The label suspect includes pathological; groups has the three classes apart."
+    "Measurements of a fetus: nothing here is a person's to change, so every feature is free and a "
+    "counterfactual only explains. "
+    "Some columns are tied (histogram width is maximum minus minimum; mode, mean and median "
+    "move together). The label suspect includes pathological; groups has the three classes apart."
 )
 
 
@@ -60,9 +61,10 @@ _WHO_WHOLE = (
     "Diphtheria",
 )
 _WHO_TEXT = (
-    "One row for each country and year, without the ten that have no life expectancy; above or below the median of "
-    "the years before 2012. What may change is a matter of policy. Rows of one country are much alike: a random "
-    "split puts the same country on both sides. groups has the year."
+    "One row for each country and year, without the ten that have no life expectancy; above or below the "
+    "median of the years before 2012. "
+    "What may change is a matter of policy. Rows of one country are much alike: a "
+    "random split puts the same country on both sides. groups has the year."
 )
 
 

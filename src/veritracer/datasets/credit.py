@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..feature import Feature
+from ..feature import Feature, Kind
 from ..schema import Schema
 from .parts import Parts, actions, plain_features
 
@@ -40,8 +40,8 @@ _HELOC_NOTES = {
 # Percentages of a person's trades: no person can have more than all of them.
 _HELOC_PERCENT = ("PercentTradesNeverDelq", "PercentInstallTrades", "PercentTradesWBalance")
 _HELOC_TEXT = (
-    "Credit reports; Bad means 90 or more days past due within 24 months. The 588 rows without any record (-9 in "
-    "every column) are left out. -7: condition not met, -8: no usable trades, -9: no record."
+    "Credit reports; Bad means 90 or more days past due within 24 months. The 588 rows without any record "
+    "(-9 in every column) are left out. -7: condition not met, -8: no usable trades, -9: no record."
 )
 
 
@@ -98,8 +98,10 @@ _TAIWAN_NOTES = {
     "AGE": "only grows",
 }
 _TAIWAN_TEXT = (
-    "Credit card clients in April to September 2005, money in New Taiwan dollars; favourable is no default in the "
-    "next month. Repayment status and bills are history at the time of decision; what was paid is what is left to act on."
+    "Credit card clients in April to September 2005, money in New Taiwan dollars; favourable is no "
+    "default in the next month. Repayment status and bills are history at the time of decision; "
+    "what was paid "
+    "is what is left to act on."
 )
 
 
@@ -118,7 +120,7 @@ def _taiwan_feature(column: pd.Series[int]) -> Feature:
     name = str(column.name)
     action, note = _TAIWAN_ACTIONS.get(name, "free"), _TAIWAN_NOTES.get(name, "")
     if name in _TAIWAN_CATEGORICAL:
-        kind = "binary" if name == "SEX" else "categorical"
+        kind: Kind = "binary" if name == "SEX" else "categorical"
         return Feature(name, kind, categories=sorted(column.unique().tolist()), action=action, note=note)
     if name.removeprefix("PAY_") in _MONTHS:
         note = "-2 no consumption, -1 paid in full, 0 minimum paid, 1 to 8 months of delay"

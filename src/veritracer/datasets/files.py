@@ -38,8 +38,7 @@ def read(name: str, folder: Path) -> pd.DataFrame:
                 f"get it again: {source.how}",
             )
         )
-    # The default parser is off by one in the last digit of some numbers.
-    return pd.read_csv(io.BytesIO(text), float_precision="round_trip")
+    return pd.read_csv(io.BytesIO(text))
 
 
 def digest(content: bytes) -> str:

@@ -40,8 +40,8 @@ _NOTES = {
     "weighted_score": "weighted mean mark",
 }
 _TEXT = (
-    "One row for each student and presentation; clicks and scores are totals to the end of the course, so this "
-    "explains an outcome rather than predicts it early."
+    "One row for each student and presentation; clicks and scores are totals to the end of the course, so "
+    "this explains an outcome rather than predicts it early."
 )
 
 
