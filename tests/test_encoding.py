@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_strategies import Table, as_numbers, tables
 
+from table_strategies import Table, as_numbers, tables
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
@@ -390,7 +390,7 @@ def test_digest_changes_with_scale_order_and_categories_only() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "veritracer-encoding", "version": 2}'])
 def test_garbage_is_refused(text: str) -> None:
-    with pytest.raises(SchemaError, match="expected .*, got .* — "):
+    with pytest.raises(SchemaError, match=r"expected .+, got .+ — "):
         Encoding.from_json(text)
 
 
@@ -457,7 +457,7 @@ def test_decode_refuses_foreign_tensors() -> None:
     encoding = Encoding.fit(number, good)
     x = encoding.encode(good)
     for tensor, original in [(x[:, :2], None), (x[0], None), (x * torch.nan, None), (x, good[:2])]:
-        with pytest.raises(DataError, match="expected .*, got .* — "):
+        with pytest.raises(DataError, match=r"expected .+, got .+ — "):
             encoding.decode(tensor, original)
 
 
@@ -470,7 +470,7 @@ def test_relaxed_rows_decode_to_the_nearest_legal_values() -> None:
 
 def test_a_constant_column_is_announced_encoded_as_zero_and_kept() -> None:
     frame = good.assign(flat=7, word="same", level=pd.Categorical(["lo"] * 3, ["lo", "hi"], ordered=True))
-    with pytest.warns(DataWarning, match="expected columns that vary, got .*'flat', 'word', 'level' — "):
+    with pytest.warns(DataWarning, match=r"expected columns that vary, got .*'flat', 'word', 'level' — "):
         encoding = Encoding.fit(Schema.infer(frame), frame)
     x = encoding.encode(frame)
     kept = [encoding.columns.index(name) for name in ("flat", "word", "level")]

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from .errors import DataError, SchemaError, message
 from .feature import Feature, Kind, Policy, Value, is_number, plain
@@ -38,30 +39,24 @@ class Hints:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at a column shows: its distinct values (missing ones apart) and what they are."""
+    """What one look at a column shows: its distinct values (missing ones apart) and what they are.
 
-    values: list[Any]
+    ``values`` is None where there are more of them than any list of categories may have.
+    """
+
+    values: list[Any] | None
+    count: int
     missing: int
     coded: int
-    ordered: bool
+    numbers: bool
+    whole: bool
+    booleans: bool
     is_text: bool
-
-    @property
-    def numbers(self) -> bool:
-        """True where every value is a number (and no boolean)."""
-        return all(is_number(value) for value in self.values)
-
-    @property
-    def whole(self) -> bool:
-        """True where every value is a whole number that a float can hold."""
-        return self.numbers and all(abs(v) <= _WHOLE_UP_TO and v == int(v) for v in self.values)
+    ordered: bool
 
     def said(self) -> str:
         """The counts, for a note."""
-        parts = [
-            f"{len(self.values):,} distinct",
-            f"{self.missing:,} missing" if self.missing else "none missing",
-        ]
+        parts = [f"{self.count:,} distinct", f"{self.missing:,} missing" if self.missing else "none missing"]
         return ", ".join([*parts, f"{self.coded:,} coded as missing"] if self.coded else parts)
 
 
@@ -115,8 +110,8 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
 def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str) -> Feature:
     name = str(column.name)
     codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
-    look = _look(column, codes)
-    if not look.values and kind != "ordinal":
+    look = _look(column, codes, hints.max_categories)
+    if not look.count and kind != "ordinal":
         got = "only missing values" if look.missing or look.coded else "none"
         raise DataError(message(f"values in the column {name!r}", got, "drop the column"))
     guessed, because = _guess(look) if kind is None else (cast(Kind, kind), f"declared {kind}")
@@ -136,42 +131,55 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
     )
 
 
-def _look(column: pd.Series[Any], codes: tuple[Any, ...]) -> Look:
+def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
     """The distinct values of a column; refuses columns that hold something other than values."""
     name, dtype = str(column.name), column.dtype
     categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
     ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
     kind = (dtype if categories is None else categories.dtype).kind
     if kind in _REMEDIES:
-        raise DataError(
-            message(f"numbers or text in the column {name!r}", f"the dtype {dtype}", _REMEDIES[kind])
-        )
+        remedy = _REMEDIES[kind]
+        raise DataError(message(f"numbers or text in the column {name!r}", f"the dtype {dtype}", remedy))
     try:
-        positions, found = pd.factorize(column, sort=False)
+        positions, found = pd.factorize(column)
     except TypeError:
-        raise DataError(
-            message(
-                f"single values in the column {name!r}",
-                "nested ones",
-                "spread them over columns of their own",
-            )
-        ) from None
+        remedy = "spread them over columns of their own"
+        raise DataError(message(f"single values in the column {name!r}", "nested ones", remedy)) from None
+    missing = int((positions == -1).sum())
+    if categories is None and kind in "iuf" and len(found) > limit:
+        return _look_at_numbers(
+            name, np.asarray(found, dtype=np.float64)[positions[positions >= 0]], codes, missing
+        )
+    if isinstance(dtype, pd.StringDtype) and len(found) > limit + len(codes):
+        raise _too_many(name, len(found), limit)  # before a million strings become objects
     values = [plain(value) for value in found]
     _refuse_foreign(name, values)
     coded = [i for i, value in enumerate(values) if value in codes]
     valid = [value for value in values if value not in codes]
-    if categories is not None and ordered:
-        valid = [plain(value) for value in categories if plain(value) not in codes]
-    elif categories is not None:
-        present = set(valid)
-        valid = [plain(value) for value in categories if plain(value) in present]
+    if categories is not None:
+        present = set(categories.tolist() if ordered else valid)
+        valid = [plain(v) for v in categories if plain(v) in present and plain(v) not in codes]
+    numbers = all(is_number(value) for value in valid)
     return Look(
         values=valid,
-        missing=int((positions == -1).sum()),
+        count=len(valid),
+        missing=missing,
         coded=int(np.isin(positions, coded).sum()),
+        numbers=numbers,
+        whole=numbers and all(abs(v) <= _WHOLE_UP_TO and v == int(v) for v in valid),
+        booleans=all(isinstance(value, bool) for value in valid),
+        is_text=categories is not None or any(isinstance(value, str) for value in valid),
         ordered=ordered,
-        is_text=any(isinstance(value, str) for value in valid) or categories is not None,
     )
+
+
+def _look_at_numbers(name: str, cells: NDArray[np.float64], codes: tuple[Any, ...], missing: int) -> Look:
+    """The same for many different numbers, without turning each of them into an object."""
+    _refuse_foreign(name, cells[np.isinf(cells)][:1].tolist())
+    is_code = np.isin(cells, [float(code) for code in codes if is_number(code)])
+    valid = np.unique(cells[~is_code])
+    whole = bool(((np.abs(valid) <= _WHOLE_UP_TO) & (valid == np.rint(valid))).all())
+    return Look(None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False)
 
 
 def _refuse_foreign(name: str, values: list[Any]) -> None:
@@ -196,37 +204,34 @@ def _refuse_foreign(name: str, values: list[Any]) -> None:
 
 
 def _guess(look: Look) -> tuple[Kind, str]:
-    count = len(look.values)
     if look.ordered:
         return "ordinal", "ordered categories"
-    if look.is_text or not (look.numbers or all(isinstance(value, bool) for value in look.values)):
-        return ("binary", "two values of text") if count == 2 else ("categorical", "text")
-    if not look.numbers:
-        return ("binary", "booleans") if count == 2 else ("categorical", "booleans, always the same")
-    if set(look.values) == {0, 1}:
+    if look.is_text or not (look.numbers or look.booleans):
+        return ("binary", "two values of text") if look.count == 2 else ("categorical", "text")
+    if look.booleans:
+        return ("binary", "booleans") if look.count == 2 else ("categorical", "booleans, always the same")
+    if look.values is not None and set(look.values) == {0, 1}:
         return "binary", "numbers 0 and 1"
-    constant = ", always the same" if count == 1 else ""
+    constant = ", always the same" if look.count == 1 else ""
     return ("integer", f"whole numbers{constant}") if look.whole else ("continuous", f"numbers{constant}")
+
+
+def _too_many(name: str, count: int, limit: int) -> DataError:
+    remedy = "drop it if it is an identifier, group rare values, or raise max_categories"
+    return DataError(message(f"at most {limit:,} categories in the column {name!r}", f"{count:,}", remedy))
 
 
 def _categories(name: str, kind: str, look: Look, hints: Hints) -> Sequence[Any]:
     if name in hints.ordinal:
         return hints.ordinal[name]
-    count = len(look.values)
-    if count > hints.max_categories:
-        raise DataError(
-            message(
-                f"at most {hints.max_categories:,} categories in the column {name!r}",
-                f"{count:,}",
-                "drop it if it is an identifier, group rare values, or raise max_categories",
-            )
-        )
-    if kind == "binary" and count != 2:
-        got = f"{count:,} of them"
+    if look.values is None or look.count > hints.max_categories:
+        raise _too_many(name, look.count, hints.max_categories)
+    if kind == "binary" and look.count != 2:
+        got = f"{look.count:,} of them"
         raise SchemaError(message(f"two values in the binary column {name!r}", got, "declare it categorical"))
     if look.ordered:
         return look.values
-    values = [int(v) if is_number(v) and look.whole else v for v in look.values]
+    values = [int(value) if look.whole else value for value in look.values]
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 

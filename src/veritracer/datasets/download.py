@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import os
@@ -49,13 +50,11 @@ def _download(address: str) -> bytes:
         with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
             content = answer.read(_MOST_BYTES + 1)
             promised = answer.headers.get("Content-Length")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        # URLError, timeouts and refused connections are all OSError.
-        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-        remedy = "check the connection, or pass url= of a mirror"
-        raise DatasetError(
-            message(f"an answer from {address}", reason or type(error).__name__, remedy)
-        ) from None
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise _no_answer(address, f"HTTP {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:  # timeouts and refusals are OSError
+        raise _no_answer(address, str(error) or type(error).__name__) from None
     if len(content) > _MOST_BYTES:
         raise DatasetError(
             message("a file of at most 64 MiB", f"more from {address}", "is this the right address?")
@@ -64,6 +63,11 @@ def _download(address: str) -> bytes:
         got = f"{len(content):,} of {int(promised):,} bytes from {address}"
         raise DatasetError(message("the whole file", got, "the connection broke off: try again"))
     return bytes(content)
+
+
+def _no_answer(address: str, reason: str) -> DatasetError:
+    remedy = "check the connection, or pass url= of a mirror"
+    return DatasetError(message(f"an answer from {address}", reason, remedy))
 
 
 def _normalised(content: bytes, source: Source) -> bytes:
@@ -86,7 +90,8 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise DatasetError(
             message(f"a folder that can be written, {folder}", str(error), "pass another one")
         ) from None
