@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from decimal import Decimal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
 
-many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def fitted(table: Table) -> Encoding:
@@ -162,8 +164,11 @@ def test_projection_is_idempotent_and_keeps_x(table: Table, seed: int, dtype: to
 @given(tables(), st.integers(0, 2**31))
 def test_projected_rows_are_rows_that_a_person_could_have(table: Table, seed: int) -> None:
     encoding = fitted(table)
-    x = encoding.encode(table.frame)
-    shown = encoding.decode(encoding.project(proposals(encoding, len(x), seed), x), original=table.frame)
+    dtype = (torch.float64, torch.float32)[seed % 2]
+    x = encoding.encode(table.frame, dtype=dtype)
+    shown = encoding.decode(
+        encoding.project(proposals(encoding, len(x), seed, dtype), x), original=table.frame
+    )
     for feature in table.schema.features:
         before, after = (
             as_numbers(feature, table.frame[feature.name]),
@@ -192,6 +197,47 @@ def check_cells(feature: Feature, before: np.ndarray, after: np.ndarray) -> None
         sign = 1 if feature.action == "increase_only" else -1
         assert (sign * (after - before)[present] >= 0).all()
         np.testing.assert_array_equal(np.isnan(after), np.isnan(before))
+
+
+full_floats = st.one_of(
+    st.floats(-1e299, 1e299),
+    st.floats(-1, 1),
+    st.floats(0, 1e-5),
+    st.floats(1e9, 1e9 + 1),
+    st.floats(1e-270, 1e-250),
+)
+
+
+@many
+@given(
+    st.lists(full_floats, min_size=2, max_size=6),
+    st.sampled_from([None, 1 / 3, 0.7, np.pi, 1e-3]),
+    st.sampled_from(["free", "increase_only", "decrease_only"]),
+    st.sampled_from([torch.float64, torch.float32]),
+    st.integers(0, 2**31),
+)
+def test_numbers_of_full_precision_and_odd_steps(
+    values: list[float], step: float | None, action: Literal["free"], dtype: torch.dtype, seed: int
+) -> None:
+    if step is not None:
+        values = [0.25 + step * (int(min(abs(v), 1e9) * 1000) % 10**6) for v in values]
+    frame = pd.DataFrame({"a": values})
+    feature = Feature("a", "continuous", action=action, step=step, lower=0.25 if step else None)
+    encoding = fitted(Table(Schema([feature]), frame))
+    size = frame["a"].abs().max()
+    rounding = 1e-12 * size if step else 0.0  # the caller's own 0.25 + k*step is off by an ulp
+    back = encoding.decode(encoding.encode(frame, out_of_range="refuse"))
+    np.testing.assert_allclose(back["a"], frame["a"], rtol=0, atol=1e-13 * size)
+    x = encoding.encode(frame, dtype=dtype)
+    p = encoding.project(proposals(encoding, len(x), seed, dtype), x)
+    assert torch.equal(encoding.project(p, x), p)
+    shown = encoding.decode(p, original=frame)["a"]
+    assert shown.between(frame["a"].min() if step is None else 0.25, frame["a"].max() + rounding).all()
+    if action != "free":
+        sign = 1 if action == "increase_only" else -1
+        assert (sign * (shown - frame["a"]) >= -rounding).all()
+    if dtype == torch.float64:
+        assert torch.equal(encoding.encode(shown.to_frame()), p)
 
 
 @many
@@ -484,6 +530,46 @@ def test_a_missing_code_inside_of_the_learned_range_is_refused() -> None:
     schema = Schema([Feature("age", "integer", missing="impute", missing_codes=[99])])
     with pytest.raises(DataError, match=r"outside of the range 1 to 110 .*'99' inside"):
         Encoding.fit(schema, pd.DataFrame({"age": [1, 99, 110]}))
+
+
+def test_codes_and_empty_cells_are_told_apart_in_a_column_of_objects() -> None:
+    schema = Schema([Feature("n", "integer", missing="impute", missing_codes=[0, "?"])])
+    frame = pd.DataFrame({"n": pd.Series([3, None, 0, "?", 5], dtype=object)})
+    encoding = Encoding.fit(schema, frame)
+    assert encoding.encode(frame)[:, 1:].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    back = encoding.decode(encoding.encode(frame))["n"].tolist()
+    assert (back[0], back[2:]) == (3, [0, "?", 5])
+    assert pd.isna(back[1])
+
+
+def test_booleans_and_small_integers_in_numeric_columns() -> None:
+    frame = pd.DataFrame({"b": [True, False, True], "u": np.array([1, 255, 3], dtype=np.uint8)})
+    encoding = Encoding.fit(Schema([Feature("b", "integer"), Feature("u", "integer")]), frame)
+    pd.testing.assert_frame_equal(encoding.decode(encoding.encode(frame)), frame)
+
+
+def test_an_edited_file_is_refused() -> None:
+    content = json.loads(Encoding.fit(number, good).to_json())
+    for i, change in [
+        (0, {"fill": 99.0}),
+        (1, {"high": 5.0}),
+        (0, {"low": "x"}),
+        (0, {"dtype": "int65"}),
+        (0, {"x": 1}),
+    ]:
+        edited = json.loads(json.dumps(content))
+        edited["fitted"][i].update(change)
+        with pytest.raises(SchemaError, match=r"expected .+, got .+ — "):
+            Encoding.from_json(json.dumps(edited))
+    for fitted_part in (None, [], [1, 2]):
+        with pytest.raises(SchemaError, match=r"expected .+, got .+ — "):
+            Encoding.from_json(json.dumps({**content, "fitted": fitted_part}))
+
+
+@pytest.mark.parametrize("values", [[0.0, 1e-300], [-1e301, 1.0], [-1.7e308, 1.7e308]])
+def test_numbers_at_the_edge_of_floats_are_refused(values: list[float]) -> None:
+    with pytest.raises(DataError, match=r"expected numbers between 1e-280 and 1e300 .*'a', got .* — rescale"):
+        Encoding.fit(Schema([Feature("a", "continuous")]), pd.DataFrame({"a": values}))
 
 
 def test_an_empty_column_is_refused() -> None:

@@ -96,7 +96,7 @@ def _numbers_one_by_one(
 ) -> tuple[Floats, NDArray[np.bool_], dict[Value, list[int]]]:
     """For a column of objects: the numbers, which cells are empty, and the rows of codes that are text."""
     empty = column.isna().to_numpy(dtype=bool)
-    values = np.zeros(len(column))
+    values = np.full(len(column), np.nan)  # and not 0, which may be a code
     foreign: dict[Value, list[int]] = {code: [] for code in feature.missing_codes if not is_number(code)}
     wrong = np.zeros(len(column), dtype=bool)
     for row, cell in enumerate(column.to_numpy(dtype=object)):

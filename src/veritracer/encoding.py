@@ -179,10 +179,15 @@ class Encoding:
         content = read_json(text, _FORMAT, _VERSION)
         check_keys(content, {"schema", "fitted"}, {"schema", "fitted"}, "an encoding")
         schema = Schema.from_json(json.dumps(content["schema"]))
-        fitted = tuple(Fitted.from_plain(entry) for entry in content["fitted"])
-        if len(fitted) != len(schema):
-            got = f"{len(fitted)} for {len(schema)} features"
-            raise SchemaError(message("one scale for each feature", got, "write it with to_json()"))
+        entries = content["fitted"]
+        if not isinstance(entries, list) or len(entries) != len(schema):
+            got = f"{len(entries)} of them" if isinstance(entries, list) else repr(entries)[:40]
+            raise SchemaError(
+                message(f"{len(schema)} scales, one for each feature", got, "write it with to_json()")
+            )
+        fitted = tuple(Fitted.from_plain(entry) for entry in entries)
+        for feature, scale in zip(schema.features, fitted, strict=True):
+            fitting.check(feature, scale)
         return cls(schema, fitted)
 
     @cached_property
@@ -232,10 +237,8 @@ class Encoding:
         clipped, count = raw, 0
         if block.feature.is_numeric:
             clipped = raw.clamp(legal.low, legal.high)
-            # A float32 column holds the nearest float32 of a declared end, which may lie just beyond it.
-            precision = fitting.precision(column.dtype)
-            slack = 0.0 if precision < 1e-15 else precision * torch.maximum(legal.low.abs(), legal.high.abs())
-            count = int(((raw - clipped).abs() > slack).sum())
+            beyond = (raw - clipped).abs() > fitting.slack(block.feature, column.dtype, clipped)
+            count = int(beyond.sum())
         if block.feature.grid_step is not None:
             point = legal.nearest(clipped)
             fitting.refuse_off_grid(block.feature, column, clipped, point)

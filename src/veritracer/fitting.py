@@ -19,6 +19,8 @@ from .errors import DataError, SchemaError, listing, message
 from .feature import Feature, is_number, plain
 from .grid import Grid
 
+_SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must neither vanish nor overflow
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -81,6 +83,18 @@ class Fitted:
         return cls(low, high, fill, dtype, bool(entry["constant"]))
 
 
+def check(feature: Feature, fitted: Fitted) -> None:
+    """Nothing; refuses a scale that can not be the feature's, as in a file that was edited by hand."""
+    levels = (0.0, float(len(feature.categories) - 1))
+    if not fitted.low <= fitted.fill <= fitted.high or not (
+        feature.is_numeric or (fitted.low, fitted.high) == levels
+    ):
+        got = f"{fitted.low:g} to {fitted.high:g}, filled with {fitted.fill:g}"
+        raise SchemaError(
+            message(f"a scale that fits the feature {feature.name!r}", got, "write it with to_json()")
+        )
+
+
 def fit(feature: Feature, column: pd.Series[Any]) -> Fitted:
     """The scale of ``feature`` in ``column``, after every cell of it was checked."""
     read = cells.read(feature, column)
@@ -109,19 +123,24 @@ def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal
     step = feature.grid_step
     if step is None:
         return
-    slack = 1e-9 * step + 4 * precision(column.dtype) * raw.abs()
-    wrong: NDArray[np.bool_] = ((raw - legal).abs() > slack).numpy()
+    allowed = slack(feature, column.dtype, raw)
+    wrong: NDArray[np.bool_] = ((raw - legal).abs() > allowed).numpy()
     anchor = f"{feature.lower:g} plus " if feature.lower else ""
     what = "whole numbers" if step == 1 and not (feature.lower or 0) % 1 else f"{anchor}multiples of {step:g}"
     cells.refuse(feature, column, wrong, what, "round the column, or declare it continuous without a step")
 
 
-def precision(dtype: Any) -> float:
-    """The relative distance of neighbouring numbers in a column of this dtype."""
+def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
+    """How far a number may be from a legal one and still count as it: the rounding of its column, no more.
+
+    0.1 + 0.2 is the grid point 0.3, and a float32 column holds the float32 next to a declared end.
+    """
     numpy_dtype = getattr(dtype, "numpy_dtype", dtype)
-    if isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind == "f":
-        return float(np.finfo(numpy_dtype).eps)
-    return float(np.finfo(np.float64).eps)
+    narrow = isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind == "f" and numpy_dtype.itemsize < 8
+    if feature.grid_step is None and not narrow:
+        return torch.zeros_like(raw)
+    precision = float(np.finfo(numpy_dtype if narrow else np.float64).eps)
+    return 1e-9 * (feature.grid_step or 0.0) + 4 * precision * raw.abs()
 
 
 def _range(
@@ -136,14 +155,10 @@ def _range(
         raise DataError(
             message(f"values {end} in the column {feature.name!r}", got, "correct the declared range")
         )
-    if not math.isfinite(high - low):
-        got = f"{low:g} to {high:g}"
+    if not (low == high == 0 or _SMALLEST <= max(abs(low), abs(high)) <= _LARGEST):
+        got, remedy = f"{low:g} to {high:g}", "rescale it, or declare lower and upper"
         raise DataError(
-            message(
-                f"a range below 1e308 in the column {feature.name!r}",
-                got,
-                "rescale it, or declare lower and upper",
-            )
+            message(f"numbers between 1e-280 and 1e300 in size in the column {feature.name!r}", got, remedy)
         )
     step = feature.grid_step
     if step is None:

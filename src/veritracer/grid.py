@@ -19,6 +19,7 @@ from torch import Tensor
 DIGITS = 14
 MOST_STEPS = 1e14
 _EXACT = 2.0**53
+_EXACT_POWER = 22
 
 
 class Grid(NamedTuple):
@@ -56,9 +57,9 @@ class Grid(NamedTuple):
 def stepped(low: float, high: float, anchor: float, step: float) -> Grid:
     """The grid ``anchor + k*step``, from its first point at or above ``low`` to its last up to ``high``."""
     digits = max(_decimals(anchor), _decimals(step))
-    offset, stride, scale = float(round(Decimal(repr(anchor)).scaleb(digits))), 0.0, float(10**digits)
-    stride = float(round(Decimal(repr(step)).scaleb(digits)))
-    if digits > 22 or max(abs(low), abs(high), abs(anchor)) * scale >= _EXACT:
+    offset, stride = (float(Decimal(repr(number)).scaleb(digits)) for number in (anchor, step))
+    scale = float(10**digits)
+    if digits > _EXACT_POWER or max(abs(low), abs(high), abs(anchor)) * scale >= _EXACT:
         offset, stride, scale = anchor, step, 1.0  # a step such as 1/3 is no short decimal: plain floats
     slack = 1e-6  # of a step: an end that is a grid point up to rounding counts as one
     first = math.ceil((low * scale - offset) / stride - slack)
@@ -68,10 +69,16 @@ def stepped(low: float, high: float, anchor: float, step: float) -> Grid:
 
 
 def fine(low: float, high: float) -> Grid:
-    """The decimals of 14 significant digits (of the larger end) between ``low`` and ``high``."""
+    """The decimals of 14 significant digits (of the larger end) between ``low`` and ``high``.
+
+    Of ranges below 1e-8, 12 to 14 digits: 10**22 is the last power of ten that a float holds exactly, and
+    only with an exact one does a decimal come back to the last bit. Below 1e-11 it need not.
+    """
     size = max(abs(low), abs(high))
-    digits = DIGITS - (math.floor(math.log10(size)) + 1) if size > 0 else DIGITS
-    digits = min(digits, 300)
+    before_point = math.floor(math.log10(size)) + 1 if size > 0 else 0
+    digits = DIGITS - before_point
+    if digits > _EXACT_POWER:
+        digits = min(max(12 - before_point, _EXACT_POWER), 300)
     return _grid(low, high, 0.0, 10.0 ** max(-digits, 0), float(10 ** max(digits, 0)))
 
 

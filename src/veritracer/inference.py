@@ -52,6 +52,7 @@ class Look:
     whole: bool
     booleans: bool
     is_text: bool
+    listed: bool  # by the dtype, in an order of its own
     ordered: bool
 
     def said(self) -> str:
@@ -169,6 +170,7 @@ def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
         whole=numbers and all(abs(v) <= _WHOLE_UP_TO and v == int(v) for v in valid),
         booleans=all(isinstance(value, bool) for value in valid),
         is_text=categories is not None or any(isinstance(value, str) for value in valid),
+        listed=categories is not None,
         ordered=ordered,
     )
 
@@ -179,7 +181,7 @@ def _look_at_numbers(name: str, cells: NDArray[np.float64], codes: tuple[Any, ..
     is_code = np.isin(cells, [float(code) for code in codes if is_number(code)])
     valid = np.unique(cells[~is_code])
     whole = bool(((np.abs(valid) <= _WHOLE_UP_TO) & (valid == np.rint(valid))).all())
-    return Look(None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False)
+    return Look(None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False, False)
 
 
 def _refuse_foreign(name: str, values: list[Any]) -> None:
@@ -229,7 +231,7 @@ def _categories(name: str, kind: str, look: Look, hints: Hints) -> Sequence[Any]
     if kind == "binary" and look.count != 2:
         got = f"{look.count:,} of them"
         raise SchemaError(message(f"two values in the binary column {name!r}", got, "declare it categorical"))
-    if look.ordered:
+    if look.listed:
         return look.values
     values = [int(value) if look.whole else value for value in look.values]
     return sorted(values, key=lambda value: (isinstance(value, str), value))
