@@ -132,22 +132,28 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
     )
 
 
-def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
-    """The distinct values of a column; refuses columns that hold something other than values."""
+def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:
+    """For each cell the position of its value (-1: empty), and the values; refuses other contents."""
     name, dtype = str(column.name), column.dtype
-    categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
-    ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
-    kind = (dtype if categories is None else categories.dtype).kind
+    kind = (dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype).kind
     if kind in _REMEDIES:
         remedy = _REMEDIES[kind]
         raise DataError(message(f"numbers or text in the column {name!r}", f"the dtype {dtype}", remedy))
     try:
-        positions, found = pd.factorize(column)
+        return pd.factorize(column)
     except TypeError:
         remedy = "spread them over columns of their own"
         raise DataError(message(f"single values in the column {name!r}", "nested ones", remedy)) from None
+
+
+def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
+    """What the column holds beside empty cells and ``codes``."""
+    name, dtype = str(column.name), column.dtype
+    categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
+    ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
+    positions, found = _distinct(column)
     missing = int((positions == -1).sum())
-    if categories is None and kind in "iuf" and len(found) > limit:
+    if categories is None and dtype.kind in "iuf" and len(found) > limit:
         return _look_at_numbers(
             name, np.asarray(found, dtype=np.float64)[positions[positions >= 0]], codes, missing
         )
