@@ -71,14 +71,14 @@ def stepped(low: float, high: float, anchor: float, step: float) -> Grid:
 def fine(low: float, high: float) -> Grid:
     """The decimals of 14 significant digits (of the larger end) between ``low`` and ``high``.
 
-    Of ranges below 1e-8, 12 to 14 digits: 10**22 is the last power of ten that a float holds exactly, and
-    only with an exact one does a decimal come back to the last bit. Below 1e-11 it need not.
+    Of ranges from 1e-11 to 1e-8, 12 to 14 digits: 10**22 is the last power of ten that a float holds
+    exactly, and only with an exact one does a decimal come back to the last bit. Below 1e-11 it need not.
     """
     size = max(abs(low), abs(high))
     before_point = math.floor(math.log10(size)) + 1 if size > 0 else 0
     digits = DIGITS - before_point
-    if digits > _EXACT_POWER:
-        digits = min(max(12 - before_point, _EXACT_POWER), 300)
+    if digits > _EXACT_POWER >= 12 - before_point:
+        digits = _EXACT_POWER
     return _grid(low, high, 0.0, 10.0 ** max(-digits, 0), float(10 ** max(digits, 0)))
 
 
