@@ -16,7 +16,7 @@ from veritracer.bounds.rounding import unit_roundoff
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.network import from_module
 from veritracer.param_sets import ParamSet
-from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius, slack_of
+from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius
 
 CHUNK = 2048
 """Rows that are bounded at once: enough to fill a core's vector units, small enough to stay in cache."""
@@ -123,16 +123,9 @@ def certify(
     """
     _check_methods(methods)
     question = _question(module, x, x_cf, param_set)
-    n = len(question.x)
-    parts = [
-        _certify_chunk(param_set, question.select(rows), methods, radius)
-        for rows in _chunks(n, question.x.device)
-    ]
-    slack, proofs, reach = (
-        torch.cat([p[0] for p in parts]),
-        Proofs(*(torch.cat(column) for column in zip(*(p[1] for p in parts), strict=True))),
-        torch.cat([p[2] for p in parts]),
-    )
+    parts = [_certify_chunk(param_set, question.select(rows), methods, radius) for rows in chunks(question.x)]
+    proofs = Proofs(*(torch.cat(column) for column in zip(*(p[0] for p in parts), strict=True)))
+    reach = torch.cat([p[1] for p in parts])
     today = _decision(module, question.x_cf.center if isinstance(question.x_cf, Box) else question.x_cf)
     return Certificates(
         certified=(proofs.worst_logit < 0).cpu().numpy(),
@@ -141,7 +134,7 @@ def certify(
         conditional=(proofs.multiplier > 0).cpu().numpy(),
         radius=reach.cpu().numpy() if radius else None,
         valid=(today != question.sign).cpu().numpy(),
-        slack=slack.cpu().numpy(),
+        slack=proofs.slack.cpu().numpy(),
         kappa=param_set.kappa,
         norm=param_set.norm,
         model_digest=param_set.network.digest(from_module(module)[1]),
@@ -164,19 +157,20 @@ def certified_radius(
 
 def _certify_chunk(
     param_set: ParamSet, question: Question, methods: Sequence[Method], radius: bool
-) -> tuple[Tensor, Proofs, Tensor]:
+) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
-        slack = slack_of(param_set, question)
-        proofs = prove(param_set, question, slack, methods)
+        proofs = prove(param_set, question, methods)
         proved = proofs.worst_logit < 0
         reach = (
             search_radius(param_set, question, proved, methods) if radius else torch.zeros_like(question.sign)
         )
-    return slack[0], proofs, reach
+    return proofs, reach
 
 
-def _chunks(n: int, device: torch.device) -> list[Tensor]:
-    return [torch.arange(at, min(at + CHUNK, n), device=device) for at in range(0, max(n, 1), CHUNK)]
+def chunks(rows: Tensor) -> list[Tensor]:
+    """Indices of ``rows`` in pieces of ``CHUNK``; one empty piece if there are none."""
+    n = len(rows)
+    return [torch.arange(at, min(at + CHUNK, n), device=rows.device) for at in range(0, max(n, 1), CHUNK)]
 
 
 def _decision(module: nn.Module, x: Tensor) -> Tensor:

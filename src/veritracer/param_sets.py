@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -94,10 +95,15 @@ class ParamSet:
         )
         return cls(network, center, units, norm, float(kappa))
 
-    @property
+    @cached_property
     def radii(self) -> Theta:
         """The absolute radius of each tensor, with the batch dimensions of ``center``."""
         return tuple(self.kappa * unit for unit in self.units)
+
+    @cached_property
+    def row_radii(self) -> Theta:
+        """The radii with a last dimension for rows, to be combined with what is (..., n)."""
+        return tuple(radius.unsqueeze(-1) for radius in self.radii)
 
     def at(self, kappa: float) -> ParamSet:
         """The same set at another ``kappa``; the sets are nested."""

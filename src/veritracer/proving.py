@@ -8,9 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds import BOUNDS, Box, Method
-from veritracer.bounds.ibp import trace
+from veritracer.bounds import Bound, Box, Method
+from veritracer.bounds.affine import Affine
+from veritracer.bounds.crown_ibp import upper_plane
+from veritracer.bounds.ibp import ibp_upper, trace
 from veritracer.bounds.rounding import logit_error, unit_roundoff
+from veritracer.bounds.simul_crown import constrained
+from veritracer.bounds.worst_model import keeps_decision
 from veritracer.param_sets import ParamSet
 
 CASCADE: tuple[Method, ...] = ("ibp", "crown-ibp", "simul-crown")
@@ -27,11 +31,15 @@ ARITHMETIC = 16.0
 
 
 class Proofs(NamedTuple):
-    """What a cascade of bounds found, (n,) each; ``method`` indexes the cascade."""
+    """What a cascade of bounds found, (n,) each; ``method`` indexes the cascade.
+
+    ``slack``, part of ``worst_logit``, is what floating point can cost at ``x_cf`` over the whole set.
+    """
 
     worst_logit: Tensor
     multiplier: Tensor
     method: Tensor
+    slack: Tensor
 
 
 class Question(NamedTuple):
@@ -44,54 +52,81 @@ class Question(NamedTuple):
 
     def select(self, rows: Tensor) -> Question:
         """The question of the given rows."""
-        x_cf = Box(*(end[rows] for end in self.x_cf)) if isinstance(self.x_cf, Box) else self.x_cf[rows]
+        x_cf = self.x_cf.select(rows) if isinstance(self.x_cf, Box) else self.x_cf[rows]
         return Question(self.x[rows], x_cf, self.sign[rows], self.unit)
 
 
-def slack_of(param_set: ParamSet, question: Question) -> tuple[Tensor, Tensor]:
-    """What floating point can cost at ``x_cf`` and at ``x``, (n,) each, over the whole set.
+class _Cascade:
+    """The bounds of one question, from cheap to tight, each built on what those before it computed."""
 
-    The model's own arithmetic (``unit``) and, with a factor, that of the bound in float64.
-    """
-    fine = ARITHMETIC * unit_roundoff(torch.float64)
-    ranges = trace(param_set, question.x_cf), trace(param_set, question.x)
-    cf, own = (logit_error(param_set, r, question.unit) + logit_error(param_set, r, fine) for r in ranges)
-    return cf, own
+    def __init__(self, param_set: ParamSet, question: Question) -> None:
+        self.param_set, self.question = param_set, question
+        # One forward pass is off by no more than this; what the bound's own arithmetic adds is counted
+        # in forward passes as well. (The error grows faster than the unit, so units may be added.)
+        self.unit = question.unit + ARITHMETIC * unit_roundoff(torch.float64)
+        self.ranges = trace(param_set, question.x_cf)
+        self.slack = logit_error(param_set, self.ranges, self.unit)
+        self.interval = ibp_upper(param_set, self.ranges, question.sign) + self.slack
+        self._plane: tuple[Tensor, Affine] | None = None
+
+    def plane(self, rows: Tensor) -> Affine:
+        """The upper plane of the given rows, slack included, from the last one if that had these rows."""
+        if self._plane is not None and bool(torch.isin(rows, self._plane[0]).all()):
+            return self._plane[1].select(torch.searchsorted(self._plane[0], rows))
+        ranges = self.ranges if len(rows) == len(self.slack) else self.ranges.select(rows)
+        plane = upper_plane(self.param_set, ranges, self.question.sign[rows]).shift(self.slack[rows])
+        self._plane = rows, plane
+        return plane
+
+    def bound(self, method: Method, rows: Tensor, *, decide: bool) -> Bound:
+        """The method's bound of the given rows, slack included."""
+        interval = self.interval[rows]
+        if method == "ibp":
+            return Bound(interval, torch.zeros_like(interval))
+        plane = self.plane(rows)
+        if method == "crown-ibp":
+            crown = plane.upper(self.param_set.row_radii, self.param_set.norm)
+            return Bound(torch.minimum(crown, interval), torch.zeros_like(interval))
+        return self._simul_crown(rows, plane, interval, decide=decide)
+
+    def _simul_crown(self, rows: Tensor, plane: Affine, interval: Tensor, *, decide: bool) -> Bound:
+        """Simul-CROWN where the worst model of the plane loses x's decision; elsewhere it is CROWN."""
+        x, sign = self.question.x[rows], self.question.sign[rows]
+        worst = torch.minimum(plane.upper(self.param_set.row_radii, self.param_set.norm), interval)
+        multiplier = torch.zeros_like(worst)
+        some = (~keeps_decision(self.param_set, plane, x, sign)).nonzero().squeeze(-1)
+        if len(some) > 0:
+            own = trace(self.param_set, x[some])
+            constraint = upper_plane(self.param_set, own, sign[some])
+            constraint = constraint.shift(logit_error(self.param_set, own, self.unit))
+            found = constrained(self.param_set, plane.select(some), constraint, interval[some], decide=decide)
+            worst, multiplier = worst.index_copy(0, some, found[0]), multiplier.index_copy(0, some, found[1])
+        return Bound(worst, multiplier)
 
 
 def prove(
-    param_set: ParamSet,
-    question: Question,
-    slack: tuple[Tensor, Tensor],
-    methods: Sequence[Method] = CASCADE,
-    *,
-    decide: bool = False,
+    param_set: ParamSet, question: Question, methods: Sequence[Method] = CASCADE, *, decide: bool = False
 ) -> Proofs:
     """The best bound of the cascade for each row, slack included; below 0 is a proof.
 
-    Unconditional methods come first and win ties. ``decide`` lets Simul-CROWN stop at the sign.
+    A row leaves the cascade with its first proof, so cheap and unconditional ones win. ``decide`` lets
+    Simul-CROWN stop as soon as it knows the sign.
     """
-    n = len(question.sign)
+    cascade = _Cascade(param_set, question)
     worst = torch.full_like(question.sign, torch.inf)
     multiplier = torch.zeros_like(question.sign)
-    method = torch.zeros(n, dtype=torch.long, device=worst.device)
-    rows = torch.arange(n, device=worst.device)
+    method = torch.zeros_like(question.sign, dtype=torch.long)
+    rows = torch.arange(len(worst), device=worst.device)
     for index, name in enumerate(methods):
-        asked = question if len(rows) == n else question.select(rows)
-        cf_slack, x_slack = slack[0][rows], slack[1][rows]
-        if name == "simul-crown":
-            options = {"slack": cf_slack, "x_slack": x_slack, "decide": decide}
-            bound, found_multiplier = BOUNDS[name](param_set, asked.x, asked.x_cf, asked.sign, **options)
-        else:
-            bound, found_multiplier = BOUNDS[name](param_set, asked.x, asked.x_cf, asked.sign)
-            bound = bound + cf_slack
-        better = bound < worst[rows]
-        gained = rows[better]
-        worst[gained], multiplier[gained], method[gained] = bound[better], found_multiplier[better], index
-        rows = rows[bound >= 0]
+        found = cascade.bound(name, rows, decide=decide)
+        better = found.worst_logit < worst[rows]
+        worst[rows] = torch.where(better, found.worst_logit, worst[rows])
+        multiplier[rows] = torch.where(better, found.multiplier, multiplier[rows])
+        method[rows] = torch.where(better, index, method[rows])
+        rows = rows[found.worst_logit >= 0]
         if len(rows) == 0:
             break
-    return Proofs(worst, multiplier, method)
+    return Proofs(worst, multiplier, method, cascade.slack)
 
 
 def search_radius(
@@ -125,7 +160,7 @@ def search_radius(
         for index in sorted(set(ask[open_].tolist())):
             rows = (open_ & (ask == index)).nonzero().squeeze(-1)
             there, asked = param_set.at(grid[index + limit]), question.select(rows)
-            found = prove(there, asked, slack_of(there, asked), methods, decide=True).worst_logit < 0
+            found = prove(there, asked, methods, decide=True).worst_logit < 0
             low[rows] = torch.where(found, index, low[rows])
             high[rows] = torch.where(found, high[rows], index)
     reached = question.sign.new_tensor(grid)[(low + limit).clamp(min=0)]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
-from networks import NORMS, Case, cases, make_case
 
+from networks import NORMS, Case, cases, make_case
+from veritracer import balls
 from veritracer.bounds import BOUNDS, Box, crown_ibp, ibp, simul_crown
 from veritracer.bounds.attack import attack
+from veritracer.bounds.crown_ibp import upper_plane
+from veritracer.bounds.ibp import trace
 from veritracer.bounds.intervals import Box as IntervalBox
 from veritracer.bounds.relaxations import leaky_relu_lines
+from veritracer.bounds.worst_model import logit_at_worst
 from veritracer.network import activate
 
 
 @given(cases())
 def test_each_method_is_at_least_as_tight_as_the_one_before(case: Case) -> None:
     values = [bound(case.param_set, case.x, case.x_cf, case.sign).worst_logit for bound in BOUNDS.values()]
-    for looser, tighter in zip(values[:-1], values[1:], strict=True):
+    for looser, tighter in itertools.pairwise(values):
         assert (tighter <= looser + 1e-9).all()
 
 
@@ -28,7 +33,7 @@ def test_ibp_widens_with_the_radius(case: Case) -> None:
     values = [
         ibp(case.param_set.at(k), case.x, case.x_cf, case.sign).worst_logit for k in (0.0, 0.05, 0.1, 0.4)
     ]
-    for smaller, larger in zip(values[:-1], values[1:], strict=True):
+    for smaller, larger in itertools.pairwise(values):
         assert (smaller <= larger + 1e-9).all()
 
 
@@ -99,14 +104,11 @@ def test_two_equal_logits_cost_what_the_norm_says(norm: str) -> None:
 
 def test_crown_is_not_always_tighter_than_ibp() -> None:
     """The paper's Theorem 4.1 fails: hence the minimum in ``crown_ibp``."""
-    from veritracer.bounds.crown_ibp import upper_plane
-    from veritracer.bounds.ibp import trace
-
     looser = 0
     for seed in range(30):
         case = make_case(seed=seed, depth=4, kappa=0.5)
         plane = upper_plane(case.param_set, trace(case.param_set, case.x_cf), case.sign)
-        crown = plane.upper(case.param_set.radii, "linf")
+        crown = plane.upper(case.param_set.row_radii, "linf")
         looser += int((crown > ibp(case.param_set, case.x, case.x_cf, case.sign).worst_logit + 1e-9).sum())
     assert looser > 0
 
@@ -158,3 +160,23 @@ def test_attack_finds_the_worst_model_of_a_linear_classifier() -> None:
     found = attack(case.param_set, case.x, case.x_cf, case.sign)
     exact = simul_crown(case.param_set, case.x, case.x_cf, case.sign).worst_logit
     torch.testing.assert_close(found.worst_logit, exact, atol=1e-6, rtol=0)
+
+
+@given(cases())
+def test_the_worst_model_of_a_plane_is_the_dense_one(case: Case) -> None:
+    """The rank-one evaluation against the model written out, which also must be in the set."""
+    plane = upper_plane(case.param_set, trace(case.param_set, case.x_cf), case.sign)
+    found = logit_at_worst(case.param_set, plane, case.x)
+    for row in range(len(case.x)):
+        theta: list[torch.Tensor] = []
+        for k, (weight, bias) in enumerate(case.param_set.network.layers(case.param_set.center)):
+            r, c = plane.rows[k][row], plane.cols[k][row]
+            direction = (r[:, None] * c[None, :])[None]
+            theta.append(
+                weight + case.param_set.radii[2 * k] * balls.furthest(direction, case.param_set.norm)[0]
+            )
+            theta.append(
+                bias + case.param_set.radii[2 * k + 1] * balls.furthest(r[None], case.param_set.norm)[0]
+            )
+        expected = case.param_set.network.logit(theta, case.x[row : row + 1])
+        assert found[row].item() == pytest.approx(expected.item(), abs=1e-9, rel=1e-9)

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from networks import make_case
 from torch import nn
 
 import veritracer as vt
+from networks import make_case
 from veritracer.bounds import BOUNDS, crown_ibp, ibp, simul_crown
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace

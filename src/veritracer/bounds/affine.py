@@ -30,11 +30,14 @@ class Affine(NamedTuple):
     cols: tuple[Tensor, ...]
 
     def upper(self, radii: Sequence[Tensor], norm: Norm) -> Tensor:
-        """The maximum over the set, (..., n): center + Σ_i radius_i ‖slope_i‖_q. Exact."""
+        """The maximum over the set, (..., n): center + Σ_i radius_i ‖slope_i‖_q. Exact.
+
+        The radii broadcast with ``center``: one for each row, or ``ParamSet.row_radii`` for all of them.
+        """
         q = DUAL[norm]
         total = self.center
         for k, (row, col) in enumerate(zip(self.rows, self.cols, strict=True)):
-            reach = radii[2 * k].unsqueeze(-1) * balls.norm(col, q) + radii[2 * k + 1].unsqueeze(-1)
+            reach = radii[2 * k] * balls.norm(col, q) + radii[2 * k + 1]
             total = total + balls.norm(row, q) * reach
         return total
 

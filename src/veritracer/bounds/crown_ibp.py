@@ -44,9 +44,9 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
             value = value + layer.weight_radius.unsqueeze(-1) * balls.norm(row, q) * balls.norm(h.radius, q)
         if k > 0:
             lines = leaky_relu_lines(ranges.outputs[k - 1], param_set.network.slopes[k - 1])
-            up, down = torch.relu(back), torch.relu(-back)
+            up, down = back.clamp(min=0), back.clamp(max=0)
             value = value + (up * lines.upper_offset).sum(-1)
-            row = up * lines.upper_slope - down * lines.lower_slope
+            row = up * lines.upper_slope + down * lines.lower_slope
             rows.append(row)
         else:
             reach = back * h.center if point else back * h.center + back.abs() * h.radius
@@ -65,5 +65,7 @@ def crown_ibp(param_set: ParamSet, x: Tensor, x_cf: Tensor | Box, sign: Tensor) 
     """
     ranges = trace(param_set, x_cf)
     plane = upper_plane(param_set, ranges, sign)
-    worst = torch.minimum(plane.upper(param_set.radii, param_set.norm), ibp_upper(param_set, ranges, sign))
+    worst = torch.minimum(
+        plane.upper(param_set.row_radii, param_set.norm), ibp_upper(param_set, ranges, sign)
+    )
     return Bound(worst, torch.zeros_like(worst))

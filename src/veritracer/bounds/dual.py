@@ -25,15 +25,7 @@ from torch import Tensor
 
 from veritracer.balls import Norm
 from veritracer.bounds.affine import Affine
-from veritracer.bounds.support import (
-    Slope,
-    Support,
-    constraint_alone,
-    mixture,
-    objective_alone,
-    slopes,
-    support_of,
-)
+from veritracer.bounds.support import Slope, Support, mixture, other_rise, slopes, support_of
 
 MOST_STEPS = 80
 """Cap on the steps of a search that stops by itself; it rarely needs more than a dozen."""
@@ -54,22 +46,30 @@ class Dual(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Flat functions (n rows) with their slopes by tensor, and a model at either end of the search.
+    """Flat functions of n rows, without gradients, and the radii (n,) of each tensor."""
 
-    ``first`` and ``last`` hold objective and constraint, (n, 2), at the models that are best for the
-    objective alone and for the constraint alone.
-    """
-
-    parts: list[Slope]
-    center: Tensor
-    first: Tensor
-    last: Tensor
+    objective: Affine
+    constraint: Affine
+    radii: list[Tensor]
     norm: Norm
+
+    @property
+    def center(self) -> Tensor:
+        """Objective and constraint at today's model, (n, 2)."""
+        return torch.stack([self.objective.center, self.constraint.center], -1)
+
+    def slopes(self) -> list[Slope]:
+        """The slopes of both functions, tensor by tensor."""
+        return slopes(self.objective, self.constraint, self.radii, self.norm)
 
     def select(self, index: Tensor) -> Problem:
         """The problem of the given rows."""
-        parts = [part.select(index) for part in self.parts]
-        return Problem(parts, self.center[index], self.first[index], self.last[index], self.norm)
+        radii = [r[index] for r in self.radii]
+        return Problem(self.objective.select(index), self.constraint.select(index), radii, self.norm)
+
+    def detach(self) -> Problem:
+        """The problem without gradients."""
+        return self._replace(objective=self.objective.detach(), constraint=self.constraint.detach())
 
 
 class Search(NamedTuple):
@@ -100,74 +100,56 @@ def maximum(
     ``steps=None`` searches only the rows where the constraint binds, each until its gap closes. A number
     runs that many steps on all rows under masks: slower, but free of data-dependent control flow, as
     ``vmap`` needs it. ``decide`` lets a row stop as soon as the sign of its optimum is known: the bound is
-    sound as ever, but only as tight as the sign needs. Batch dimensions of the functions are kept; radii
-    have those of the models.
+    sound as ever, but only as tight as the sign needs. Batch dimensions of the functions are kept; the
+    radii broadcast with them.
     """
     shape = objective.center.shape
     plain = objective.upper(radii, norm).flatten()
-    rowwise = [r.detach().unsqueeze(-1).expand(shape).flatten() for r in radii]
-    objective, constraint = objective.flatten(), constraint.flatten()
-    problem = _problem(objective.detach(), constraint.detach(), rowwise, norm)
-    binds = problem.first[:, 1] < 0
+    rowwise = [r.detach().expand(shape).flatten() for r in radii]
+    problem = Problem(objective.flatten(), constraint.flatten(), rowwise, norm)
+    fixed = problem.detach()
+    # The constraint at the model that is best for the objective alone: below 0, it binds.
+    kept = fixed.constraint.center + other_rise(fixed.objective, fixed.constraint, rowwise, norm)
     if steps is not None:
-        state = _search(problem, steps)
-        value = _with_gradient(objective, constraint, rowwise, problem, state)
-        found = Dual(torch.where(binds, value, plain), torch.where(binds, state.multiplier, 0.0))
+        state = _search(fixed, plain.detach(), kept, steps)
+        value = _with_gradient(problem, state)
+        found = Dual(torch.where(kept < 0, value, plain), torch.where(kept < 0, state.multiplier, 0.0))
     else:
-        rows = binds & (plain.detach() >= 0) if decide else binds
-        found = _where_it_binds(
-            objective, constraint, rowwise, problem, plain, rows.nonzero().squeeze(-1), decide=decide
-        )
+        binds = (kept < 0) & (plain.detach() >= 0) if decide else kept < 0
+        found = _where_it_binds(problem, plain, kept, binds.nonzero().squeeze(-1), decide=decide)
     return Dual(found.value.view(shape), found.multiplier.view(shape))
 
 
-def _problem(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm: Norm) -> Problem:
-    parts = slopes(objective, constraint, radii, norm)
-    center = torch.stack([objective.center, constraint.center], -1)
-    return Problem(
-        parts, center, center + objective_alone(parts, norm), center + constraint_alone(parts, norm), norm
-    )
-
-
-def _where_it_binds(
-    objective: Affine,
-    constraint: Affine,
-    radii: list[Tensor],
-    problem: Problem,
-    plain: Tensor,
-    rows: Tensor,
-    *,
-    decide: bool,
-) -> Dual:
+def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, decide: bool) -> Dual:
     """``plain`` with the given rows replaced by the optimum of the dual."""
-    multiplier = torch.zeros_like(plain.detach())
+    multiplier = torch.zeros_like(kept)
     if rows.numel() == 0:
         return Dual(plain, multiplier)
     chosen = problem.select(rows)
-    state = _search_until_closed(chosen, decide=decide)
-    value = _with_gradient(
-        objective.select(rows), constraint.select(rows), [r[rows] for r in radii], chosen, state
-    )
+    state = _search_until_closed(chosen.detach(), plain.detach()[rows], kept[rows], decide=decide)
+    value = _with_gradient(chosen, state)
     return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
 
 
-def _search(problem: Problem, steps: int) -> Search:
+def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search:
     """The state after that many steps on all rows."""
-    support = support_of(problem.parts, problem.norm)
-    state = _start(problem)
+    support, center = support_of(problem.slopes(), problem.norm), problem.center
+    state = _start(problem, plain, kept)
     for _ in range(steps):
-        state = _step(state, support, problem.center, _next(state)[0])
+        state = _step(state, support, center, _next(state)[0])
     return state
 
 
-def _search_until_closed(problem: Problem, *, decide: bool) -> Search:
+def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decide: bool) -> Search:
     """The state when every row's gap is closed (or its sign known); rows that are done leave the batch."""
-    support = support_of(problem.parts, problem.norm)
-    whole = state = _start(problem)
-    rows = torch.arange(len(problem.center), device=problem.center.device)
+    # A tensor that can not move has no say.
+    parts, center = [part for part in problem.slopes() if bool(part.cols.any())], problem.center
+    support = support_of(parts, problem.norm)
+    whole = state = _start(problem, plain, kept)
+    rows = torch.arange(len(center), device=center.device)
     for _ in range(MOST_STEPS):
         multiplier, floor = _next(state)
-        state = _step(state, support, problem.center, multiplier)
+        state = _step(state, support, center, multiplier)
         open_ = state.best - floor > GAP * (1 + state.best.abs())
         if decide:
             open_ &= (state.best >= 0) & (floor < 0)
@@ -177,8 +159,9 @@ def _search_until_closed(problem: Problem, *, decide: bool) -> Search:
         whole = _merge(whole, rows, state)
         if len(still) == 0:
             return whole
-        rows, problem, state = rows[still], problem.select(still), Search(*(t[still] for t in state))
-        support = support_of(problem.parts, problem.norm)
+        rows, center, state = rows[still], center[still], Search(*(t[still] for t in state))
+        parts = [part.select(still) for part in parts]
+        support = support_of(parts, problem.norm)
     return _merge(whole, rows, state)
 
 
@@ -187,11 +170,14 @@ def _merge(whole: Search, rows: Tensor, part: Search) -> Search:
     return Search(*(old.index_copy(0, rows, new) for old, new in zip(whole, part, strict=True)))
 
 
-def _start(problem: Problem) -> Search:
-    zero = torch.zeros_like(problem.center[:, 0])
-    left = torch.cat([problem.first, zero.unsqueeze(-1)], -1)
-    right = torch.cat([problem.last, torch.full_like(zero, torch.inf).unsqueeze(-1)], -1)
-    return Search(left, right, best=problem.first[:, 0], multiplier=zero, streak=zero)
+def _start(problem: Problem, plain: Tensor, kept: Tensor) -> Search:
+    """The models that are best for the objective alone and for the constraint alone, as the two sides."""
+    zero = torch.zeros_like(plain)
+    most = problem.constraint.upper(problem.radii, problem.norm)
+    given = other_rise(problem.constraint, problem.objective, problem.radii, problem.norm)
+    left = torch.stack([plain, kept, zero], -1)
+    right = torch.stack([problem.objective.center + given, most, torch.full_like(zero, torch.inf)], -1)
+    return Search(left, right, best=plain, multiplier=zero, streak=zero)
 
 
 def _next(state: Search) -> tuple[Tensor, Tensor]:
@@ -225,22 +211,21 @@ def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -
     )
 
 
-def _with_gradient(
-    objective: Affine, constraint: Affine, radii: Sequence[Tensor], problem: Problem, state: Search
-) -> Tensor:
+def _with_gradient(problem: Problem, state: Search) -> Tensor:
     """The best bound with the gradient of the optimum.
 
     That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held
     fixed, the mixture being the one that satisfies the constraint exactly.
     """
-    if not (torch.is_grad_enabled() and objective.center.requires_grad):
+    if not (torch.is_grad_enabled() and problem.objective.center.requires_grad):
         return state.best
     c_l, c_r = state.left[:, 1], state.right[:, 1]
     rise = c_r - c_l
     share = torch.where(rise > 0, -c_l / torch.where(rise > 0, rise, 1.0), 1.0).clamp(0.0, 1.0)
-    points = mixture(problem.parts, problem.norm, (state.left[:, 2], state.right[:, 2]), share)
-    value = objective.center + state.multiplier * constraint.center
+    ends = state.left[:, 2], state.right[:, 2]
+    points = mixture(problem.detach().slopes(), problem.norm, ends, share)
     weights = torch.stack([torch.ones_like(state.multiplier), state.multiplier], -1)
-    for part, v in zip(slopes(objective, constraint, radii, problem.norm), points, strict=True):
+    value = (weights * problem.center).sum(-1)
+    for part, v in zip(problem.slopes(), points, strict=True):
         value = value + (weights * part.rises(v)).sum(-1)
     return value + (state.best - value).detach()

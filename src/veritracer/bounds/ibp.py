@@ -32,6 +32,10 @@ class Trace(NamedTuple):
     inputs: tuple[Box, ...]
     outputs: tuple[Box, ...]
 
+    def select(self, rows: Tensor) -> Trace:
+        """The ranges of the given rows."""
+        return Trace(tuple(h.select(rows) for h in self.inputs), tuple(z.select(rows) for z in self.outputs))
+
 
 def layers_of(param_set: ParamSet) -> list[Layer]:
     """The layers of the set's network, each with its balls."""
@@ -68,7 +72,9 @@ def coefficients(param_set: ParamSet, sign: Tensor) -> Tensor:
 
 def ibp_upper(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Tensor:
     """Upper bound of ``sign * logit`` from the ranges in front of the last layer, (..., n)."""
-    return output_upper(layers_of(param_set)[-1], ranges.inputs[-1], coefficients(param_set, sign))
+    behind_relu = param_set.network.slopes[-1:] == (0.0,)
+    last, h = layers_of(param_set)[-1], ranges.inputs[-1]
+    return output_upper(last, h, coefficients(param_set, sign), nonnegative=behind_relu)
 
 
 def ibp(param_set: ParamSet, x: Tensor, x_cf: Tensor | Box, sign: Tensor) -> Bound:

@@ -37,6 +37,11 @@ class Box(NamedTuple):
         """The largest absolute value in the box."""
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
+    def select(self, rows: Tensor) -> Box:
+        """The boxes of the given rows; a point stays one."""
+        lower = self.lower[rows]
+        return Box(lower, lower if self.lower is self.upper else self.upper[rows])
+
     def activate(self, slope: float) -> Box:
         """The image under LeakyReLU, which is monotone, so its ends are the images of the ends."""
         return Box(activate(self.lower, slope), activate(self.upper, slope))
@@ -84,31 +89,29 @@ def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
     """The interval product as matrix products, with the weights split by sign.
 
-    Write h = p - n with p = h⁺ and n = h⁻. Over w in [wl, wu]: the maximum of w p is wu⁺ pu - wu⁻ pl,
-    and that of -w n is wl⁻ nu - wl⁺ nl. The sum is exact wherever h keeps its sign, and errs
-    outwards where it does not (there the true maximum is the larger of the two, not their sum; with
-    LeakyReLU the part below zero is a hundredth of the one above).
+    Write a⁺ = max(a, 0), a⁻ = min(a, 0) and h = h⁺ + h⁻. Over w in [wl, wu] and h in [hl, hu], w h⁺ is at
+    most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁻ hl⁻ + wl⁺ hu⁻. The sum is exact wherever h keeps its sign,
+    and errs outwards where it does not (there the true maximum is the larger of the two, not their sum;
+    with LeakyReLU the part below zero is a hundredth of the one above).
     """
     radius = layer.weight_radius[..., None, None]
     low, high = layer.weight - radius, layer.weight + radius
-    bias_low = layer.bias - layer.bias_radius.unsqueeze(-1)
-    bias_high = layer.bias + layer.bias_radius.unsqueeze(-1)
-    high_pos, high_neg = torch.relu(high), torch.relu(-high)
-    low_pos, low_neg = torch.relu(low), torch.relu(-low)
+    low_pos, low_neg = low.clamp(min=0), low.clamp(max=0)
+    high_pos, high_neg = high.clamp(min=0), high.clamp(max=0)
     if nonnegative:
         ends = torch.cat([h.upper, h.lower], -1)
-        upper = affine(ends, torch.cat([high_pos, -high_neg], -1), bias_high)
-        lower = affine(ends, torch.cat([-low_neg, low_pos], -1), bias_low)
-        return Box(lower, upper)
-    ends = torch.cat(
-        [torch.relu(h.upper), torch.relu(h.lower), torch.relu(-h.lower), torch.relu(-h.upper)], -1
-    )
-    upper = affine(ends, torch.cat([high_pos, -high_neg, low_neg, -low_pos], -1), bias_high)
-    lower = affine(ends, torch.cat([-low_neg, low_pos, -high_pos, high_neg], -1), bias_low)
-    return Box(lower, upper)
+        up, down = [high_pos, high_neg], [low_neg, low_pos]
+    else:
+        ends = torch.cat(
+            [h.upper.clamp(min=0), h.lower.clamp(min=0), h.lower.clamp(max=0), h.upper.clamp(max=0)], -1
+        )
+        up, down = [high_pos, high_neg, low_neg, low_pos], [low_neg, low_pos, high_pos, high_neg]
+    reach = layer.bias_radius.unsqueeze(-1)
+    lower = affine(ends, torch.cat(down, -1), layer.bias - reach)
+    return Box(lower, affine(ends, torch.cat(up, -1), layer.bias + reach))
 
 
-def output_upper(layer: Layer, h: Box, coefficient: Tensor) -> Tensor:
+def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
     """Upper bound of ``coefficient · (W h + b)``, with shapes (..., n, out), (..., n, in) -> (..., n).
 
     The coefficients are read jointly: perturbing both rows of a two-logit layer spends one budget,
@@ -116,7 +119,7 @@ def output_upper(layer: Layer, h: Box, coefficient: Tensor) -> Tensor:
     exact as well, and the smaller of the two bounds holds.
     """
     if layer.norm == "linf" and coefficient.shape[-1] == 1:
-        return _entrywise_upper(layer, h, coefficient)  # never above the joint bound
+        return _entrywise_upper(layer, h, coefficient, nonnegative=nonnegative)  # never above the joint bound
     q = DUAL[layer.norm]
     pulled = coefficient @ layer.weight
     size = balls.norm(coefficient, q)
@@ -127,11 +130,14 @@ def output_upper(layer: Layer, h: Box, coefficient: Tensor) -> Tensor:
     joint = joint + layer.bias_radius.unsqueeze(-1) * size
     if layer.norm != "linf":
         return joint
-    return torch.minimum(joint, _entrywise_upper(layer, h, coefficient))
+    return torch.minimum(joint, _entrywise_upper(layer, h, coefficient, nonnegative=nonnegative))
 
 
-def _entrywise_upper(layer: Layer, h: Box, coefficient: Tensor) -> Tensor:
+def _entrywise_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
     """The sum over entries of the exact maximum of c w h, and of c b; for a layer of one or two rows."""
+    if nonnegative:
+        low, high = at_box(layer, h, nonnegative=True)
+        return (coefficient.clamp(min=0) * high + coefficient.clamp(max=0) * low).sum(-1)
     radius = layer.weight_radius[..., None, None]
     corners = [
         w.unsqueeze(-3) * end.unsqueeze(-2)  # (..., n, out, in)
@@ -142,6 +148,5 @@ def _entrywise_upper(layer: Layer, h: Box, coefficient: Tensor) -> Tensor:
     low = torch.minimum(torch.minimum(corners[0], corners[1]), torch.minimum(corners[2], corners[3])).sum(-1)
     bias = layer.bias.unsqueeze(-2)
     reach = layer.bias_radius[..., None, None]
-    return (
-        torch.relu(coefficient) * (high + bias + reach) - torch.relu(-coefficient) * (low + bias - reach)
-    ).sum(-1)
+    upper, lower = high + bias + reach, low + bias - reach
+    return (coefficient.clamp(min=0) * upper + coefficient.clamp(max=0) * lower).sum(-1)

@@ -25,15 +25,10 @@ def leaky_relu_lines(z: Box, slope: float) -> Lines:
     either of the two slopes, since the function is the larger of them; the one that loses less area,
     chosen by the longer side. Where the interval keeps its sign both lines are the function itself.
     """
-    positive, negative = torch.relu(z.upper), torch.relu(-z.lower)
-    width = positive + negative
-    straddles = (positive > 0) & (negative > 0)
-    # The chord through (-negative, -slope * negative) and (positive, positive); the division is kept
-    # away from zero where the chord is not used, so that no gradient becomes nan.
-    chord = (positive + slope * negative) / torch.where(straddles, width, torch.ones_like(width))
-    one, low = torch.ones_like(width), torch.full_like(width, slope)
-    kept = torch.where(z.lower >= 0, one, low)
-    upper_slope = torch.where(straddles, chord, kept)
-    upper_offset = torch.where(straddles, (chord - slope) * negative, torch.zeros_like(width))
-    lower_slope = torch.where(straddles, torch.where(positive >= negative, one, low), kept)
-    return Lines(lower_slope, upper_slope, upper_offset)
+    positive, negative = z.upper.clamp(min=0), -z.lower.clamp(max=0)
+    # The chord through (-negative, -slope * negative) and (positive, positive). Where one of them is 0
+    # it is 1 or ``slope`` by itself, and where both are, the interval is {0} and any line will do.
+    width = (positive + negative).clamp(min=torch.finfo(positive.dtype).tiny)
+    chord = (positive + slope * negative) / width
+    lower = torch.where(positive >= negative, torch.ones_like(width), torch.full_like(width, slope))
+    return Lines(lower, chord, (chord - slope) * negative)

@@ -30,7 +30,7 @@ def logit_error(param_set: ParamSet, ranges: Trace, unit: float) -> Tensor:
         size = ranges.inputs[k].magnitude @ weight + bias
         carried = error @ weight
         error = carried + _gamma(layer.weight.shape[-1] + 2, unit) * (size + carried)
-        if k < len(layers) - 1:
+        if k < len(layers) - 1 and param_set.network.slopes[k] not in (0.0, 1.0):
             error = error + unit * (size + error)  # the product with a LeakyReLU's slope
     readout = error.new_tensor(param_set.network.readout).abs()
     if len(readout) == 1:

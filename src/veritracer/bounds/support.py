@@ -5,12 +5,13 @@ constraint with slope α. In the direction p·μ + w·α the worst model of the 
 where v_i is the point of the unit ball that the direction's i-th tensor singles out. All that the dual
 needs of it is how far both functions rise there: Σ_i radius_i <μ_i, v_i> and Σ_i radius_i <α_i, v_i>.
 
-A last dimension of size 2 always means (objective, constraint).
+A dimension of size 2 always means (objective, constraint).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ Support = Callable[[Tensor], Tensor]
 class Slope(NamedTuple):
     """One tensor's part of both slopes, each the outer product of a row and a column.
 
-    ``rows`` (n, out, 2), ``cols`` (n, in, 2); the radius is folded into the columns.
+    ``rows`` (n, out, 2), ``cols`` (n, 2, in); the radius is folded into the columns.
     """
 
     rows: Tensor
@@ -35,19 +36,15 @@ class Slope(NamedTuple):
 
     def mix(self, weights: Tensor) -> Tensor:
         """p·μ + w·α for weights (n, 2), as (n, out, in)."""
-        return self.rows @ (self.cols * weights.unsqueeze(-2)).mT
+        return self.rows @ (self.cols * weights.unsqueeze(-1))
 
     def rises(self, v: Tensor) -> Tensor:
         """<μ, v> and <α, v> for v of shape (n, out, in), as (n, 2)."""
-        return (self.rows * (v @ self.cols)).sum(-2)
+        return ((self.rows.mT @ v) * self.cols).sum(-1)
 
     def select(self, index: Tensor) -> Slope:
         """The part of the given rows."""
         return Slope(self.rows[index], self.cols[index])
-
-    def swap(self) -> Slope:
-        """The same part with objective and constraint exchanged."""
-        return Slope(self.rows.flip(-1), self.cols.flip(-1))
 
 
 def slopes(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm: Norm) -> list[Slope]:
@@ -59,44 +56,77 @@ def slopes(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm:
     parts: list[Slope] = []
     for k in range(len(objective.rows)):
         rows = torch.stack([objective.rows[k], constraint.rows[k]], -1)
-        cols = radii[2 * k][:, None, None] * torch.stack([objective.cols[k], constraint.cols[k]], -1)
-        ones = radii[2 * k + 1][:, None, None].expand(-1, 1, 2)
+        cols = radii[2 * k][:, None, None] * torch.stack([objective.cols[k], constraint.cols[k]], -2)
+        ones = radii[2 * k + 1][:, None, None].expand(-1, 2, 1)
         if norm == "linf":
-            parts.append(Slope(rows, torch.cat([cols, ones], -2)))
+            parts.append(Slope(rows, torch.cat([cols, ones], -1)))
         else:
             parts += [Slope(rows, cols), Slope(rows, ones)]
     return parts
 
 
-def objective_alone(parts: Sequence[Slope], norm: Norm) -> Tensor:
-    """Both rises at the support point of μ alone, (n, 2), from the factors only.
+def other_rise(own: Affine, other: Affine, radii: Sequence[Tensor], norm: Norm) -> Tensor:
+    """How far ``other`` rises at the support point of ``own`` alone, (n,), from the factors only.
 
-    Where μ is zero the point is still free, and is put where α points: a ReLU that is off makes many
-    such entries, and with this choice the second rise is the right-hand derivative of the dual at 0.
+    Where a slope of ``own`` is zero its support point is still free, and is put where ``other`` points:
+    a ReLU that is off makes many such entries, and with this choice the rise is the right-hand derivative
+    of the dual function at 0 (and, with the roles exchanged, its limit at infinity).
     """
-    return torch.stack([_alone(part, norm) for part in parts]).sum(0)
-
-
-def constraint_alone(parts: Sequence[Slope], norm: Norm) -> Tensor:
-    """Both rises at the support point of α alone, (n, 2): the limit for an infinite multiplier."""
-    return objective_alone([part.swap() for part in parts], norm).flip(-1)
-
-
-def _alone(part: Slope, norm: Norm) -> Tensor:
-    """<μ, v> and <α, v> at the support point v of μ."""
-    size = balls.norm(part.rows.mT, DUAL[norm]) * balls.norm(part.cols.mT, DUAL[norm])  # (n, 2): ‖μ‖_q, ‖α‖_q
-    (row, x_row), (col, x_col) = part.rows.unbind(-1), part.cols.unbind(-1)
     if norm == "linf":
-        held = (x_row.abs() * (row != 0)).sum(-1) * (x_col.abs() * (col != 0)).sum(-1)
-        along = (x_row * row.sign()).sum(-1) * (x_col * col.sign()).sum(-1)
-        return torch.stack([size[:, 0], along + (size[:, 1] - held)], -1)
+        return _other_rise_in_a_box(own, other, radii)
+    total = torch.zeros_like(own.center)
+    planes = zip(own.rows, own.cols, other.rows, other.cols, strict=True)
+    for k, (row, col, other_row, other_col) in enumerate(planes):
+        one = torch.ones_like(col[:, :1])
+        total = total + radii[2 * k] * _other_rise(row, col, other_row, other_col, norm)
+        total = total + radii[2 * k + 1] * _other_rise(row, one, other_row, one, norm)
+    return total
+
+
+def _other_rise_in_a_box(own: Affine, other: Affine, radii: Sequence[Tensor]) -> Tensor:
+    """Σ_i radius_i (Σ over slope ≠ 0 of sign(slope) other + Σ over slope = 0 of |other|).
+
+    Each sum over an outer product is a product of sums over rows and columns. All layers are laid side
+    by side, and the sums of each one taken by one matrix product: on small batches the cost is in the
+    number of operations, not in their size.
+    """
+    row, other_row = torch.cat(own.rows, -1), torch.cat(other.rows, -1)
+    col, other_col = torch.cat(own.cols, -1), torch.cat(other.cols, -1)
+    by_row = _sums_by_layer(row, other_row, [r.shape[-1] for r in own.rows])
+    by_col = _sums_by_layer(col, other_col, [c.shape[-1] for c in own.cols])
+    weight, bias = torch.stack(list(radii[0::2]), -1), torch.stack(list(radii[1::2]), -1)
+    # along, held, free: (n, layers) each. The bias is a column of ones, for either function.
+    rise = (by_row * (weight * by_col + bias)).unbind(0)
+    return (rise[0] + rise[2] - rise[1]).sum(-1)
+
+
+def _sums_by_layer(own: Tensor, other: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Sums of sign(own)·other, of |other| where own is not 0, and of |other|: (3, n, layers)."""
+    sign, size = own.sign(), other.abs()
+    return torch.stack([sign * other, sign.abs() * size, size]) @ _membership(
+        tuple(sizes), own.dtype, own.device
+    )
+
+
+@lru_cache(maxsize=32)
+def _membership(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """1 where an entry belongs to a layer, (Σ sizes, layers)."""
+    layer = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return torch.nn.functional.one_hot(layer, len(sizes)).to(device, dtype)
+
+
+def _other_rise(row: Tensor, col: Tensor, other_row: Tensor, other_col: Tensor, norm: Norm) -> Tensor:
+    """<b, v> at the support point v of a = row ⊗ col in an l1 or l2 ball, for b = other_row ⊗ other_col."""
+    q = DUAL[norm]
+    size = balls.norm(row, q) * balls.norm(col, q)
+    free = balls.norm(other_row, q) * balls.norm(other_col, q)
     if norm == "l2":
-        along = (row * x_row).sum(-1) * (col * x_col).sum(-1) / torch.where(size[:, 0] > 0, size[:, 0], 1.0)
+        along = (row * other_row).sum(-1) * (col * other_col).sum(-1) / torch.where(size > 0, size, 1.0)
     else:
         i, j = row.abs().argmax(-1, keepdim=True), col.abs().argmax(-1, keepdim=True)
         sign = row.gather(-1, i).sign() * col.gather(-1, j).sign()
-        along = (sign * x_row.gather(-1, i) * x_col.gather(-1, j)).squeeze(-1)
-    return torch.stack([size[:, 0], torch.where(size[:, 0] > 0, along, size[:, 1])], -1)
+        along = (sign * other_row.gather(-1, i) * other_col.gather(-1, j)).squeeze(-1)
+    return torch.where(size > 0, along, free)
 
 
 def support_of(parts: Sequence[Slope], norm: Norm) -> Support:
@@ -117,7 +147,7 @@ def support_of(parts: Sequence[Slope], norm: Norm) -> Support:
 
 def _l2_support(parts: Sequence[Slope]) -> Support:
     """For l2 the inner products of μ and α, tensor by tensor, say everything: no dense slope is formed."""
-    gram = torch.stack([(p.rows.mT @ p.rows) * (p.cols.mT @ p.cols) for p in parts])  # (tensors, n, 2, 2)
+    gram = torch.stack([(p.rows.mT @ p.rows) * (p.cols @ p.cols.mT) for p in parts])  # (tensors, n, 2, 2)
 
     def rises(weights: Tensor) -> Tensor:
         along = (gram @ weights.unsqueeze(-1)).squeeze(-1)
@@ -132,7 +162,7 @@ def mixture(
 ) -> list[Tensor]:
     """The point ``share`` of the way between the support points of two multipliers, v for each part.
 
-    Ties at the multipliers 0 and ∞ are broken as ``objective_alone`` and ``constraint_alone`` do.
+    Ties at the multipliers 0 and ∞ are broken as in ``other_rise``.
     """
     first, last = ([_point(part, m, norm) for part in parts] for m in multipliers)
     return [torch.lerp(a, b, share[:, None, None]) for a, b in zip(first, last, strict=True)]
