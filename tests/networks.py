@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -39,11 +40,11 @@ def make_case(
     signed: bool = True,
     rows: int = ROWS,
 ) -> Case:
-    """A random case; ``spread`` is how far counterfactuals are from their rows, ``signed`` admits inputs below 0."""
+    """A random case; ``spread`` says how far counterfactuals are, ``signed`` admits inputs below 0."""
     g = torch.Generator().manual_seed(seed)
     sizes = [inputs, *[width] * (depth - 1), outputs]
     theta: list[Tensor] = []
-    for into, out in zip(sizes[:-1], sizes[1:], strict=True):
+    for into, out in pairwise(sizes):
         theta.append(torch.randn(out, into, generator=g, dtype=torch.float64) / into**0.5)
         theta.append(torch.randn(out, generator=g, dtype=torch.float64) * 0.3)
     network = Network((slope,) * (depth - 1), (1.0,) if outputs == 1 else (-1.0, 1.0))
@@ -58,7 +59,7 @@ def make_case(
 
 @st.composite
 def cases(draw: st.DrawFn, **fixed: object) -> Case:
-    """Cases over depth, width, activation, outputs, norm, radius rule and size, spread and sign of the inputs."""
+    """Cases over depth, width, activation, outputs, norm, radius, spread and sign of the inputs."""
     choices: dict[str, st.SearchStrategy[object]] = {
         "seed": st.integers(0, 2**31 - 1),
         "depth": st.integers(1, 4),

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import NORMS
 from torch import nn
 
 import veritracer as vt
+from networks import NORMS
 from veritracer import balls
 from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning
 from veritracer.network import from_module

@@ -13,9 +13,9 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
-from networks import NORMS, Case, cases
 from torch import Tensor
 
+from networks import NORMS, Case, cases
 from veritracer.bounds import BOUNDS, Box
 from veritracer.bounds.attack import attack
 from veritracer.network import Theta

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from .catalogue import Info, info, names
-from .download import fetch
-from .loading import Dataset, Split, load
+from veritracer.datasets.catalogue import Info, info, names
+from veritracer.datasets.download import fetch
+from veritracer.datasets.loading import Dataset, Split, load
 
 __all__ = ["Dataset", "Info", "Split", "fetch", "info", "load", "names"]

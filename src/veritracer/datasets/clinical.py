@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
-from ..feature import Feature
-from ..schema import Schema
-from .parts import Parts, plain_features
+from veritracer.datasets.parts import Parts, plain_features
+from veritracer.schema import Schema
+from veritracer.schema.feature import Feature
 
 SHIFT_YEAR = 2012
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..feature import Feature, Kind
-from ..schema import Schema
-from .parts import Parts, actions, plain_features
+from veritracer.datasets.parts import Parts, actions, plain_features
+from veritracer.schema import Schema
+from veritracer.schema.feature import Feature, Kind
 
 _SPECIAL = (-7, -8, -9)
 

@@ -11,9 +11,9 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from ..errors import DatasetError, message
-from .catalogue import Source, file_name, source_of
-from .files import digest
+from veritracer.datasets.catalogue import Source, file_name, source_of
+from veritracer.datasets.files import digest
+from veritracer.errors import DatasetError, message
 
 _TIMEOUT = 30.0
 _MOST_BYTES = 64 * 2**20  # ten times the largest of the files

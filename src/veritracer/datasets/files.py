@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..errors import DatasetError, message
-from .catalogue import file_name, source_of
+from veritracer.datasets.catalogue import file_name, source_of
+from veritracer.errors import DatasetError, message
 
 
 def read(name: str, folder: Path) -> pd.DataFrame:

@@ -13,12 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from ..errors import DatasetError, message
-from ..schema import Schema
-from . import clinical, credit, students
-from .catalogue import folder_of, source_of
-from .files import read
-from .parts import Parts
+from veritracer.datasets import clinical, credit, students
+from veritracer.datasets.catalogue import folder_of, source_of
+from veritracer.datasets.files import read
+from veritracer.datasets.parts import Parts
+from veritracer.errors import DatasetError, message
+from veritracer.schema import Schema
 
 Variant = Literal["default", "paper"]
 

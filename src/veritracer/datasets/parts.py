@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..feature import Action, Feature
-from ..schema import Schema
+from veritracer.schema import Schema
+from veritracer.schema.feature import Action, Feature
 
 
 class Parts(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..feature import Feature
-from ..schema import Schema
-from .parts import Parts, actions, plain_features
+from veritracer.datasets.parts import Parts, actions, plain_features
+from veritracer.schema import Schema
+from veritracer.schema.feature import Feature
 
 AUTHORS_TRAINING_ROWS = 26074
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .feature import Feature
-from .fitting import Fitted
-from .grid import Grid, fine, stack
-from .projection import Group, Rules
+from veritracer.encoding.fitting import Fitted
+from veritracer.encoding.grid import Grid, fine, stack
+from veritracer.encoding.projection import Group, Rules
+from veritracer.schema.feature import Feature
 
 
 @dataclass(frozen=True)

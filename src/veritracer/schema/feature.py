@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 from pydantic import ValidationError as PydanticError
 
-from .errors import SchemaError, listing, message
+from veritracer.errors import SchemaError, listing, message
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]

@@ -14,14 +14,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from . import cells, fitting, grid, projection
-from .cells import Cells
-from .document import check_keys, read_json
-from .errors import DataError, DataWarning, SchemaError, listing, message
-from .fitting import Fitted
-from .layout import Block, blocks_of, rules_of
-from .projection import Rules
-from .schema import Schema
+from veritracer.encoding import cells, fitting, grid, projection
+from veritracer.encoding.cells import Cells
+from veritracer.encoding.fitting import Fitted
+from veritracer.encoding.layout import Block, blocks_of, rules_of
+from veritracer.encoding.projection import Rules
+from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
+from veritracer.schema import Schema
+from veritracer.schema.document import check_keys, read_json
 
 __all__ = ["Block", "Encoding"]
 

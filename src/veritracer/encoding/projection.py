@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from .grid import Grid
+from veritracer.encoding.grid import Grid
 
 
 @dataclass(frozen=True)

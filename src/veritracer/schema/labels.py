@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .errors import TargetError, message
-from .feature import Value, is_number, plain
+from veritracer.errors import TargetError, message
+from veritracer.schema.feature import Value, is_number, plain
 
 _GOOD_WORDS = frozenset(
     ("1", "1.0", "y", "yes", "t", "true", "good", "ok", "paid", "repaid", "benign", "normal", "healthy")

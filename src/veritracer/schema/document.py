@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import SchemaError, listing, message
+from veritracer.errors import SchemaError, listing, message
 
 
 def read_json(text: str, kind: str, version: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .errors import DataError, message
-from .feature import Feature, Value, is_number, plain
+from veritracer.errors import DataError, message
+from veritracer.schema.feature import Feature, Value, is_number, plain
 
 Floats = NDArray[np.float64]
 

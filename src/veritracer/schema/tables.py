@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .errors import DataError, listing, message
+from veritracer.errors import DataError, listing, message
 
 
 def table(frame: Any) -> pd.DataFrame:

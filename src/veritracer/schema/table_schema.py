@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from pydantic import ValidationError as PydanticError
 
-from . import inference, labels, tables
-from .document import check_keys, read_json
-from .errors import SchemaError, TargetError, listing, message
-from .feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.errors import SchemaError, TargetError, listing, message
+from veritracer.schema import inference, labels, tables
+from veritracer.schema.document import check_keys, read_json
+from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
 
 __all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
 

@@ -1,0 +1,1 @@
+"""Pictures and reports, drawn from what the library itself computes."""

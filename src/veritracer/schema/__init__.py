@@ -1,0 +1,8 @@
+"""What is known of a table: its features, their legal values, and what a person may change."""
+
+from __future__ import annotations
+
+from veritracer.schema.feature import Action, Feature, Kind, Policy, Value
+from veritracer.schema.table_schema import Schema
+
+__all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
