@@ -23,7 +23,7 @@ ORDER = [
     ["certificate"],
     ["datasets"],
     ["report"],
-    ["cli"],
+    ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")

@@ -29,13 +29,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Info:
-    """What a person wants to know of a dataset; ``path`` is its file where there is one."""
+    """What a person wants to know of a dataset; ``path`` is its file where there is one.
+
+    ``how`` says how to get it.
+    """
 
     name: str
     title: str
     rows: int
     source: str
     licence: str
+    how: str
     downloadable: bool
     path: Path | None
 
@@ -152,7 +156,16 @@ def info(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Info:
     folder = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     path = Path(folder) / file_name(name) if folder and source.sha256_text else None
     found = path if path is not None and path.is_file() else None
-    return Info(name, source.title, source.rows, source.source, source.licence, source.url is not None, found)
+    return Info(
+        name=name,
+        title=source.title,
+        rows=source.rows,
+        source=source.source,
+        licence=source.licence,
+        how=source.how,
+        downloadable=source.url is not None,
+        path=found,
+    )
 
 
 def file_name(name: str) -> str:

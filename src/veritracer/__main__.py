@@ -1,0 +1,7 @@
+"""``python -m veritracer`` is the command ``veritracer``."""
+
+from __future__ import annotations
+
+from veritracer.cli import main
+
+main()
