@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from veritracer import __version__, datasets
+import veritracer
+from veritracer import datasets
 from veritracer.certificate import Certificate
 from veritracer.errors import DatasetError, VeriTracerError, message
 from veritracer.report import paper_figures
@@ -57,12 +58,12 @@ def run() -> int:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"veritracer {__version__}")
+        typer.echo(f"veritracer {veritracer.__version__}")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True, epilog="Example: veritracer demo")
-def veritracer(
+def top(
     context: typer.Context,
     _version: Annotated[
         bool,
