@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types format long bench clean
+.PHONY: demo test check lint types format docs long bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -31,6 +31,10 @@ types: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# docs/api.md, from what the library exports.
+docs: $(READY)
+	$(BIN)/python docs/write_api.py
 
 # The soundness suite at 200,000 examples; hours rather than minutes.
 long: $(READY)

@@ -213,7 +213,7 @@ def test_a_million_categories_are_refused_quickly() -> None:
     start = time.perf_counter()
     with pytest.raises(DataError, match=r"at most 1,000 categories in the column 'id', got 1,000,000 — "):
         Schema.infer(frame)
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20  # on a busy machine; looking at each would take minutes
     with pytest.raises(DataError, match=r"got 1,001 — "):
         Schema.infer(pd.DataFrame({"n": range(1001)}), categorical=["n"])
 

@@ -93,7 +93,7 @@ def worst_logits(example: Example, points: Tensor, delta: float = DELTA) -> tupl
 
 def draw_figure_1(axis: Axes, example: Example, delta: float = DELTA) -> None:
     """One panel of Figure 1: where the whole set of models agrees, and where it does not."""
-    side = np.linspace(-5.0, 5.0, 161)
+    side = np.linspace(-5.0, 5.0, 201)
     grid = torch.as_tensor(np.stack(np.meshgrid(side, side), -1).reshape(-1, 2))
     axis.set_facecolor(YELLOW)
     for worst, colour in zip(worst_logits(example, grid, delta), (RED, GREEN), strict=True):
