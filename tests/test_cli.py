@@ -256,7 +256,10 @@ def test_fetch_of_other_content_writes_nothing(server: Server, tmp_path: Path) -
 
 
 def test_interrupted(server: Server, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "veritracer", "datasets", "fetch", "ctg", "--url", server.url("/slow")]
+    # A suite that a shell runs in the background inherits that interrupts are ignored: undo it first.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{listen}; from veritracer.cli import main; main()"
+    command = [sys.executable, "-c", program, "datasets", "fetch", "ctg", "--url", server.url("/slow")]
     with subprocess.Popen(
         command, cwd=tmp_path, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
