@@ -8,6 +8,8 @@
     │   └── TargetError    its labels do not
     ├── NotSupportedError  a network, a norm or an option that we can not reason about soundly
     ├── ParamSetError      a set of models that does not belong to the model at hand
+    ├── TrainingError      training can not start or can not go on
+    ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
     └── DatasetError       a dataset that is unknown, absent or damaged
 
     VeriTracerWarning
@@ -44,6 +46,14 @@ class NotSupportedError(VeriTracerError, TypeError):
 
 class ParamSetError(VeriTracerError, ValueError):
     """A set of models that does not belong to the model at hand."""
+
+
+class TrainingError(VeriTracerError, RuntimeError):
+    """Training can not start, or can not go on."""
+
+
+class ModelFileError(VeriTracerError, ValueError):
+    """A saved model that is damaged, altered or of an unknown version."""
 
 
 class DatasetError(VeriTracerError, LookupError):

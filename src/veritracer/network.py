@@ -60,16 +60,16 @@ class Network:
         """Weight (..., out, in) and bias (..., out) of each layer, first to last."""
         return zip(theta[0::2], theta[1::2], strict=True)
 
-    def latent(self, theta: Sequence[Tensor], x: Tensor) -> Tensor:
-        """The activations in front of the last layer, (..., n, width)."""
-        h = x
+    def activations(self, theta: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+        """What goes into each layer, (..., n, in): the rows themselves, then every hidden layer's output."""
+        inputs = [x]
         for (weight, bias), slope in zip(self.layers(theta), self.slopes, strict=False):
-            h = activate(affine(h, weight, bias), slope)
-        return h
+            inputs.append(activate(affine(inputs[-1], weight, bias), slope))
+        return inputs
 
     def logit(self, theta: Sequence[Tensor], x: Tensor) -> Tensor:
         """The logit of each row of ``x`` (..., n, in), as (..., n): above zero means favourable."""
-        return self.read(affine(self.latent(theta, x), theta[-2], theta[-1]))
+        return self.read(affine(self.activations(theta, x)[-1], theta[-2], theta[-1]))
 
     def read(self, outputs: Tensor) -> Tensor:
         """One logit from the outputs (..., n, out) of the last layer."""

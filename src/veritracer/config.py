@@ -1,0 +1,73 @@
+"""How to train: every choice of joint training as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from veritracer.balls import Norm
+from veritracer.bounds import Method as Bound
+from veritracer.generator import GeneratorKind
+from veritracer.param_sets import RadiusRule
+
+Training = Literal["veritracer", "counternet", "standard"]
+
+STEPS = 2500
+"""Optimiser steps that a run takes where ``epochs`` is left to us: enough for all five datasets."""
+
+FEWEST_EPOCHS = 12
+"""But so many epochs at least."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The choices of one training run; ``VeriTraCER`` documents each of them."""
+
+    method: Training = "veritracer"
+    bound: Bound = "simul-crown"
+    kappa: float = 0.2
+    norm: Norm = "linf"
+    radius: RadiusRule | float = "mean-abs"
+    generator: GeneratorKind = "residual"
+    hidden: tuple[int, ...] = (100, 10, 10)
+    generator_hidden: tuple[int, ...] = (100,)
+    slope: float = 0.0
+    weight_accuracy: float = 10.0
+    weight_robust: float = 1.0
+    weight_proximity: float = 3.0
+    weight_validity: float = 1.0
+    learning_rate: float = 2e-3
+    batch_size: int = 128
+    epochs: int | None = None
+    warmup: float = 0.15
+    ramp: float = 0.3
+    patience: int | None = None
+    clip_norm: float = 10.0
+    threshold_logit: float = 0.0
+
+    @property
+    def has_generator(self) -> bool:
+        """Whether counterfactuals play a part in training at all."""
+        return self.method != "standard"
+
+    @property
+    def learns_generator(self) -> bool:
+        """Whether Algorithm 1 runs its line 5; a fixed generator has nothing to learn."""
+        return self.has_generator and self.generator != "neighbour"
+
+    def epochs_for(self, rows: int) -> int:
+        """The number of epochs on so many training rows."""
+        if self.epochs is not None:
+            return self.epochs
+        steps = max(1, rows // min(self.batch_size, rows))
+        return max(FEWEST_EPOCHS, -(-STEPS // steps))
+
+    def robustness(self, progress: float) -> float:
+        """How far κ and the robust weight are ramped up at this share of the run, from 0 to 1."""
+        if self.method != "veritracer":
+            return 0.0
+        return min(1.0, max(0.0, (progress - self.warmup) / max(self.ramp, 1e-9)))
+
+    def pace(self, progress: float) -> float:
+        """The share of the learning rate at this share of the run: 1, then 0.3, then 0.1."""
+        return 1.0 if progress < 0.6 else 0.3 if progress < 0.85 else 0.1

@@ -1,0 +1,334 @@
+"""Algorithm 1: a classifier and its counterfactual generator, trained together against a set of models.
+
+All models of a call are trained side by side, over parameters with a leading dimension: ten seeds are
+one run. Each has a random stream of its own (its start, the order of its rows), its own weights on the
+rows, its gradients clipped by themselves and its own best epoch, so that it equals the run alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer import losses
+from veritracer.bounds import BOUNDS
+from veritracer.config import TrainingConfig
+from veritracer.encoding import Encoding
+from veritracer.errors import TrainingError, message
+from veritracer.generator import Context, Generator, init_parameters, latents, legal, make_generator
+from veritracer.network import Network, Theta, affine
+from veritracer.param_sets import ParamSet
+
+
+class Rows(NamedTuple):
+    """Encoded rows (N, d), labels 0 or 1 (N,), and the weight of each row for each model (models, N)."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+class Epoch(NamedTuple):
+    """What one epoch came to, one number for each model; the last six are measured on validation rows."""
+
+    epoch: int
+    epochs: int
+    kappa: float
+    seconds: float
+    loss: Tensor
+    generator_loss: Tensor
+    accuracy: Tensor
+    validity: Tensor
+    certified: Tensor
+    proximity: Tensor
+    log_loss: Tensor
+    objective: Tensor
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Classifier and generator of each model, with the epoch they are from and all epochs' records."""
+
+    network: Network
+    generator: Generator | None
+    theta: list[Theta]
+    generator_theta: list[Theta]
+    best_epoch: list[int]
+    history: list[list[dict[str, float]]]
+    stopped: str
+
+
+class _State(NamedTuple):
+    """Parameters with a leading dimension for the models."""
+
+    theta: list[Tensor]
+    generator_theta: list[Tensor]
+
+
+def train(
+    config: TrainingConfig,
+    encoding: Encoding,
+    rows: Rows,
+    validation: Rows,
+    seeds: Sequence[int],
+    *,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Classifiers and generators for each seed, from the best epoch of each.
+
+    The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
+    training objective, on rows that were not trained on, with the counterfactuals as they will be shown.
+    """
+    return _Run(config, encoding, rows, validation, seeds).run(on_epoch, interrupted)
+
+
+class _Run:
+    """One run; what changes is kept in ``state`` and the optimisers."""
+
+    def __init__(
+        self, config: TrainingConfig, encoding: Encoding, rows: Rows, validation: Rows, seeds: Sequence[int]
+    ) -> None:
+        self.config, self.encoding, self.rows, self.validation = config, encoding, rows, validation
+        self.streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        self.network = Network((config.slope,) * len(config.hidden))
+        sizes = (encoding.dim, *config.hidden, 1)
+        latent = sum(sizes[:-1][-2:])
+        self.generator: Generator | None = None
+        if config.has_generator:
+            self.generator = make_generator(
+                config.generator, encoding, latent, config.generator_hidden, rows.x, rows.y
+            )
+        self.state = self._initial(sizes)
+        self.classifier_optimiser = _adam(self.state.theta)
+        self.generator_optimiser = _adam(self.state.generator_theta) if config.learns_generator else None
+
+    def _initial(self, sizes: tuple[int, ...]) -> _State:
+        """Starting parameters of all models, each from its own stream."""
+        dtype, device = self.rows.x.dtype, self.rows.x.device
+        starts = [init_parameters(sizes, stream) for stream in self.streams]
+        proposals: list[Theta] = [() for _ in self.streams]
+        if self.generator is not None and self.config.learns_generator:
+            zero = self.config.generator == "residual"
+            widths = self.generator.sizes
+            proposals = [init_parameters(widths, stream, zero_last=zero) for stream in self.streams]
+        return _State(*(_stack(each, dtype, device) for each in (starts, proposals)))
+
+    def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> Trained:
+        """Train to the end, to the end of everybody's patience, or to an interruption."""
+        config, models = self.config, len(self.streams)
+        epochs = config.epochs_for(len(self.rows.x))
+        best = _Best.none(self.state, models)
+        history: list[Epoch] = []
+        stopped = "all epochs done"
+        for epoch in range(epochs):
+            start = time.perf_counter()
+            kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
+            record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
+            history.append(record)
+            # Until the ramp is over an epoch has solved an easier problem, and is only a last resort.
+            ready = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
+            best = best.updated(self.state, record, ready=ready)
+            if on_epoch is not None:
+                on_epoch(record)
+            if not kept_going:
+                stopped = f"interrupted in epoch {epoch + 1} of {epochs}"
+                break
+            if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
+                stopped = f"no progress for {config.patience} epochs"
+                break
+        return self._trained(best, history, stopped)
+
+    def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
+        """One pass over the rows; whether to go on, and the mean losses of each model."""
+        n = len(self.rows.x)
+        size = min(self.config.batch_size, n)
+        batches = max(1, n // size)
+        order = torch.stack([torch.randperm(n, generator=stream) for stream in self.streams]).to(
+            self.rows.x.device
+        )
+        total = torch.zeros(2, len(self.streams), dtype=self.rows.x.dtype, device=self.rows.x.device)
+        for batch in range(batches):
+            progress = (epoch + batch / batches) / epochs
+            found = self._batch(order[:, batch * size : (batch + 1) * size], progress)
+            if not bool(torch.isfinite(found).all()):
+                raise TrainingError(
+                    message(
+                        "a finite loss",
+                        f"nan or infinity in epoch {epoch + 1}, batch {batch + 1} of {batches}",
+                        "try a smaller learning_rate or clip_norm, and look for extreme values in the table",
+                    )
+                )
+            total += found
+            if interrupted():
+                return False, *(total / (batch + 1))
+        return True, *(total / batches)
+
+    def _batch(self, index: Tensor, progress: float) -> Tensor:
+        """Lines 3 to 5 of Algorithm 1 on the rows ``index`` (models, batch); both losses, (2, models)."""
+        config, network, theta = self.config, self.network, self.state.theta
+        robustness = config.robustness(progress)
+        x, y = self.rows.x[index], self.rows.y[index]
+        weight = self.rows.weight.gather(1, index)
+        activations = network.activations(theta, x)
+        logit = network.read(affine(activations[-1], theta[-2], theta[-1]))
+        sign = torch.where(logit.detach() > 0, 1.0, -1.0).to(x.dtype)
+        loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, y, weight)
+        x_cf = relaxed = x
+        if self.generator is not None:
+            context = Context(x, torch.cat(activations[-2:], -1).detach(), sign)
+            x_cf, relaxed = legal(
+                self.encoding, self.generator.propose(self.state.generator_theta, context), x
+            )
+        if robustness > 0:
+            bound = self._bound(theta, x, x_cf.detach(), sign, robustness)
+            loss = loss + robustness * config.weight_robust * losses.robust_loss(bound, weight)
+        self._step(self.classifier_optimiser, theta, loss, progress)
+        if self.generator_optimiser is None:
+            return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
+        fixed = [t.detach() for t in theta]
+        cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight)
+        cost = cost + config.weight_validity * losses.validity_loss(network.logit(fixed, x_cf), sign, weight)
+        if robustness > 0:
+            bound = self._bound(fixed, x, x_cf, sign, robustness)
+            cost = cost + robustness * config.weight_robust * losses.robust_loss(bound, weight)
+        self._step(self.generator_optimiser, self.state.generator_theta, cost, progress)
+        return torch.stack([loss.detach(), cost.detach()])
+
+    def _bound(self, theta: list[Tensor], x: Tensor, x_cf: Tensor, sign: Tensor, robustness: float) -> Tensor:
+        """Upper bound of sign * logit(x_cf) over the sets of all models, at the κ of the moment."""
+        return BOUNDS[self.config.bound](self._param_set(theta, robustness), x, x_cf, sign).worst_logit
+
+    def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet:
+        config = self.config
+        if isinstance(config.radius, str):
+            return ParamSet.of(
+                self.network, tuple(theta), config.kappa * robustness, config.norm, config.radius
+            )
+        around = ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius)
+        return around.at(robustness)
+
+    def _step(
+        self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], loss: Tensor, progress: float
+    ) -> None:
+        """One step of all models along their own, clipped gradients."""
+        gradients = torch.autograd.grad(loss.sum(), parameters)
+        size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
+        shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            clipped = gradient * shrink.view(-1, *(1,) * (gradient.dim() - 1))
+            # Contiguous: the gradient of a transposed weight comes transposed in memory, and the fused
+            # optimiser reads memory, not strides.
+            parameter.grad = clipped.contiguous()
+        for group in optimiser.param_groups:
+            group["lr"] = self.config.learning_rate * self.config.pace(progress)
+        optimiser.step()
+
+    @torch.no_grad()
+    def _measure(
+        self, epoch: int, epochs: int, seconds: float, loss: Tensor, generator_loss: Tensor
+    ) -> Epoch:
+        """The validation record of the state after an epoch, at the full κ."""
+        config, theta = self.config, self.state.theta
+        models, rows = len(self.streams), self.validation
+        x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
+        logit = self.network.logit(theta, x)
+        sign = torch.where(logit > 0, 1.0, -1.0).to(x.dtype)
+        log_loss = losses.accuracy_loss(logit + config.threshold_logit, y, weight)
+        hits = losses.weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
+        objective = config.weight_accuracy * log_loss
+        nothing = torch.full_like(log_loss, math.nan)
+        validity = certified = proximity = nothing
+        if self.generator is not None:
+            context = Context(x, latents(self.network, theta, x), sign)
+            x_cf, _ = legal(self.encoding, self.generator.propose(self.state.generator_theta, context), x)
+            cf_logit = self.network.logit(theta, x_cf) * sign
+            # The cheap bound decides nearly every row, and a record need not be exact.
+            worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit
+            validity = losses.weighted_mean((cf_logit < 0).to(x.dtype), weight)
+            certified = losses.weighted_mean((worst < 0).to(x.dtype), weight)
+            proximity = losses.proximity_loss(x_cf, x, weight)
+            objective = objective + config.weight_proximity * proximity
+            objective = objective + config.weight_validity * losses.validity_loss(
+                cf_logit * sign, sign, weight
+            )
+            if config.method == "veritracer":
+                objective = objective + config.weight_robust * losses.robust_loss(worst, weight)
+        kappa = config.kappa * config.robustness((epoch + 1) / epochs)
+        numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
+        return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
+
+    def _trained(self, best: _Best, history: list[Epoch], stopped: str) -> Trained:
+        models = range(len(self.streams))
+
+        def take(stack: list[Tensor], model: int) -> Theta:
+            return tuple(t[model].detach().clone() for t in stack)
+
+        return Trained(
+            self.network,
+            self.generator,
+            [take(best.theta, m) for m in models],
+            [take(best.generator_theta, m) for m in models],
+            [int(best.epoch[m]) + 1 for m in models],
+            [[_record(epoch, m) for epoch in history] for m in models],
+            stopped,
+        )
+
+
+class _Best(NamedTuple):
+    """The best state so far of each model, its objective and its epoch; not ready counts as worst."""
+
+    theta: list[Tensor]
+    generator_theta: list[Tensor]
+    objective: Tensor
+    ready: bool
+    epoch: Tensor
+
+    @classmethod
+    def none(cls, state: _State, models: int) -> _Best:
+        copies = [[t.detach().clone() for t in stack] for stack in state]
+        return cls(
+            copies[0],
+            copies[1],
+            torch.full((models,), math.inf),
+            False,
+            torch.zeros(models, dtype=torch.long),
+        )
+
+    def updated(self, state: _State, record: Epoch, *, ready: bool) -> _Best:
+        """The better of this and the present state, model by model."""
+        first = ready and not self.ready
+        better = (
+            torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective <= self.objective
+        )
+        stacks = []
+        for old, new in zip((self.theta, self.generator_theta), state, strict=True):
+            stacks.append([_choose(better, n.detach(), o) for n, o in zip(new, old, strict=True)])
+        objective = torch.where(better, record.objective, self.objective)
+        epoch = torch.where(better, record.epoch - 1, self.epoch)
+        return _Best(stacks[0], stacks[1], objective, self.ready or ready, epoch)
+
+
+def _adam(parameters: list[Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, fused=True)  # the learning rate is set at every step
+
+
+def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(better.to(new.device).view(-1, *(1,) * (new.dim() - 1)), new, old)
+
+
+def _record(epoch: Epoch, model: int) -> dict[str, float]:
+    """One model's part of an epoch's record."""
+    fields = epoch._asdict()
+    return {name: float(v[model]) if isinstance(v, Tensor) else float(v) for name, v in fields.items()}
+
+
+def _stack(thetas: Sequence[Theta], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    stacked = [torch.stack(tensors).to(device, dtype) for tensors in zip(*thetas, strict=True)]
+    return [tensor.requires_grad_() for tensor in stacked]
