@@ -23,7 +23,6 @@ from benchmarks.workloads import Workload, binding, learned
 from veritracer.bounds import BOUNDS, greedy
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
-from veritracer.bounds.rounding import unit_roundoff
 from veritracer.proving import CASCADE, Question, prove
 
 BATCHES = (128, 2000)
@@ -45,7 +44,7 @@ def algorithm_2(w: Workload) -> Tensor:
 
 def methods(w: Workload) -> dict[str, Callable[[], object]]:
     """What is timed, by name."""
-    question = Question(w.x, w.x_cf, w.sign, unit_roundoff(torch.float32))
+    question = Question(w.x, w.x_cf, w.sign)
 
     def decision(upto: int) -> object:
         return prove(w.param_set, question, CASCADE[:upto], decide=True)

@@ -13,7 +13,7 @@ from networks import NORMS, Case, cases, make_case
 from veritracer.bounds import BOUNDS, Box
 from veritracer.bounds.attack import attack
 from veritracer.bounds.ibp import trace
-from veritracer.bounds.rounding import logit_error, unit_roundoff
+from veritracer.bounds.rounding import Precision, logit_error
 from veritracer.errors import DataError, NotSupportedError, ParamSetError
 from veritracer.network import to_module
 
@@ -111,7 +111,7 @@ def test_slack_covers_float32(case: Case) -> None:
     exact = params.network.logit(double, case.x_cf.expand(8, -1, -1))
     # Rounding the parameters may carry them 2**-24 outside of the set; widen it by as much.
     wider = params.at(params.kappa * (1 + 1e-5) + 1e-6)
-    allowed = logit_error(wider, trace(wider, case.x_cf), unit_roundoff(torch.float32))
+    allowed = logit_error(wider, trace(wider, case.x_cf), Precision.of(torch.float32))
     assert ((computed - exact).abs() <= allowed + 1e-15).all()
 
 
@@ -119,9 +119,6 @@ def test_slack_is_small_enough_to_be_useful() -> None:
     module, x = trained()
     certs = vt.certify(module, *far_pairs(module, x), vt.ParamSet.around(module, 0.1), radius=False)
     assert certs.slack.max() < 1e-3
-    precise, x = trained(dtype=torch.float64)
-    certs = vt.certify(precise, *far_pairs(precise, x), vt.ParamSet.around(precise, 0.1), radius=False)
-    assert certs.slack.max() < 1e-9
 
 
 def test_a_tie_is_not_certified() -> None:
@@ -130,7 +127,7 @@ def test_a_tie_is_not_certified() -> None:
         module.weight.fill_(1.0)
         module.bias.fill_(-1.0)
     certs = vt.certify(module, [[2.0]], [[0.0]], vt.ParamSet.around(module, radius=1.0))
-    assert certs.worst_logit[0] == pytest.approx(0.0, abs=1e-9)
+    assert certs.worst_logit[0] == pytest.approx(0.0, abs=1e-5)
     assert not certs.certified[0]
 
 
@@ -177,6 +174,7 @@ def test_modules_of_one_and_two_logits(outputs: int, norm: str) -> None:
         (torch.rand(1, 5), torch.full((1, 5), float("inf")), DataError, "finite numbers in x_cf"),
         (torch.rand(1, 5), Box(torch.ones(1, 5), torch.zeros(1, 5)), DataError, "lower"),
         (torch.rand(1, 2, 5), torch.rand(1, 5), DataError, "shape"),
+        (torch.rand(1, 5), Box([[1.0] * 5], [[0.0] * 5]), DataError, "lower"),
     ],
 )
 def test_bad_rows_are_explained(
@@ -201,3 +199,107 @@ def test_no_rows_are_no_certificates() -> None:
     certs = vt.certify(module, torch.empty(0, 5), torch.empty(0, 5), vt.ParamSet.around(module))
     assert len(certs) == 0
     assert str(certs).startswith("0 of 0 certified")
+
+
+# What an adversarial review broke before the first release; each of these was certified, wrongly.
+
+
+def layer(
+    weight: list[list[float]], bias: list[float] | None = None, dtype: torch.dtype = torch.float64
+) -> nn.Linear:
+    """A Linear with these parameters."""
+    made = nn.Linear(len(weight[0]), len(weight), bias=bias is not None, dtype=dtype)
+    with torch.no_grad():
+        made.weight.copy_(torch.tensor(weight, dtype=torch.float64))
+        if bias is not None:
+            made.bias.copy_(torch.tensor(bias, dtype=torch.float64))
+    return made
+
+
+def test_a_layer_object_that_stands_in_two_places_counts_twice() -> None:
+    act = nn.ReLU()
+    module = nn.Sequential(layer([[1.0]], [0.0]), act, layer([[-1.0]], [0.0]), act, layer([[1.0]], [0.5]))
+    certs = vt.certify(module, [[0.0]], [[5.0]], vt.ParamSet.around(module, radius=0.0))
+    assert not certs.valid[0]
+    assert not certs.certified[0]
+
+
+def test_a_module_that_does_something_else_is_refused() -> None:
+    class Negated(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return -super().forward(x)
+
+    class OddLinear(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 1.0
+
+    hooked = nn.Linear(1, 1)
+    hooked.register_forward_hook(lambda module, args, output: -output)
+    for module in (Negated(nn.Linear(1, 1)), nn.Sequential(OddLinear(1, 1)), hooked):
+        with pytest.raises(NotSupportedError):
+            vt.certify(module, [[0.0]], [[5.0]], vt.ParamSet.around(module, radius=0.1))
+
+
+def test_the_l2_dual_does_not_lose_half_of_its_digits() -> None:
+    """x_cf close to a negative multiple of x: the slope at the optimum nearly cancels."""
+    g = torch.Generator().manual_seed(0)
+    for scale in (0.3, 1.0, 3.0):
+        weight = torch.randn(1, 3, generator=g, dtype=torch.float64)
+        x = torch.randn(200, 3, generator=g, dtype=torch.float64)
+        x_cf = -scale * x + 1e-8 * torch.randn(200, 3, generator=g, dtype=torch.float64)
+        param_set = vt.ParamSet.around(layer(weight.tolist()), norm="l2", radius=0.5)
+        sign = torch.where(x @ weight[0] > 0, 1.0, -1.0).double()
+        found = BOUNDS["simul-crown"](param_set, x, x_cf, sign)
+        slope, other = (sign[:, None] * t for t in (x_cf, x))
+        mixed = slope + found.multiplier[:, None] * other
+        exact = mixed.numpy().astype(np.longdouble)
+        value = exact @ weight[0].numpy().astype(np.longdouble) + 0.5 * np.sqrt((exact**2).sum(-1))
+        assert (found.worst_logit.numpy() >= value - 1e-13).all()
+
+
+@pytest.mark.parametrize(
+    ("layers", "x", "x_cf"),
+    [
+        ([layer([[1.0]], dtype=torch.float32)], [[-1.0]], [[1e-50]]),
+        ([layer([[1.0]], dtype=torch.float32)], [[-1.0]], [[3e39]]),
+        ([layer([[1e-30]], dtype=torch.float32)], [[1e-30]], [[-5e-31]]),
+        (
+            [layer([[1e-8]], dtype=torch.float32), nn.ReLU()] * 5 + [layer([[1e-8]], dtype=torch.float32)],
+            [[-1.0]],
+            [[1.0]],
+        ),
+        (
+            [layer([[1e8]], dtype=torch.float32), nn.ReLU()] * 5 + [layer([[1e8]], dtype=torch.float32)],
+            [[-1.0]],
+            [[1.0]],
+        ),
+        ([layer([[1.0]], [-0.5])], [[0.0]], [[0.5 + 1e-9]]),
+        ([layer([[1.0]], [-0.1])], [[0.0]], [[0.1]]),
+    ],
+    ids=[
+        "underflow",
+        "overflow",
+        "unclear",
+        "deep underflow",
+        "deep overflow",
+        "another precision",
+        "a list",
+    ],
+)
+def test_what_floating_point_can_turn_is_not_certified(
+    layers: list[nn.Module], x: list[list[float]], x_cf: list[list[float]]
+) -> None:
+    module = nn.Sequential(*layers)
+    assert not vt.certify(module, x, x_cf, vt.ParamSet.around(module, radius=0.0)).certified.any()
+
+
+def test_the_certificate_names_todays_decision() -> None:
+    module, x = trained()
+    certs = vt.certify(module, *far_pairs(module, x), vt.ParamSet.around(module, 0.05), radius=False)
+    assert (certs.favourable == (module(x.float())[:, 0] > 0).numpy()).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_set_of_one_model_and_a_constraint_that_it_breaks(norm: str) -> None:
+    module = layer([[1.0]], [-1.0])
+    assert not vt.certify(module, [[1.0]], [[2.0]], vt.ParamSet.around(module, 0.0, norm)).certified.any()

@@ -138,3 +138,24 @@ def test_another_architecture_is_refused() -> None:
     wider = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 1))
     with pytest.raises(ParamSetError, match="shapes"):
         vt.ParamSet.around(model()).contains(wider)
+
+
+def test_training_on_does_not_move_the_set_along() -> None:
+    module = nn.Linear(2, 1, dtype=torch.float64)
+    param_set = vt.ParamSet.around(module, radius=1.0)
+    with torch.no_grad():
+        module.weight.add_(100.0)
+    assert not param_set.contains(module)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_projection_is_inside_however_far_it_came_from(norm: str) -> None:
+    param_set = vt.ParamSet.around(nn.Linear(40, 1, dtype=torch.float64), norm=norm, radius=1e-5)
+    far = tuple(t + 1e10 for t in param_set.center)
+    assert param_set.contains(param_set.project(far))
+
+
+def test_a_set_that_float32_can_not_enter_is_said() -> None:
+    param_set = vt.ParamSet.around(nn.Linear(3, 1, dtype=torch.float64), radius=1e-12)
+    with pytest.raises(ParamSetError, match="project in float64"):
+        param_set.project(tuple(t.float() for t in param_set.center))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from veritracer.balls import Norm
 from veritracer.bounds import BOUNDS, Box, Method
-from veritracer.bounds.rounding import unit_roundoff
+from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.network import from_module
 from veritracer.param_sets import ParamSet
@@ -31,6 +31,7 @@ class Certificate:
     method: str
     conditional: bool
     radius: float | None
+    favourable: bool
     valid: bool
     slack: float
     kappa: float
@@ -56,13 +57,16 @@ class Certificates:
         ``False`` is "unknown", never "broken": for that, see ``bounds.attack``.
     worst_logit
         Upper bound over the set of the counterfactual's logit, counted towards the decision of ``x``, with
-        ``slack`` added. Certified means below zero.
+        ``slack`` added. Certified means below zero; infinite where today's decision on ``x`` is itself within
+        rounding of the other one.
     method
         Which bound proved it; the tightest one tried where none did.
     conditional
         Whether the proof needs that ``x`` keeps its decision. If not, it holds for every model of the set.
     radius
         The largest kappa at which a proof was found, 0 where there is none; ``None`` if it was not asked for.
+    favourable
+        Today's decision on ``x``, which the counterfactual is proved to leave.
     valid
         Whether today's model decides ``x_cf`` otherwise than ``x``.
     slack
@@ -76,6 +80,7 @@ class Certificates:
     method: NDArray[np.str_]
     conditional: NDArray[np.bool_]
     radius: NDArray[np.float64] | None
+    favourable: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     slack: NDArray[np.float64]
     kappa: float
@@ -122,22 +127,29 @@ def certify(
     certified by simul-crown at kappa = 1 (linf), while x keeps its decision
     """
     _check_methods(methods)
-    question = _question(module, x, x_cf, param_set)
-    parts = [_certify_chunk(param_set, question.select(rows), methods, radius) for rows in chunks(question.x)]
+    network, theta = from_module(module)
+    _check_set(module, param_set)
+    rows, found = _pairs(x, x_cf, theta[0].shape[1], param_set.center[0].device)
+    today = decisions(module, rows)
+    question = Question(rows, found, today.sign)
+    parts = [_certify_chunk(param_set, question.select(r), methods, radius) for r in chunks(rows)]
     proofs = Proofs(*(torch.cat(column) for column in zip(*(p[0] for p in parts), strict=True)))
-    reach = torch.cat([p[1] for p in parts])
-    today = _decision(module, question.x_cf.center if isinstance(question.x_cf, Box) else question.x_cf)
+    # If rounding could turn today's decision on x, there is nothing that x_cf could be proved to leave.
+    worst = torch.where(today.clear, proofs.worst_logit, torch.inf)
+    reach = torch.where(today.clear, torch.cat([p[1] for p in parts]), 0.0)
+    there = decisions(module, found.center if isinstance(found, Box) else found)
     return Certificates(
-        certified=(proofs.worst_logit < 0).cpu().numpy(),
-        worst_logit=proofs.worst_logit.cpu().numpy(),
+        certified=(worst < 0).cpu().numpy(),
+        worst_logit=worst.cpu().numpy(),
         method=np.array(methods)[proofs.method.cpu().numpy()],
         conditional=(proofs.multiplier > 0).cpu().numpy(),
         radius=reach.cpu().numpy() if radius else None,
-        valid=(today != question.sign).cpu().numpy(),
+        favourable=(today.sign > 0).cpu().numpy(),
+        valid=(there.sign != today.sign).cpu().numpy(),
         slack=proofs.slack.cpu().numpy(),
         kappa=param_set.kappa,
         norm=param_set.norm,
-        model_digest=param_set.network.digest(from_module(module)[1]),
+        model_digest=network.digest(theta),
     )
 
 
@@ -173,46 +185,36 @@ def chunks(rows: Tensor) -> list[Tensor]:
     return [torch.arange(at, min(at + CHUNK, n), device=rows.device) for at in range(0, max(n, 1), CHUNK)]
 
 
-def _decision(module: nn.Module, x: Tensor) -> Tensor:
-    """+1 where the module, in its own precision, says favourable and -1 where it does not, in float64."""
-    network, theta = from_module(module)
-    with torch.no_grad():
-        logit = network.logit(theta, x.to(theta[0].dtype))
-    return torch.where(logit > 0, 1.0, -1.0).to(torch.float64)
+def _check_set(module: nn.Module, param_set: ParamSet) -> None:
+    if from_module(module)[0] != param_set.network or not param_set.contains(module):
+        remedy = "use ParamSet.around(module, ...)"
+        raise ParamSetError(message("a set that contains this model", "a set around another one", remedy))
 
 
-def _question(
-    module: nn.Module, x: Tensor | ArrayLike, x_cf: Tensor | Box | ArrayLike, param_set: ParamSet
-) -> Question:
-    """The rows in float64 on the set's device, checked, with the module's decisions."""
-    network, theta = from_module(module)
-    if network != param_set.network or not param_set.contains(module):
-        raise ParamSetError(
-            message(
-                "a set that contains this model",
-                "a set around another one",
-                "use ParamSet.around(module, ...)",
-            )
-        )
-    device, width = param_set.center[0].device, theta[0].shape[1]
+def _pairs(
+    x: Tensor | ArrayLike, x_cf: Tensor | Box | ArrayLike, width: int, device: torch.device
+) -> tuple[Tensor, Tensor | Box]:
+    """Rows and counterfactuals (or boxes of them) in float64, checked and as many of each."""
     rows = _rows("x", x, width, device)
     if isinstance(x_cf, Box):
-        found: Tensor | Box = Box(
-            _rows("x_cf.lower", x_cf.lower, width, device), _rows("x_cf.upper", x_cf.upper, width, device)
-        )
-        count = len(found[0])
-        if bool((x_cf.lower > x_cf.upper).any()):
+        lower, upper = (_rows(f"x_cf.{end}", getattr(x_cf, end), width, device) for end in ("lower", "upper"))
+        counts = {len(lower), len(upper)}
+        if len(counts) == 1 and bool((lower > upper).any()):
             raise DataError(message("a box with lower <= upper", "lower above upper", "exchange them"))
+        found: Tensor | Box = Box(lower, upper)
     else:
         found = _rows("x_cf", x_cf, width, device)
-        count = len(found)
-    if count != len(rows):
-        raise DataError(message(f"as many counterfactuals as rows ({len(rows)})", f"{count}", "pair them up"))
-    return Question(rows, found, _decision(module, rows), unit_roundoff(theta[0].dtype))
+        counts = {len(found)}
+    if counts != {len(rows)}:
+        received = " and ".join(str(count) for count in sorted(counts))
+        raise DataError(message(f"as many counterfactuals as rows ({len(rows)})", received, "pair them up"))
+    return rows, found
 
 
 def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.device) -> Tensor:
-    tensor = torch.as_tensor(values).detach().to(device, torch.float64)
+    # numpy first: torch would read a list of Python floats as float32.
+    tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values, dtype=np.float64))
+    tensor = tensor.detach().to(device, torch.float64)
     tensor = tensor.unsqueeze(0) if tensor.dim() == 1 else tensor
     if tensor.dim() != 2 or tensor.shape[1] != width:
         raise DataError(

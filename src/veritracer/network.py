@@ -113,19 +113,18 @@ def from_module(module: nn.Module) -> tuple[Network, Theta]:
     theta: list[Tensor] = []
     slopes: list[float] = []
     biased: list[bool] = []
-    pending = 1.0  # slope of what stands between the previous Linear and the next one
+    between: list[float] = []  # slopes of what stands behind the last Linear so far
     for name, layer in _leaves(module, ""):
         if isinstance(layer, nn.Linear):
             if theta:
-                slopes.append(pending)
-            pending = 1.0
-            theta += [layer.weight, layer.weight.new_zeros(layer.out_features)]
+                slopes.append(between[0] if between else 1.0)
+            between = []
+            bias = layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
+            theta += [layer.weight, bias]
             biased.append(layer.bias is not None)
-            if layer.bias is not None:
-                theta[-1] = layer.bias
         else:
-            pending = _activation_slope(name, layer, pending, behind_linear=bool(theta))
-    _check_ends(theta, pending)
+            between.append(_activation_slope(name, layer, behind_linear=bool(theta) and not between))
+    _check_ends(theta, behind=bool(between))
     readout = (1.0,) if theta[-2].shape[0] == 1 else (-1.0, 1.0)
     return Network(tuple(slopes), readout, tuple(biased)), tuple(theta)
 
@@ -148,71 +147,67 @@ def to_module(network: Network, theta: Sequence[Tensor]) -> nn.Sequential:
 
 
 def _leaves(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers that do something, in order, with their names."""
+    """The layers that do something, in order, with their names; what computes something else is refused."""
+    where = f"layer {prefix!r}" if prefix else "the module itself"
+    if module._forward_hooks or module._forward_pre_hooks:
+        remedy = "remove the hooks: what they change can not be seen"
+        raise NotSupportedError(message("layers without forward hooks", f"hooks on {where}", remedy))
     if isinstance(module, nn.Sequential):
-        for name, child in module.named_children():
-            yield from _leaves(child, f"{prefix}.{name}" if prefix else name)
+        if type(module).forward is not nn.Sequential.forward:
+            remedy = "pass the plain Sequential inside of it"
+            raise NotSupportedError(
+                message("a plain nn.Sequential", f"{where} with a forward of its own", remedy)
+            )
+        # Not named_children(): that names a layer that stands in two places only once.
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from _leaves(child, f"{prefix}.{name}" if prefix else name)
     elif isinstance(module, nn.Dropout | nn.AlphaDropout):
         if module.training and module.p > 0:
-            raise NotSupportedError(
-                message(
-                    "a network in eval mode",
-                    f"layer {prefix!r} ({module}) in training mode",
-                    "call module.eval()",
-                )
-            )
+            received = f"{where} ({module}) in training mode"
+            raise NotSupportedError(message("a network in eval mode", received, "call module.eval()"))
     elif not isinstance(module, nn.Identity):
         yield prefix, module
 
 
-def _activation_slope(name: str, layer: nn.Module, pending: float, *, behind_linear: bool) -> float:
+def _activation_slope(name: str, layer: nn.Module, *, behind_linear: bool) -> float:
     """Slope below zero of an activation layer; anything that is not one is refused."""
-    slope: float | None = None
-    if isinstance(layer, nn.ReLU):
-        slope = 0.0
-    elif isinstance(layer, nn.LeakyReLU):
-        slope = float(layer.negative_slope)
     where = f"layer {name!r}" if name else "the module itself"
-    if slope is None:
+    if type(layer) is nn.ReLU:
+        slope = 0.0
+    elif type(layer) is nn.LeakyReLU:
+        slope = float(layer.negative_slope)
+    else:
         final = isinstance(layer, nn.Sigmoid | nn.Softmax | nn.LogSoftmax)
         remedy = (
-            "take it off: the decision is the sign of the logit"
-            if final
-            else "rebuild the model from these layers"
+            "take it off: the decision is the sign of the logit" if final else "rebuild the model from these"
         )
         raise NotSupportedError(message(f"only {SUPPORTED}", f"{where}: {layer}", remedy))
     if not 0.0 <= slope <= 1.0:
-        raise NotSupportedError(
-            message("a LeakyReLU slope in [0, 1]", f"{slope} in {where}", "use a monotone activation")
-        )
+        remedy = "use a monotone activation"
+        raise NotSupportedError(message("a LeakyReLU slope in [0, 1]", f"{slope} in {where}", remedy))
     if not behind_linear:
-        raise NotSupportedError(
-            message("a Linear layer first", f"{where}: {layer}", "drop it or scale the inputs instead")
-        )
-    # LeakyReLU twice is LeakyReLU with the product of the slopes.
-    return pending * slope
+        remedy = "keep one activation between two Linear layers, and none before the first"
+        raise NotSupportedError(message("a Linear layer before each activation", f"{where}: {layer}", remedy))
+    return slope
 
 
-def _check_ends(theta: Sequence[Tensor], pending: float) -> None:
-    """Refuse a network without layers, with an activation behind its logit, or with other outputs."""
+def _check_ends(theta: Sequence[Tensor], *, behind: bool) -> None:
+    """Refuse a network without layers, with something behind its logit, or of other outputs or precision."""
     if not theta:
         raise NotSupportedError(
             message(f"an MLP of {SUPPORTED}", "no Linear layer", "pass the classifier itself")
         )
-    if pending != 1.0:
-        raise NotSupportedError(
-            message(
-                "a Linear layer last",
-                "an activation behind it",
-                "take it off: the decision is the sign of the logit",
-            )
-        )
+    if behind:
+        remedy = "take it off: the decision is the sign of the logit"
+        raise NotSupportedError(message("a Linear layer last", "an activation behind it", remedy))
     outputs = theta[-2].shape[0]
     if outputs not in (1, 2):
+        expected = "one logit, or two (the second is the favourable class)"
+        raise NotSupportedError(message(expected, f"{outputs} outputs", "train a binary classifier"))
+    kinds = {t.dtype for t in theta}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        received = ", ".join(sorted(str(kind) for kind in kinds))
         raise NotSupportedError(
-            message(
-                "one logit, or two (the second is the favourable class)",
-                f"{outputs} outputs",
-                "train a binary classifier",
-            )
+            message("parameters in float32 or in float64", received, "call module.float()")
         )

@@ -68,7 +68,8 @@ class ParamSet:
         tensor(1.9000, dtype=torch.float64)
         """
         network, theta = from_module(module)
-        center = tuple(t.detach().to(torch.float64) for t in theta)
+        # Copies: training the module on must not move the set along with it.
+        center = tuple(t.detach().to(torch.float64, copy=True) for t in theta)
         return cls.of(network, center, kappa, norm, radius, warn=True)
 
     @classmethod
@@ -123,18 +124,24 @@ class ParamSet:
         return all(distance <= float(radius) for distance, radius in pairs)
 
     def project(self, theta: Sequence[Tensor]) -> Theta:
-        """The nearest parameters inside the set, a little inside its border.
+        """The nearest parameters inside the set, a little inside its border, in the precision of ``theta``.
 
-        The margin is ``SHRINK`` of the radius plus what rounding the tensor to float32 can move it.
+        The margin is ``SHRINK`` of the radius plus what rounding the tensor to float32 can move it; what
+        rounding still carries outside is drawn towards the centre until it is inside.
         """
-        landed = []
-        for tensor, center, radius in zip(theta, self.center, self.radii, strict=True):
-            origin = _double(center)
-            rounding = 2.0**-23 * balls.norm(origin.abs() + radius, self.norm, origin.dim())
-            inner = (radius * (1 - SHRINK) - rounding).clamp(min=0)
-            moved = origin + balls.project(_double(tensor) - origin, inner, self.norm)
-            landed.append(moved.to(tensor.dtype))
-        return tuple(landed)
+        balls_ = zip(theta, self.center, self.radii, strict=True)
+        return tuple(self._project_one(t, _double(c), _double(r)) for t, c, r in balls_)
+
+    def _project_one(self, tensor: Tensor, center: Tensor, radius: Tensor) -> Tensor:
+        rounding = 2.0**-23 * balls.norm(center.abs() + radius, self.norm, center.dim())
+        inner = (radius * (1 - SHRINK) - rounding).clamp(min=0)
+        step = balls.project(_double(tensor) - center, inner, self.norm)
+        for share in (1.0, 1.0 - 1e-6, 0.999, 0.9, 0.5, 0.0):
+            landed = (center + share * step).to(tensor.dtype)
+            if balls.norm(_double(landed) - center, self.norm, center.dim()) <= radius:
+                return landed
+        received = f"a radius of {float(radius):g} around numbers that {tensor.dtype} can not hold"
+        raise ParamSetError(message("a set with room for rounding", received, "project in float64"))
 
     def sample(self, n: int, generator: torch.Generator, *, corners: bool = False) -> Theta:
         """``n`` models from the set, stacked on a new first dimension.

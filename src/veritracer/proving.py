@@ -12,7 +12,7 @@ from veritracer.bounds import Bound, Box, Method
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import ibp_upper, trace
-from veritracer.bounds.rounding import logit_error, unit_roundoff
+from veritracer.bounds.rounding import Precision, logit_error
 from veritracer.bounds.simul_crown import constrained
 from veritracer.bounds.worst_model import keeps_decision
 from veritracer.param_sets import ParamSet
@@ -26,8 +26,11 @@ PER_OCTAVE = 32
 OCTAVES = 12
 """How often kappa is doubled or halved at most in the search for the certified radius."""
 
-ARITHMETIC = 16.0
-"""Operations of a bound, in units of one forward pass, for the rounding of the bound itself."""
+PRECISION = Precision.of(torch.float32).plus(16 * Precision.of(torch.float64).unit)
+"""What the slack covers: models that compute in float32 or better, and 16 passes of our own in float64.
+
+Also for a model in float64, since the set does not say in which precision a later model will run.
+"""
 
 
 class Proofs(NamedTuple):
@@ -48,12 +51,11 @@ class Question(NamedTuple):
     x: Tensor
     x_cf: Tensor | Box
     sign: Tensor
-    unit: float  # unit roundoff of the model's own arithmetic
 
     def select(self, rows: Tensor) -> Question:
         """The question of the given rows."""
         x_cf = self.x_cf.select(rows) if isinstance(self.x_cf, Box) else self.x_cf[rows]
-        return Question(self.x[rows], x_cf, self.sign[rows], self.unit)
+        return Question(self.x[rows], x_cf, self.sign[rows])
 
 
 class _Cascade:
@@ -61,11 +63,8 @@ class _Cascade:
 
     def __init__(self, param_set: ParamSet, question: Question) -> None:
         self.param_set, self.question = param_set, question
-        # One forward pass is off by no more than this; what the bound's own arithmetic adds is counted
-        # in forward passes as well. (The error grows faster than the unit, so units may be added.)
-        self.unit = question.unit + ARITHMETIC * unit_roundoff(torch.float64)
         self.ranges = trace(param_set, question.x_cf)
-        self.slack = logit_error(param_set, self.ranges, self.unit)
+        self.slack = logit_error(param_set, self.ranges, PRECISION)
         self.interval = ibp_upper(param_set, self.ranges, question.sign) + self.slack
         self._plane: tuple[Tensor, Affine] | None = None
 
@@ -98,7 +97,7 @@ class _Cascade:
         if len(some) > 0:
             own = trace(self.param_set, x[some])
             constraint = upper_plane(self.param_set, own, sign[some])
-            constraint = constraint.shift(logit_error(self.param_set, own, self.unit))
+            constraint = constraint.shift(logit_error(self.param_set, own, PRECISION))
             found = constrained(self.param_set, plane.select(some), constraint, interval[some], decide=decide)
             worst, multiplier = worst.index_copy(0, some, found[0]), multiplier.index_copy(0, some, found[1])
         return Bound(worst, multiplier)

@@ -111,7 +111,7 @@ def maximum(
     # The constraint at the model that is best for the objective alone: below 0, it binds.
     kept = fixed.constraint.center + other_rise(fixed.objective, fixed.constraint, rowwise, norm)
     if steps is not None:
-        state = _search(fixed, plain.detach(), kept, steps)
+        state = _settled(fixed, _search(fixed, plain.detach(), kept, steps))
         value = _with_gradient(problem, state)
         found = Dual(torch.where(kept < 0, value, plain), torch.where(kept < 0, state.multiplier, 0.0))
     else:
@@ -126,7 +126,8 @@ def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor,
     if rows.numel() == 0:
         return Dual(plain, multiplier)
     chosen = problem.select(rows)
-    state = _search_until_closed(chosen.detach(), plain.detach()[rows], kept[rows], decide=decide)
+    fixed = chosen.detach()
+    state = _settled(fixed, _search_until_closed(fixed, plain.detach()[rows], kept[rows], decide=decide))
     value = _with_gradient(chosen, state)
     return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
 
@@ -143,7 +144,8 @@ def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search
 def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decide: bool) -> Search:
     """The state when every row's gap is closed (or its sign known); rows that are done leave the batch."""
     # A tensor that can not move has no say.
-    parts, center = [part for part in problem.slopes() if bool(part.cols.any())], problem.center
+    slopes_, center = problem.slopes(), problem.center
+    parts = [part for part in slopes_ if bool(part.cols.any())] or slopes_[:1]
     support = support_of(parts, problem.norm)
     whole = state = _start(problem, plain, kept)
     rows = torch.arange(len(center), device=center.device)
@@ -163,6 +165,21 @@ def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decid
         parts = [part.select(still) for part in parts]
         support = support_of(parts, problem.norm)
     return _merge(whole, rows, state)
+
+
+def _settled(problem: Problem, state: Search) -> Search:
+    """The state with its best bound evaluated once more, for l2 from the slopes themselves.
+
+    The search takes ‖μ + λα‖ from inner products, which loses half of the digits where the sum nearly
+    cancels. That may mislead the search, which costs tightness, but must not reach the bound.
+    """
+    if problem.norm != "l2":
+        return state
+    weights = torch.stack([torch.ones_like(state.multiplier), state.multiplier], -1)
+    value = (weights * problem.center).sum(-1)
+    for part in problem.slopes():
+        value = value + part.mix(weights).flatten(1).norm(dim=-1)
+    return state._replace(best=value)
 
 
 def _merge(whole: Search, rows: Tensor, part: Search) -> Search:
@@ -217,7 +234,8 @@ def _with_gradient(problem: Problem, state: Search) -> Tensor:
     That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held
     fixed, the mixture being the one that satisfies the constraint exactly.
     """
-    if not (torch.is_grad_enabled() and problem.objective.center.requires_grad):
+    needed = problem.objective.center.requires_grad or problem.constraint.center.requires_grad
+    if not (torch.is_grad_enabled() and needed):
         return state.best
     c_l, c_r = state.left[:, 1], state.right[:, 1]
     rise = c_r - c_l

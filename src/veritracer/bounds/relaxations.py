@@ -28,7 +28,7 @@ def leaky_relu_lines(z: Box, slope: float) -> Lines:
     positive, negative = z.upper.clamp(min=0), -z.lower.clamp(max=0)
     # The chord through (-negative, -slope * negative) and (positive, positive). Where one of them is 0
     # it is 1 or ``slope`` by itself, and where both are, the interval is {0} and any line will do.
-    width = (positive + negative).clamp(min=torch.finfo(positive.dtype).tiny)
-    chord = (positive + slope * negative) / width
+    width = positive + negative
+    chord = (positive + slope * negative) / torch.where(width > 0, width, 1.0)
     lower = torch.where(positive >= negative, torch.ones_like(width), torch.full_like(width, slope))
     return Lines(lower, chord, (chord - slope) * negative)

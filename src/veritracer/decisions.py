@@ -1,0 +1,42 @@
+"""What today's model decides, and whether rounding could decide otherwise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from veritracer.bounds.ibp import trace
+from veritracer.bounds.rounding import logit_error
+from veritracer.errors import NotSupportedError, message
+from veritracer.network import from_module
+from veritracer.param_sets import ParamSet
+from veritracer.proving import PRECISION
+
+
+class Decisions(NamedTuple):
+    """+1 where the model says favourable and -1 where not, (n,), and where that is beyond rounding."""
+
+    sign: Tensor
+    clear: Tensor
+
+
+def decisions(module: nn.Module, x: Tensor) -> Decisions:
+    """The module's own decisions on float64 rows (n, d), in its own precision.
+
+    A decision is clear if no order of summation and no precision from float32 on could turn it. What
+    the module computes is compared with what its layers say: a module that does something else is refused.
+    """
+    network, theta = from_module(module)
+    exact_theta = tuple(t.detach().to(x.device, torch.float64) for t in theta)
+    with torch.no_grad():
+        computed = network.read(module(x.to(theta[0].device, theta[0].dtype))).to(x)
+        alone = ParamSet.of(network, exact_theta, kappa=0.0)
+        exact = network.logit(exact_theta, x)
+        error = logit_error(alone, trace(alone, x), PRECISION)
+    if bool(((computed - exact).abs() > error).any()):
+        received = "another logit than its layers give"
+        remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"
+        raise NotSupportedError(message("a module that computes what its layers say", received, remedy))
+    return Decisions(torch.where(computed > 0, 1.0, -1.0).to(x.dtype), exact.abs() > error)
