@@ -19,7 +19,7 @@ def test_the_shades_agree_with_certificates(example: figures.Example) -> None:
     model = figures.model_of(example)
     x = torch.tensor([figures.PERSON], dtype=torch.float64).expand(len(points), 2)
     found = vt.certify(model, x, points, vt.ParamSet.around(model, radius=figures.DELTA), radius=False)
-    away_from_ties = favourable.abs() > 1e-9  # certify adds its slack, of the order of 1e-13 here
+    away_from_ties = favourable.abs() > 1e-4  # certify adds its slack: float32 at logits below 100
     assert torch.equal((favourable < 0)[away_from_ties], torch.as_tensor(found.certified)[away_from_ties])
     assert not ((favourable < 0) & (unfavourable < 0)).any()
 
