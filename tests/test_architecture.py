@@ -13,7 +13,7 @@ SOURCE = Path(veritracer.__file__).parent
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors"],
+    ["errors", "version"],
     ["schema"],
     ["encoding"],
     ["network", "balls"],
@@ -25,7 +25,7 @@ ORDER = [
     ["generator", "losses"],
     ["config"],
     ["training"],
-    ["persistence"],
+    ["preparing", "progress", "persistence"],
     ["model"],
     ["datasets"],
     ["report"],

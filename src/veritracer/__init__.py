@@ -11,10 +11,10 @@ from __future__ import annotations
 from veritracer import datasets, errors
 from veritracer.certificate import Certificate, Certificates, certified_radius, certify
 from veritracer.encoding import Encoding
+from veritracer.model import VeriTraCER, load
 from veritracer.param_sets import ParamSet
 from veritracer.schema import Feature, Schema
-
-__version__ = "0.1.0.dev0"
+from veritracer.version import __version__
 
 __all__ = [
     "Certificate",
@@ -23,8 +23,11 @@ __all__ = [
     "Feature",
     "ParamSet",
     "Schema",
+    "VeriTraCER",
+    "__version__",
     "certified_radius",
     "certify",
     "datasets",
     "errors",
+    "load",
 ]

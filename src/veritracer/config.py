@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from veritracer.balls import Norm
 from veritracer.bounds import Method as Bound
+from veritracer.errors import TrainingError, message
 from veritracer.generator import GeneratorKind
+from veritracer.network import Network
 from veritracer.param_sets import RadiusRule
 
 Training = Literal["veritracer", "counternet", "standard"]
@@ -32,7 +34,7 @@ class TrainingConfig:
     hidden: tuple[int, ...] = (100, 10, 10)
     generator_hidden: tuple[int, ...] = (100,)
     slope: float = 0.0
-    weight_accuracy: float = 10.0
+    weight_accuracy: float = 15.0
     weight_robust: float = 1.0
     weight_proximity: float = 3.0
     weight_validity: float = 1.0
@@ -44,6 +46,35 @@ class TrainingConfig:
     patience: int | None = None
     clip_norm: float = 10.0
     threshold_logit: float = 0.0
+
+    def checked(self) -> TrainingConfig:
+        """The same value, or an error that says which choice does not exist or makes no sense."""
+        choices = {"method": Training, "bound": Bound, "norm": Norm, "generator": GeneratorKind}
+        for name, kind in choices.items():
+            if getattr(self, name) not in get_args(kind):
+                expected = f"{name} {' or '.join(map(repr, get_args(kind)))}"
+                raise TrainingError(message(expected, repr(getattr(self, name)), "choose one of these"))
+        sizes = {"epochs": self.epochs, "batch_size": self.batch_size, "patience": self.patience}
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise TrainingError(message(f"{name} of at least 1", repr(size), "give a larger one"))
+        if not self.hidden or min((*self.hidden, *self.generator_hidden, 1)) < 1:
+            received = f"{self.hidden} and {self.generator_hidden}"
+            raise TrainingError(message("hidden layers of at least one unit", received, "give their widths"))
+        if not 0.0 < self.learning_rate < float("inf") or not self.clip_norm > 0.0:
+            received = f"{self.learning_rate} and {self.clip_norm}"
+            raise TrainingError(
+                message("learning_rate and clip_norm above 0", received, "give positive numbers")
+            )
+        return self
+
+    def network(self) -> Network:
+        """The classifier's architecture."""
+        return Network((self.slope,) * len(self.hidden))
+
+    def latent_width(self, dim: int) -> int:
+        """How many latents the generator sees: those of the classifier's last two hidden layers."""
+        return sum((dim, *self.hidden)[-2:])
 
     @property
     def has_generator(self) -> bool:

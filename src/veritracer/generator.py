@@ -106,10 +106,9 @@ class NeighbourGenerator:
 
     def propose(self, theta: Sequence[Tensor], context: Context) -> Tensor:
         """The nearest favourable row for unfavourable decisions, and the other way round."""
-        found = [
-            self._nearest(pool.to(context.x), context.x) for pool in (self.unfavourable, self.favourable)
-        ]
-        return torch.where(context.sign.unsqueeze(-1) > 0, *found)
+        x = context.x
+        low, high = self._nearest(self.unfavourable.to(x), x), self._nearest(self.favourable.to(x), x)
+        return torch.where(context.sign.unsqueeze(-1) > 0, low, high)
 
     @staticmethod
     def _nearest(pool: Tensor, x: Tensor) -> Tensor:

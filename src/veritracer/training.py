@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,7 +87,20 @@ def train(
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
     training objective, on rows that were not trained on, with the counterfactuals as they will be shown.
     """
-    return _Run(config, encoding, rows, validation, seeds).run(on_epoch, interrupted)
+    with _threads_for(len(seeds), rows.x.device):
+        return _Run(config, encoding, rows, validation, seeds).run(on_epoch, interrupted)
+
+
+@contextmanager
+def _threads_for(models: int, device: torch.device) -> Iterator[None]:
+    """One thread for one model on a CPU: its operations are too small to share, and sharing costs."""
+    before = torch.get_num_threads()
+    if models == 1 and device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Run:
@@ -97,9 +111,9 @@ class _Run:
     ) -> None:
         self.config, self.encoding, self.rows, self.validation = config, encoding, rows, validation
         self.streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-        self.network = Network((config.slope,) * len(config.hidden))
+        self.network = config.network()
         sizes = (encoding.dim, *config.hidden, 1)
-        latent = sum(sizes[:-1][-2:])
+        latent = config.latent_width(encoding.dim)
         self.generator: Generator | None = None
         if config.has_generator:
             self.generator = make_generator(
@@ -304,9 +318,7 @@ class _Best(NamedTuple):
     def updated(self, state: _State, record: Epoch, *, ready: bool) -> _Best:
         """The better of this and the present state, model by model."""
         first = ready and not self.ready
-        better = (
-            torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective <= self.objective
-        )
+        better = torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective < self.objective
         stacks = []
         for old, new in zip((self.theta, self.generator_theta), state, strict=True):
             stacks.append([_choose(better, n.detach(), o) for n, o in zip(new, old, strict=True)])

@@ -1,0 +1,417 @@
+"""The scikit-learn estimator: a classifier whose counterfactuals are certified while it learns."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from veritracer import persistence
+from veritracer.balls import Norm
+from veritracer.bounds import Method as BoundName
+from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.config import Training, TrainingConfig
+from veritracer.encoding import Encoding
+from veritracer.errors import DataError, TrainingError, message
+from veritracer.generator import Context, Generator, GeneratorKind, latents, make_generator
+from veritracer.network import Theta, from_module, to_module
+from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.preparing import Prepared, as_table, prepare
+from veritracer.progress import watch
+from veritracer.schema import Schema
+from veritracer.training import Trained, train
+
+
+class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier and a counterfactual generator, trained together against a set of models.
+
+    Parameters
+    ----------
+    schema
+        What is known of the table; ``None`` infers it from ``X`` and ``y`` (the greater label is favourable).
+    method
+        ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
+        ``"standard"`` trains the classifier alone.
+    bound
+        How the set is over-approximated in training: ``"ibp"``, ``"crown-ibp"`` or ``"simul-crown"``.
+    kappa, norm, radius
+        The set, as in ``ParamSet.around``: every weight matrix and bias vector may move by kappa times
+        its mean magnitude.
+    generator
+        ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents;
+        ``"neighbour"`` is fixed (the nearest training row with the other label): only the classifier learns.
+    hidden, generator_hidden, slope
+        Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
+    weight_accuracy, weight_robust, weight_proximity, weight_validity
+        λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
+    class_weight
+        ``None``, ``"balanced"``, or a mapping from label to weight, for the accuracy loss of rare classes.
+    threshold
+        The probability above which a decision is favourable. It is part of the last bias, so that the sign
+        of the logit is the decision.
+    learning_rate, batch_size, epochs, clip_norm
+        Of the optimiser (Adam). ``epochs=None`` takes some 2,500 steps, and 12 epochs at least. Gradients
+        longer than ``clip_norm`` are shortened to it.
+    warmup, ramp
+        Shares of the run: first without the robust loss, then with kappa and its weight growing.
+    validation_fraction, patience
+        Share of the rows kept aside to choose the best epoch: the lowest training objective on them once
+        kappa has fully grown. Training stops early after ``patience`` epochs without progress (``None``:
+        never).
+    device
+        Where to train: ``"cpu"``, ``"cuda"``, ... The fitted model is on the CPU.
+    random_state
+        Seed of everything random; the same seed gives the same model, bit for bit, on one machine.
+    verbose
+        1 shows a progress bar with loss, accuracy, validity and certified rate.
+
+    Attributes
+    ----------
+    classes_, schema_, encoding_
+        The labels; the schema; the map between table and tensor.
+    classifier_
+        Plain ``nn.Sequential`` of Linear and (Leaky)ReLU in float64, one logit: above 0 means favourable.
+    history_
+        A DataFrame with a row for each epoch: losses, accuracy, validity, certified rate, proximity, ...
+    best_epoch_, stopped_
+        The epoch that was restored, counted from 1, and why training ended.
+
+    >>> import veritracer as vt
+    >>> data = vt.datasets.load("breast_cancer")
+    >>> model = VeriTraCER(schema=data.schema, epochs=2).fit(data.X, data.y)
+    >>> model.predict(data.X.head(2)).tolist()
+    ['malignant', 'malignant']
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        method: Training = "veritracer",
+        bound: BoundName = "simul-crown",
+        kappa: float = 0.2,
+        norm: Norm = "linf",
+        radius: RadiusRule | float = "mean-abs",
+        generator: GeneratorKind = "residual",
+        hidden: Sequence[int] = (100, 10, 10),
+        generator_hidden: Sequence[int] = (100,),
+        slope: float = 0.0,
+        weight_accuracy: float = 15.0,
+        weight_robust: float = 1.0,
+        weight_proximity: float = 3.0,
+        weight_validity: float = 1.0,
+        class_weight: str | dict[Any, float] | None = None,
+        threshold: float = 0.5,
+        learning_rate: float = 2e-3,
+        batch_size: int = 128,
+        epochs: int | None = None,
+        warmup: float = 0.15,
+        ramp: float = 0.3,
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        clip_norm: float = 10.0,
+        device: str = "cpu",
+        random_state: int | None = 0,
+        verbose: int = 0,
+        **unknown: Any,
+    ) -> None:
+        if unknown:
+            raise TypeError(_did_you_mean(next(iter(unknown)), type(self)._get_param_names()))
+        self.schema = schema
+        self.method = method
+        self.bound = bound
+        self.kappa = kappa
+        self.norm = norm
+        self.radius = radius
+        self.generator = generator
+        self.hidden = hidden
+        self.generator_hidden = generator_hidden
+        self.slope = slope
+        self.weight_accuracy = weight_accuracy
+        self.weight_robust = weight_robust
+        self.weight_proximity = weight_proximity
+        self.weight_validity = weight_validity
+        self.class_weight = class_weight
+        self.threshold = threshold
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.warmup = warmup
+        self.ramp = ramp
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.clip_norm = clip_norm
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """The estimator, trained on raw rows and labels. Ctrl-C stops after the batch and keeps the best."""
+        prepared, trained = self._train(X, y, sample_weight, [self._seed()], [[]])
+        return self._adopt(prepared, trained, 0, X)
+
+    def fit_many(
+        self,
+        X: Any,
+        y: ArrayLike,
+        seeds: Iterable[int],
+        *,
+        leave_out: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> list[Self]:
+        """A fitted estimator for each seed, all trained at once in one batched run.
+
+        ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0.
+        """
+        streams = [int(seed) for seed in seeds]
+        left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
+        if len(left_out) != len(streams) or not streams:
+            received = f"{len(left_out)} for {len(streams)} seeds"
+            raise TrainingError(
+                message("seeds, and one leave_out for each", received, "give as many of both")
+            )
+        prepared, trained = self._train(X, y, sample_weight, streams, left_out)
+        made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
+        return [model._adopt(prepared, trained, index, X) for index, model in enumerate(made)]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label of each row."""
+        favourable = self.decision_function(X) > 0
+        labels = np.asarray(self.classes_)
+        yes = self._favourable_column()
+        decided: NDArray[Any] = np.where(favourable, labels[yes], labels[1 - yes])
+        return decided
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each label, (rows, 2), in the order of ``classes_``."""
+        logit = torch.from_numpy(self.decision_function(X)) + _logit(self.threshold)
+        favourable = torch.sigmoid(logit).numpy()
+        pair = np.stack([1 - favourable, favourable], -1)
+        return pair if self._favourable_column() == 1 else pair[:, ::-1].copy()
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The logit of each row: above 0 means favourable."""
+        check_is_fitted(self, "classifier_")
+        with torch.no_grad():
+            logit: Tensor = self.classifier_(self._encode(X))[:, 0]
+        return logit.numpy()
+
+    def propose(self, X: Any) -> pd.DataFrame:
+        """The generator's own counterfactual for each row, as raw values; not refined and not certified."""
+        return self.encoding_.decode(self.propose_encoded(self._encode(X)), original=as_table(X))
+
+    def propose_encoded(self, x: Tensor) -> Tensor:
+        """The generator's own counterfactuals of encoded rows (n, d): legal for the people they are for."""
+        check_is_fitted(self, "classifier_")
+        if self.generator_ is None:
+            received = f"method={self.method!r}, which trains none"
+            remedy = "fit with method='veritracer' or 'counternet'"
+            raise TrainingError(message("a model with a generator", received, remedy))
+        network, theta = from_module(self.classifier_)
+        with torch.no_grad():
+            sign = torch.where(network.logit(theta, x) > 0, 1.0, -1.0).to(x.dtype)
+            context = Context(x, latents(network, theta, x), sign)
+            return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
+
+    def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
+        """Certificates for counterfactuals from anywhere, both tables as raw values."""
+        check_is_fitted(self, "classifier_")
+        original, counterfactual = self._encode(X), self._encode(X_cf)
+        if len(original) != len(counterfactual):
+            received = f"{len(counterfactual):,} for {len(original):,}"
+            raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
+        found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
+        return with_encoding(found, self.encoding_.digest)
+
+    def param_set(self, kappa: float | None = None) -> ParamSet:
+        """The set of models around this one that its certificates speak of."""
+        check_is_fitted(self, "classifier_")
+        kappa = self.kappa if kappa is None else kappa
+        return ParamSet.around(self.classifier_, kappa, self.norm, self.radius)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model as a folder of safetensors and JSON, atomically."""
+        check_is_fitted(self, "classifier_")
+        params = self.get_params(deep=False)
+        del params["schema"]
+        content = {
+            "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+            "schema": None if self.schema is None else json.loads(self.schema.to_json()),
+            "encoding": json.loads(self.encoding_.to_json()),
+            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
+            "columns": None if self.feature_names_in_ is None else list(self.feature_names_in_),
+            "history": self.history_.to_dict("list"),
+            "best_epoch": self.best_epoch_,
+            "stopped": self.stopped_,
+            "versions": persistence.versions(),
+        }
+        tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(self.classifier_)[1])}
+        tensors |= {f"generator.{i}": t for i, t in enumerate(self.generator_theta_)}
+        for name in ("favourable", "unfavourable"):
+            if hasattr(self.generator_, name):
+                tensors[f"pool.{name}"] = getattr(self.generator_, name)
+        persistence.write(folder, content, tensors)
+
+    def set_params(self, **params: Any) -> Self:
+        """The estimator with these parameters; an unknown one is refused with a suggestion."""
+        names = self._get_param_names()
+        for name in params:
+            if name.split("__")[0] not in names:
+                raise ValueError(_did_you_mean(name, names))
+        super().set_params(**params)
+        return self
+
+    def _train(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        seeds: list[int],
+        leave_out: Sequence[ArrayLike],
+    ) -> tuple[Prepared, Trained]:
+        config = self._config()
+        prepared = prepare(
+            X,
+            y,
+            schema=self.schema,
+            sample_weight=sample_weight,
+            class_weight=self.class_weight,
+            validation_fraction=self.validation_fraction,
+            leave_out=leave_out,
+            device=self.device,
+        )
+        with watch(verbose=bool(self.verbose)) as (on_epoch, interrupted):
+            trained = train(
+                config,
+                prepared.encoding,
+                prepared.rows,
+                prepared.validation,
+                seeds,
+                on_epoch=on_epoch,
+                interrupted=interrupted,
+            )
+        return prepared, trained
+
+    def _adopt(self, prepared: Prepared, trained: Trained, index: int, X: Any) -> Self:
+        """The estimator with what was learned by model ``index`` of the run."""
+        self.schema_, self.encoding_ = prepared.schema, prepared.encoding
+        labels = [prepared.schema.unfavourable, prepared.schema.favourable]
+        self.classes_ = np.unique(np.array(labels))
+        self.classifier_ = to_module(trained.network, _double(trained.theta[index])).eval()
+        self.generator_: Generator | None = trained.generator
+        self.generator_theta_ = _double(trained.generator_theta[index])
+        self.history_ = pd.DataFrame(trained.history[index])
+        self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
+        self._describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
+        return self
+
+    def _encode(self, X: Any) -> Tensor:
+        """The encoded rows; an array of the wrong shape is refused in scikit-learn's words."""
+        table = as_table(X)
+        width = self.n_features_in_
+        if isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] != width:
+            received = (
+                f"X has {table.shape[1]} features, but VeriTraCER is expecting {width} features as input"
+            )
+            raise DataError(message(f"{width} columns", received, "pass the columns that it was fitted on"))
+        if isinstance(table, np.ndarray) and table.ndim == 1:
+            remedy = "Reshape your data: pass one row as [[...]]"
+            raise DataError(message(f"a table with {width} columns", "one dimension", remedy))
+        return self.encoding_.encode(table)
+
+    def _describe_inputs(self, columns: list[str] | None) -> None:
+        self.n_features_in_ = len(self.encoding_.schema)
+        self.feature_names_in_ = None if columns is None else np.array(columns, dtype=object)
+
+    def _config(self) -> TrainingConfig:
+        """The flat parameters as one checked value."""
+        chosen: dict[str, Any] = {f.name: getattr(self, f.name, None) for f in fields(TrainingConfig)}
+        chosen["threshold_logit"] = _logit(self.threshold)
+        for name in ("hidden", "generator_hidden"):
+            chosen[name] = tuple(int(width) for width in chosen[name])
+        return TrainingConfig(**chosen).checked()
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return int(torch.seed() % 2**31)
+        if isinstance(self.random_state, np.random.RandomState):
+            return int(self.random_state.randint(2**31))
+        return int(self.random_state)
+
+    def _favourable_column(self) -> int:
+        return int(np.flatnonzero(np.asarray(self.classes_) == self.encoding_.schema.favourable)[0])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def load(folder: str | os.PathLike[str]) -> VeriTraCER:
+    """The model that ``save`` wrote, after checking that nothing in it was changed."""
+    content, tensors = persistence.read(folder)
+    params = dict(content["params"])
+    schema = None if content["schema"] is None else Schema.from_json(json.dumps(content["schema"]))
+    model = VeriTraCER(schema=schema, **params)
+    config = model._config()
+    model.encoding_ = Encoding.from_json(json.dumps(content["encoding"]))
+    model.schema_ = model.encoding_.schema
+    model.classes_ = np.array(content["classes"]["values"], dtype=content["classes"]["dtype"])
+    network = config.network()
+    model.classifier_ = to_module(network, _numbered(tensors, "classifier")).eval()
+    model.generator_theta_ = _numbered(tensors, "generator")
+    model.generator_ = None
+    if config.has_generator:
+        x, y = _pool(tensors, model.encoding_.dim)
+        latent = config.latent_width(model.encoding_.dim)
+        model.generator_ = make_generator(
+            config.generator, model.encoding_, latent, config.generator_hidden, x, y
+        )
+    model.history_ = pd.DataFrame(content["history"])
+    model.best_epoch_, model.stopped_ = content["best_epoch"], content["stopped"]
+    model._describe_inputs(content["columns"])
+    return model
+
+
+def _numbered(tensors: dict[str, Tensor], prefix: str) -> Theta:
+    count = sum(name.startswith(f"{prefix}.") for name in tensors)
+    return tuple(tensors[f"{prefix}.{index}"] for index in range(count))
+
+
+def _pool(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor]:
+    """The rows and labels that a neighbour generator chooses from; none for the others."""
+    pools = [tensors.get(f"pool.{side}", torch.empty(0, dim)) for side in ("favourable", "unfavourable")]
+    labels = torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
+    return torch.cat(pools), labels
+
+
+def _double(theta: Theta) -> Theta:
+    return tuple(t.detach().to("cpu", torch.float64) for t in theta)
+
+
+def _logit(threshold: float) -> float:
+    if not 0.0 < threshold < 1.0:
+        raise TrainingError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
+    return float(np.log(threshold / (1.0 - threshold)))
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    known = list(names)
+    close = difflib.get_close_matches(name, known, n=1)
+    remedy = f"did you mean {close[0]!r}?" if close else f"the parameters are {', '.join(known)}"
+    return message("a parameter of VeriTraCER", repr(name), remedy)
