@@ -31,6 +31,7 @@ EXPECTED_FAILURES = {
     "check_sample_weights_not_an_array": "as above, for the table that goes with the weights",
     "check_sample_weights_pandas_series": "column names must be text, and the check has numbers",
     "check_sample_weight_equivalence_on_dense_data": "a repeated row changes the order of all others",
+    "check_complex_data": "refused, with our own three-part message",
     "check_estimators_empty_data_messages": "refused, with our own three-part message",
     "check_supervised_y_2d": "labels in two dimensions are refused, not reshaped with a warning",
     "check_do_not_raise_errors_in_init_or_set_params": "misspelt parameters are refused by the constructor",

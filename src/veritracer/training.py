@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -112,6 +112,7 @@ class _Run:
         self.config, self.encoding, self.rows, self.validation = config, encoding, rows, validation
         self.streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
         self.network = config.network()
+        self.bound = BOUNDS[config.bound]
         sizes = (encoding.dim, *config.hidden, 1)
         latent = config.latent_width(encoding.dim)
         self.generator: Generator | None = None
@@ -201,8 +202,9 @@ class _Run:
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
         if robustness > 0:
-            bound = self._bound(theta, x, x_cf.detach(), sign, robustness)
-            loss = loss + robustness * config.weight_robust * losses.robust_loss(bound, weight)
+            models = self._param_set(theta, robustness)
+            worst = self.bound(models, x, x_cf.detach(), sign).worst_logit
+            loss = loss + robustness * config.weight_robust * losses.robust_loss(worst, weight)
         self._step(self.classifier_optimiser, theta, loss, progress)
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
@@ -210,14 +212,11 @@ class _Run:
         cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight)
         cost = cost + config.weight_validity * losses.validity_loss(network.logit(fixed, x_cf), sign, weight)
         if robustness > 0:
-            bound = self._bound(fixed, x, x_cf, sign, robustness)
-            cost = cost + robustness * config.weight_robust * losses.robust_loss(bound, weight)
+            # The radii are those of a step ago: taking them anew costs more than it changes.
+            worst = self.bound(replace(models, center=tuple(fixed)), x, x_cf, sign).worst_logit
+            cost = cost + robustness * config.weight_robust * losses.robust_loss(worst, weight)
         self._step(self.generator_optimiser, self.state.generator_theta, cost, progress)
         return torch.stack([loss.detach(), cost.detach()])
-
-    def _bound(self, theta: list[Tensor], x: Tensor, x_cf: Tensor, sign: Tensor, robustness: float) -> Tensor:
-        """Upper bound of sign * logit(x_cf) over the sets of all models, at the κ of the moment."""
-        return BOUNDS[self.config.bound](self._param_set(theta, robustness), x, x_cf, sign).worst_logit
 
     def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet:
         config = self.config
