@@ -106,6 +106,18 @@ class ParamSet:
         """The radii with a last dimension for rows, to be combined with what is (..., n)."""
         return tuple(radius.unsqueeze(-1) for radius in self.radii)
 
+    @cached_property
+    def magnitudes(self) -> list[tuple[Tensor, Tensor]]:
+        """The largest absolute value of each entry of each layer's weight and bias, over the whole set.
+
+        No entry of a tensor moves further than the radius of its ball, whatever the norm.
+        """
+        sizes = [
+            t.detach().abs() + r[(..., *(None,) * (2 - i % 2))]
+            for i, (t, r) in enumerate(zip(self.center, self.radii, strict=True))
+        ]
+        return list(self.network.layers(sizes))
+
     def at(self, kappa: float) -> ParamSet:
         """The same set at another ``kappa``; the sets are nested."""
         return replace(self, kappa=float(kappa))

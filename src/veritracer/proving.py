@@ -70,7 +70,9 @@ class _Cascade:
 
     def plane(self, rows: Tensor) -> Affine:
         """The upper plane of the given rows, slack included, from the last one if that had these rows."""
-        if self._plane is not None and bool(torch.isin(rows, self._plane[0]).all()):
+        if self._plane is not None and len(rows) == len(self._plane[0]):
+            return self._plane[1]
+        if self._plane is not None:  # rows only ever leave
             return self._plane[1].select(torch.searchsorted(self._plane[0], rows))
         ranges = self.ranges if len(rows) == len(self.slack) else self.ranges.select(rows)
         plane = upper_plane(self.param_set, ranges, self.question.sign[rows]).shift(self.slack[rows])

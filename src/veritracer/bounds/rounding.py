@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds.ibp import Trace, layers_of
+from veritracer.bounds.ibp import Trace
 from veritracer.param_sets import ParamSet
 
 
@@ -49,27 +49,30 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     The inputs themselves are taken to be rounded once. (The error grows faster than the unit, so that of
     two arithmetics, one on top of the other, is at most that of one with the sum of their units.)
     """
-    layers, (unit, tiny, largest) = layers_of(param_set), precision
-    magnitude = ranges.inputs[0].magnitude
-    error = unit * magnitude + tiny
-    overflow = (magnitude >= largest).any(-1)
-    for k, layer in enumerate(layers):
-        # No entry of a tensor moves further than the radius of its ball, whatever the norm.
-        weight = (layer.weight.abs() + layer.weight_radius[..., None, None]).mT
-        bias = (layer.bias.abs() + layer.bias_radius.unsqueeze(-1)).unsqueeze(-2)
-        operations = layer.weight.shape[-1] + 2
-        size = ranges.inputs[k].magnitude @ weight + bias
-        carried = error @ weight
-        error = carried + _gamma(operations, unit) * (size + carried) + 2 * operations * tiny
-        if k < len(layers) - 1 and param_set.network.slopes[k] not in (0.0, 1.0):
-            error = error + unit * (size + error) + tiny  # the product with a LeakyReLU's slope
-        overflow = overflow | (size + error >= largest).any(-1)
+    unit, tiny, largest = precision
+    depth, slopes = param_set.network.depth, param_set.network.slopes
+    error = unit * ranges.inputs[0].magnitude + tiny
+    sizes = [ranges.inputs[0].magnitude]
+    for k, (weight, bias) in enumerate(param_set.magnitudes):
+        magnitude = ranges.inputs[k].magnitude
+        # One product for both: |W| h, which each sum is made of, and |W| e, what the errors so far become.
+        n = magnitude.shape[-2]
+        both = torch.cat([magnitude, error], -2) @ weight.mT
+        size, carried = both[..., :n, :] + bias.unsqueeze(-2), both[..., n:, :]
+        operations = weight.shape[-1] + 2
+        gamma = _gamma(operations, unit)
+        error = torch.add(carried * (1 + gamma), size, alpha=gamma) + 2 * operations * tiny
+        if k < depth - 1 and slopes[k] not in (0.0, 1.0):
+            error = torch.add(error * (1 + unit), size, alpha=unit) + tiny  # times a LeakyReLU's slope
+        sizes.append(size)
     readout = error.new_tensor(param_set.network.readout).abs()
     if len(readout) == 1:
         total = error[..., 0]
     else:
         total = ((error + _gamma(len(readout), unit) * (size + error) + tiny) * readout).sum(-1)
-    return torch.where(overflow, torch.inf, total)
+    # A quarter of the largest number is room for the errors: where they are larger than the other three
+    # quarters, the slack exceeds every bound by itself.
+    return torch.where(torch.cat(sizes, -1).amax(-1) < largest / 4, total, torch.inf)
 
 
 def _gamma(n: int, unit: float) -> float:
