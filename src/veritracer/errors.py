@@ -13,7 +13,8 @@
     └── DatasetError       a dataset that is unknown, absent or damaged
 
     VeriTracerWarning
-    └── DataWarning        a table was accepted after something in it was changed (and how much)
+    ├── DataWarning        a table was accepted after something in it was changed (and how much)
+    └── TrainingWarning    training ended before it was done
 
 Every message has three parts: what was expected, what was received, and what to do about it.
 ``message`` puts them together, so that all of them read alike.
@@ -66,6 +67,10 @@ class VeriTracerWarning(UserWarning):
 
 class DataWarning(VeriTracerWarning):
     """A table was accepted after something in it was changed; the message counts what."""
+
+
+class TrainingWarning(VeriTracerWarning):
+    """Training ended before it was done; the message says what was kept."""
 
 
 def message(expected: str, received: str, remedy: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Self
@@ -24,7 +25,7 @@ from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, TrainingError, message
+from veritracer.errors import DataError, TrainingError, TrainingWarning, message
 from veritracer.generator import Context, Generator, GeneratorKind, latents, make_generator
 from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
@@ -302,6 +303,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
+        if trained.stopped.startswith("interrupted"):
+            kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
+            warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=3)
         return prepared, trained
 
     def _adopt(self, prepared: Prepared, trained: Trained, index: int, X: Any) -> Self:

@@ -29,6 +29,10 @@ def leaky_relu_lines(z: Box, slope: float) -> Lines:
     # The chord through (-negative, -slope * negative) and (positive, positive). Where one of them is 0
     # it is 1 or ``slope`` by itself, and where both are, the interval is {0} and any line will do.
     width = positive + negative
-    chord = (positive + slope * negative) / torch.where(width > 0, width, 1.0)
-    lower = torch.where(positive >= negative, torch.ones_like(width), torch.full_like(width, slope))
-    return Lines(lower, chord, (chord - slope) * negative)
+    safe = torch.where(width > 0, width, 1.0)
+    low = (positive >= negative).to(width.dtype)
+    if slope == 0.0:  # the same with fewer operations, and this is the inner loop of training
+        chord = positive / safe
+        return Lines(low, chord, chord * negative)
+    chord = (positive + slope * negative) / safe
+    return Lines(low * (1.0 - slope) + slope, chord, (chord - slope) * negative)
