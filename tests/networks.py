@@ -74,4 +74,4 @@ def cases(draw: st.DrawFn, **fixed: object) -> Case:
         "signed": st.booleans(),
     }
     values = {name: fixed[name] if name in fixed else draw(s) for name, s in choices.items()}
-    return make_case(**values)  # type: ignore[arg-type]
+    return make_case(**values)

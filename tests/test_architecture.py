@@ -27,6 +27,7 @@ ORDER = [
     ["training"],
     ["preparing", "progress", "persistence"],
     ["model"],
+    ["saved"],
     ["datasets"],
     ["report"],
     ["cli", "__main__"],

@@ -199,7 +199,7 @@ def test_unknown_names_and_variants() -> None:
     with pytest.raises(DatasetError, match="did you mean 'heloc'"):
         datasets.load("helok")
     with pytest.raises(DatasetError, match=three_parts):
-        datasets.load("breast_cancer", variant="papre")  # type: ignore[arg-type]
+        datasets.load("breast_cancer", variant="papre")
     with pytest.raises(DatasetError, match=three_parts):
         datasets.load("breast_cancer", variant="paper")
 

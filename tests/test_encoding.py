@@ -494,7 +494,7 @@ def test_encode_refuses_what_fit_refuses() -> None:
     with pytest.warns(DataWarning, match=r"got 2 in 'age' \(20 to 40\) — they were clipped"):
         assert encoding.encode(good.assign(age=[-1, 99, 40]))[:, 0].tolist() == [0, 1, 1]
     with pytest.raises(DataError, match="out_of_range"):
-        encoding.encode(good, out_of_range="wrap")  # type: ignore[arg-type]
+        encoding.encode(good, out_of_range="wrap")
     assert torch.equal(
         encoding.encode(good[["job", "age"]]), encoding.encode(good.assign(extra=1).drop(columns="extra"))
     )

@@ -44,7 +44,7 @@ EXPECTED_FAILURES = {
 )
 @pytest.mark.filterwarnings("ignore::veritracer.errors.VeriTracerWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_conventions(estimator: vt.VeriTraCER, check) -> None:  # type: ignore[no-untyped-def]
+def test_scikit_learn_conventions(estimator: vt.VeriTraCER, check) -> None:
     check(estimator)
 
 
@@ -303,7 +303,7 @@ def test_what_is_not_the_saved_model_is_refused(
     def damaged(change: object) -> None:
         folder = tmp_path / "m"
         model.save(folder)
-        change(folder)  # type: ignore[operator]
+        change(folder)
         with pytest.raises(ModelFileError) as caught:
             vt.load(folder)
         assert "expected" in str(caught.value)

@@ -204,7 +204,7 @@ def test_contradictions_in_the_description_are_refused(call: Callable[[], object
 )
 def test_tables_that_can_not_be_described(frame: object, says: str) -> None:
     with pytest.raises(DataError, match=three_parts) as caught:
-        Schema.infer(frame, target="approved")  # type: ignore[arg-type]
+        Schema.infer(frame, target="approved")
     assert says in str(caught.value)
 
 
@@ -252,7 +252,7 @@ def test_a_million_categories_are_refused_quickly() -> None:
 )
 def test_contradictory_features_are_refused_in_three_parts(wrong: dict[str, object]) -> None:
     with pytest.raises(SchemaError, match=three_parts) as caught:
-        Feature(**wrong)  # type: ignore[arg-type]
+        Feature(**wrong)
     assert "\n" not in str(caught.value)
 
 
@@ -264,7 +264,7 @@ def test_contradictory_schemas_are_refused() -> None:
         lambda: Schema([age], target="age"),
         lambda: Schema([age], favourable="yes", unfavourable="yes"),
         lambda: Schema([age], unfavourable="yes"),
-        lambda: Schema(["age"]),  # type: ignore[list-item]
+        lambda: Schema(["age"]),
     ):
         with pytest.raises(SchemaError, match=three_parts):
             make()
@@ -272,7 +272,7 @@ def test_contradictory_schemas_are_refused() -> None:
 
 def test_values_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Feature("age", "integer").name = "x"  # type: ignore[misc]
+        Feature("age", "integer").name = "x"
     assert hash(Schema([Feature("age", "integer")])) == hash(Schema([Feature("age", "integer")]))
 
 
@@ -313,7 +313,7 @@ def types(schema: Schema) -> list[object]:
     tables(), st.sampled_from([(True, False), (1, 0), ("1", "0"), (1.0, 0.0), ("ja", "nein"), (None, None)])
 )
 def test_json_keeps_everything_and_every_type(table: Table, labels: tuple[object, object]) -> None:
-    schema = Schema(table.schema.features, "t", *labels)  # type: ignore[arg-type]
+    schema = Schema(table.schema.features, "t", *labels)
     again = Schema.from_json(schema.to_json())
     assert again == schema
     assert types(again) == types(schema)
@@ -388,11 +388,11 @@ def test_a_misspelt_column_is_recognised() -> None:
     ],
 )
 def test_labels_of_any_type(labels: tuple[object, object], y: object) -> None:
-    schema = Schema([Feature("a", "integer")], "t", *labels)  # type: ignore[arg-type]
+    schema = Schema([Feature("a", "integer")], "t", *labels)
     out = schema.labels(y)
     assert out.dtype == np.int64
     assert out.tolist() == [1, 0, 1]
-    filled = Schema([Feature("a", "integer")]).with_labels(y, favourable=labels[0])  # type: ignore[arg-type]
+    filled = Schema([Feature("a", "integer")]).with_labels(y, favourable=labels[0])
     assert filled.labels(y).tolist() == [1, 0, 1]
 
 

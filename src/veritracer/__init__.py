@@ -11,8 +11,9 @@ from __future__ import annotations
 from veritracer import datasets, errors
 from veritracer.certificate import Certificate, Certificates, certified_radius, certify
 from veritracer.encoding import Encoding
-from veritracer.model import VeriTraCER, load
+from veritracer.model import VeriTraCER
 from veritracer.param_sets import ParamSet
+from veritracer.saved import load
 from veritracer.schema import Feature, Schema
 from veritracer.version import __version__
 

@@ -24,9 +24,8 @@ from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
-from veritracer.encoding import Encoding
 from veritracer.errors import DataError, TrainingError, TrainingWarning, message
-from veritracer.generator import Context, Generator, GeneratorKind, latents, make_generator
+from veritracer.generator import Context, Generator, GeneratorKind, latents
 from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
@@ -35,7 +34,7 @@ from veritracer.schema import Schema
 from veritracer.training import Trained, train
 
 
-class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier and a counterfactual generator, trained together against a set of models.
 
     Parameters
@@ -282,7 +281,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seeds: list[int],
         leave_out: Sequence[ArrayLike],
     ) -> tuple[Prepared, Trained]:
-        config = self._config()
+        config = self.training_config()
         prepared = prepare(
             X,
             y,
@@ -318,7 +317,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
-        self._describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
+        self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
         return self
 
     def _encode(self, X: Any) -> Tensor:
@@ -335,11 +334,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(message(f"a table with {width} columns", "one dimension", remedy))
         return self.encoding_.encode(table)
 
-    def _describe_inputs(self, columns: list[str] | None) -> None:
+    def describe_inputs(self, columns: list[str] | None) -> None:
+        """Set what scikit-learn wants to know of the inputs."""
         self.n_features_in_ = len(self.encoding_.schema)
         self.feature_names_in_ = None if columns is None else np.array(columns, dtype=object)
 
-    def _config(self) -> TrainingConfig:
+    def training_config(self) -> TrainingConfig:
         """The flat parameters as one checked value."""
         chosen: dict[str, Any] = {f.name: getattr(self, f.name, None) for f in fields(TrainingConfig)}
         chosen["threshold_logit"] = _logit(self.threshold)
@@ -364,44 +364,6 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def load(folder: str | os.PathLike[str]) -> VeriTraCER:
-    """The model that ``save`` wrote, after checking that nothing in it was changed."""
-    content, tensors = persistence.read(folder)
-    params = dict(content["params"])
-    schema = None if content["schema"] is None else Schema.from_json(json.dumps(content["schema"]))
-    model = VeriTraCER(schema=schema, **params)
-    config = model._config()
-    model.encoding_ = Encoding.from_json(json.dumps(content["encoding"]))
-    model.schema_ = model.encoding_.schema
-    model.classes_ = np.array(content["classes"]["values"], dtype=content["classes"]["dtype"])
-    network = config.network()
-    model.classifier_ = to_module(network, _numbered(tensors, "classifier")).eval()
-    model.generator_theta_ = _numbered(tensors, "generator")
-    model.generator_ = None
-    if config.has_generator:
-        x, y = _pool(tensors, model.encoding_.dim)
-        latent = config.latent_width(model.encoding_.dim)
-        model.generator_ = make_generator(
-            config.generator, model.encoding_, latent, config.generator_hidden, x, y
-        )
-    model.history_ = pd.DataFrame(content["history"])
-    model.best_epoch_, model.stopped_ = content["best_epoch"], content["stopped"]
-    model._describe_inputs(content["columns"])
-    return model
-
-
-def _numbered(tensors: dict[str, Tensor], prefix: str) -> Theta:
-    count = sum(name.startswith(f"{prefix}.") for name in tensors)
-    return tuple(tensors[f"{prefix}.{index}"] for index in range(count))
-
-
-def _pool(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor]:
-    """The rows and labels that a neighbour generator chooses from; none for the others."""
-    pools = [tensors.get(f"pool.{side}", torch.empty(0, dim)) for side in ("favourable", "unfavourable")]
-    labels = torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
-    return torch.cat(pools), labels
 
 
 def _double(theta: Theta) -> Theta:

@@ -24,6 +24,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from veritracer.errors import ModelFileError, message
+from veritracer.version import __version__
 
 FORMAT = "veritracer-model"
 VERSION = 1
@@ -140,6 +141,4 @@ def _exchange(fresh: Path, target: Path) -> None:
 
 def versions() -> dict[str, str]:
     """The versions that a model was made with."""
-    from veritracer.version import __version__
-
     return {"veritracer": __version__, "torch": torch.__version__}
