@@ -90,7 +90,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     >>> import veritracer as vt
     >>> data = vt.datasets.load("breast_cancer")
-    >>> model = VeriTraCER(schema=data.schema, epochs=2).fit(data.X, data.y)
+    >>> model = VeriTraCER(schema=data.schema, method="standard", epochs=60).fit(data.X, data.y)
     >>> model.predict(data.X.head(2)).tolist()
     ['malignant', 'malignant']
     """
