@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error
 from veritracer.errors import NotSupportedError, message
-from veritracer.network import from_module
+from veritracer.network import from_module, sign_of
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION
 
@@ -39,4 +39,4 @@ def decisions(module: nn.Module, x: Tensor) -> Decisions:
         received = "another logit than its layers give"
         remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"
         raise NotSupportedError(message("a module that computes what its layers say", received, remedy))
-    return Decisions(torch.where(computed > 0, 1.0, -1.0).to(x.dtype), exact.abs() > error)
+    return Decisions(sign_of(computed), exact.abs() > error)

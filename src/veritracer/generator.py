@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.network import Network, Theta
+from veritracer.network import Network, Theta, sign_of
 
 GeneratorKind = Literal["residual", "counternet", "neighbour"]
 
@@ -142,9 +142,15 @@ def init_parameters(sizes: Sequence[int], rng: torch.Generator, *, zero_last: bo
     return tuple(theta)
 
 
-def latents(network: Network, theta: Sequence[Tensor], x: Tensor) -> Tensor:
-    """What the generator sees of the classifier: the activations of its last two hidden layers."""
-    return torch.cat(network.activations(theta, x)[-2:], -1)
+def observe(network: Network, theta: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Context]:
+    """The classifier's logits (..., n), and what the generator sees of each row.
+
+    The latents are the activations of the last two hidden layers, without gradients: Algorithm 1 updates
+    the classifier and the generator apart.
+    """
+    activations = network.activations(theta, x)
+    logit = network.logit_from(theta, activations)
+    return logit, Context(x, torch.cat(activations[-2:], -1).detach(), sign_of(logit))
 
 
 def legal(encoding: Encoding, proposal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

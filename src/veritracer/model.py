@@ -25,7 +25,7 @@ from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.errors import DataError, TrainingError, TrainingWarning, message
-from veritracer.generator import Context, Generator, GeneratorKind, latents
+from veritracer.generator import Generator, GeneratorKind, observe
 from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
@@ -221,8 +221,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise TrainingError(message("a model with a generator", received, remedy))
         network, theta = from_module(self.classifier_)
         with torch.no_grad():
-            sign = torch.where(network.logit(theta, x) > 0, 1.0, -1.0).to(x.dtype)
-            context = Context(x, latents(network, theta, x), sign)
+            _, context = observe(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:

@@ -69,7 +69,11 @@ class Network:
 
     def logit(self, theta: Sequence[Tensor], x: Tensor) -> Tensor:
         """The logit of each row of ``x`` (..., n, in), as (..., n): above zero means favourable."""
-        return self.read(affine(self.activations(theta, x)[-1], theta[-2], theta[-1]))
+        return self.logit_from(theta, self.activations(theta, x))
+
+    def logit_from(self, theta: Sequence[Tensor], activations: Sequence[Tensor]) -> Tensor:
+        """The logit of each row (..., n) from what ``activations`` returned."""
+        return self.read(affine(activations[-1], theta[-2], theta[-1]))
 
     def read(self, outputs: Tensor) -> Tensor:
         """One logit from the outputs (..., n, out) of the last layer."""
@@ -90,6 +94,11 @@ class Network:
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """``x @ weight.T + bias`` with shapes (..., n, in), (..., out, in), (..., out) -> (..., n, out)."""
     return x @ weight.mT + bias.unsqueeze(-2)
+
+
+def sign_of(logit: Tensor) -> Tensor:
+    """The decision: +1 where the logit says favourable (above 0), -1 where it does not."""
+    return torch.where(logit.detach() > 0, 1.0, -1.0).to(logit.dtype)
 
 
 def activate(z: Tensor, slope: float) -> Tensor:

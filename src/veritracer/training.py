@@ -22,8 +22,8 @@ from veritracer.bounds import BOUNDS
 from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
-from veritracer.generator import Context, Generator, init_parameters, latents, legal, make_generator
-from veritracer.network import Network, Theta, affine
+from veritracer.generator import Generator, init_parameters, legal, make_generator, observe
+from veritracer.network import Network, Theta
 from veritracer.param_sets import ParamSet
 
 
@@ -191,13 +191,11 @@ class _Run:
         robustness = config.robustness(progress)
         x, y = self.rows.x[index], self.rows.y[index]
         weight = self.rows.weight.gather(1, index)
-        activations = network.activations(theta, x)
-        logit = network.read(affine(activations[-1], theta[-2], theta[-1]))
-        sign = torch.where(logit.detach() > 0, 1.0, -1.0).to(x.dtype)
+        logit, context = observe(network, theta, x)
+        sign = context.sign
         loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, y, weight)
         x_cf = relaxed = x
         if self.generator is not None:
-            context = Context(x, torch.cat(activations[-2:], -1).detach(), sign)
             x_cf, relaxed = legal(
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
@@ -251,15 +249,14 @@ class _Run:
         config, theta = self.config, self.state.theta
         models, rows = len(self.streams), self.validation
         x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
-        logit = self.network.logit(theta, x)
-        sign = torch.where(logit > 0, 1.0, -1.0).to(x.dtype)
+        logit, context = observe(self.network, theta, x)
+        sign = context.sign
         log_loss = losses.accuracy_loss(logit + config.threshold_logit, y, weight)
         hits = losses.weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
         objective = config.weight_accuracy * log_loss
         nothing = torch.full_like(log_loss, math.nan)
         validity = certified = proximity = nothing
         if self.generator is not None:
-            context = Context(x, latents(self.network, theta, x), sign)
             x_cf, _ = legal(self.encoding, self.generator.propose(self.state.generator_theta, context), x)
             cf_logit = self.network.logit(theta, x_cf) * sign
             # The cheap bound decides nearly every row, and a record need not be exact.
