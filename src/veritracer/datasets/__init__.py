@@ -1,7 +1,7 @@
-"""The paper's datasets and one that needs no file: raw columns, raw labels, and what may change in them.
+"""The paper's datasets and two that need no file: raw columns, raw labels, and what may change in them.
 
 >>> names()
-('breast_cancer', 'ctg', 'heloc', 'oula', 'taiwan_credit', 'who')
+('breast_cancer', 'ctg', 'heloc', 'loans', 'oula', 'taiwan_credit', 'who')
 >>> load("breast_cancer").X.shape
 (569, 30)
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from veritracer.datasets.catalogue import Info, info, names
 from veritracer.datasets.download import fetch
-from veritracer.datasets.loading import Dataset, Split, load
+from veritracer.datasets.loading import Dataset, Split, load, loans
+from veritracer.datasets.loans_portfolio import loans_chunks
 
-__all__ = ["Dataset", "Info", "Split", "fetch", "info", "load", "names"]
+__all__ = ["Dataset", "Info", "Split", "fetch", "info", "load", "loans", "loans_chunks", "names"]

@@ -16,6 +16,7 @@ from sklearn.model_selection import train_test_split
 from veritracer.datasets import clinical, credit, students
 from veritracer.datasets.catalogue import folder_of, source_of
 from veritracer.datasets.files import read
+from veritracer.datasets.loans_portfolio import ROWS, portfolio
 from veritracer.datasets.parts import Parts
 from veritracer.errors import DatasetError, message
 from veritracer.schema import Schema
@@ -104,16 +105,32 @@ def load(
 
     The file comes from ``data_dir``, else from the folder in the environment variable ``VERITRACER_DATA``.
     """
-    source = source_of(name)
+    source_of(name)  # refuses an unknown name
     if variant not in ("default", "paper"):
         raise DatasetError(message("variant='default' or 'paper'", repr(variant), "choose one of them"))
-    if name == "breast_cancer":
+    if name in ("breast_cancer", "loans"):
         if variant == "paper":
             remedy = "load it without variant"
             raise DatasetError(message("a dataset of the paper for variant='paper'", repr(name), remedy))
-        parts = clinical.breast_cancer()
-    else:
-        parts = _BUILDERS[name](read(name, folder_of(name, data_dir)), variant == "paper")
+        return loans() if name == "loans" else _dataset(name, variant, clinical.breast_cancer())
+    parts = _BUILDERS[name](read(name, folder_of(name, data_dir)), variant == "paper")
+    return _dataset(name, variant, parts)
+
+
+def loans(rows: int = ROWS, *, year: int = 1, drift: float = 1.0, random_state: int = 0) -> Dataset:
+    """A synthetic lending portfolio: ``rows`` applications of one year, from a documented causal model.
+
+    Years differ in the economy, in who applies and in what the lender looks at; ``drift`` says how
+    strongly (0: not at all). Year 1 is the same whatever the drift. More rows begin with the same ones.
+
+    >>> loans(rows=3).y.tolist()
+    ['no', 'no', 'yes']
+    """
+    return _dataset("loans", "default", portfolio(rows, year, drift, random_state))
+
+
+def _dataset(name: str, variant: Variant, parts: Parts) -> Dataset:
+    source = source_of(name)
     return Dataset(
         name=name,
         variant=variant,
