@@ -29,6 +29,7 @@ ORDER = [
     ["model"],
     ["saved"],
     ["datasets"],
+    ["metrics", "shifts", "baselines"],
     ["report"],
     ["cli", "__main__"],
 ]
