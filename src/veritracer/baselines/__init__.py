@@ -1,0 +1,43 @@
+"""Other people's methods, and ours, behind one interface: ``explain(x)`` gives a counterfactual for each row.
+
+``BASELINES[name](classifier, encoding, x_train, y_train, config, random_state)``. A new method is a subclass
+of ``Baseline`` and a line in ``BASELINES``; the contract that all of them keep is in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from veritracer.baselines.counternet import CounterNet, GeneratorOptions
+from veritracer.baselines.dice import Dice, DiceOptions
+from veritracer.baselines.elastic import Elastic, ElasticOptions
+from veritracer.baselines.explainer import Baseline, Explainer, Options
+from veritracer.baselines.neighbour import Neighbour
+from veritracer.baselines.roar import Roar, RoarOptions
+from veritracer.baselines.sns import Sns, SnsOptions
+from veritracer.baselines.wachter import Wachter, WachterOptions
+
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "CounterNet",
+    "Dice",
+    "DiceOptions",
+    "Elastic",
+    "ElasticOptions",
+    "Explainer",
+    "GeneratorOptions",
+    "Neighbour",
+    "Options",
+    "Roar",
+    "RoarOptions",
+    "Sns",
+    "SnsOptions",
+    "Wachter",
+    "WachterOptions",
+]
+
+BASELINES: dict[str, type[Baseline[Any]]] = {
+    method.name: method for method in (Neighbour, Wachter, Elastic, Roar, Sns, CounterNet, Dice)
+}
+"""Every method by its name."""

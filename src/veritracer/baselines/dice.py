@@ -1,0 +1,150 @@
+"""DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``: what many people use today."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from veritracer.baselines.explainer import Baseline, Options
+from veritracer.encoding import Encoding
+from veritracer.errors import NotSupportedError, message
+
+
+@dataclass(frozen=True)
+class DiceOptions(Options):
+    """How DiCE searches: ``"random"`` samples features, ``"genetic"`` evolves rows."""
+
+    method: Literal["random", "genetic"] = "random"
+
+
+class Dice(Baseline[DiceOptions]):
+    """One counterfactual of DiCE for each row; needs the extra ``dice``.
+
+    DiCE sees a table with a column for each number in [0, 1] and one for each category, so that one-hot
+    groups stay whole; immutable features and the marks of missing cells are not varied. It works row by
+    row and is by far the slowest method here.
+    """
+
+    name = "dice"
+    options = DiceOptions
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        encoding: Encoding,
+        x_train: Tensor,
+        y_train: Tensor,
+        config: DiceOptions | None = None,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
+        dice_ml = _package()
+        self.varied = self._varied()
+        table = self._table(self.x_train).assign(outcome=self.y_train.long().numpy())
+        numbers = [name for name in table if str(name).startswith("number")]
+        data = dice_ml.Data(dataframe=table, continuous_features=numbers, outcome_name="outcome")
+        self.engine = dice_ml.Dice(data, dice_ml.Model(model=self, backend="sklearn"), self.config.method)
+
+    def search(self, x: Tensor) -> Tensor:
+        """DiCE's first answer for each row, with the global random streams as they were before."""
+        with _quiet():
+            return torch.stack([self._one(x[i : i + 1]) for i in range(len(x))])
+
+    def predict_proba(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """The two probabilities of each row of DiCE's table: what DiCE asks of a model."""
+        with torch.no_grad():
+            favourable = torch.sigmoid(self.logit(self._encoded(table))).numpy()
+        return np.stack([1 - favourable, favourable], -1)
+
+    def predict(self, table: pd.DataFrame) -> NDArray[np.int64]:
+        """The decision of each row of DiCE's table."""
+        return (self.predict_proba(table)[:, 1] > 0.5).astype(np.int64)
+
+    def _one(self, x: Tensor) -> Tensor:
+        seed = {"random_seed": self.random_state} if self.config.method == "random" else {}
+        random.seed(self.random_state)
+        np.random.seed(self.random_state)  # noqa: NPY002  # DiCE draws from the global stream
+        try:
+            answer = self.engine.generate_counterfactuals(
+                self._table(x), total_CFs=1, desired_class="opposite", features_to_vary=self.varied, **seed
+            )
+        except _not_found():
+            return x[0]
+        found = answer.cf_examples_list[0].final_cfs_df
+        return x[0] if found is None or found.empty else self._encoded(found.head(1))[0]
+
+    def _varied(self) -> list[str]:
+        """The columns of DiCE's table that may change."""
+        return [
+            f"{'number' if block.group is None else 'category'}{block.start}"
+            for block in self.encoding.blocks
+            if block.feature.action != "immutable"
+        ]
+
+    def _table(self, x: Tensor) -> pd.DataFrame:
+        """Encoded rows as DiCE wants them: a number in [0, 1] or the position of the category."""
+        columns: dict[str, Any] = {}
+        for block in self.encoding.blocks:
+            if block.group is None:
+                columns[f"number{block.start}"] = x[:, block.start].numpy()
+            else:
+                position = x[:, block.group].argmax(-1).numpy()
+                columns[f"category{block.start}"] = position.astype(str).astype(object)
+            for flag in self._flags(block):
+                columns[f"number{flag}"] = x[:, flag].numpy()
+        return pd.DataFrame(columns)
+
+    def _encoded(self, table: pd.DataFrame) -> Tensor:
+        """The encoded rows of DiCE's table."""
+        x = torch.zeros(len(table), self.encoding.dim, dtype=torch.float64)
+        for block in self.encoding.blocks:
+            if block.group is not None:
+                position = table[f"category{block.start}"].astype(int).to_numpy()
+                x[torch.arange(len(table)), block.group.start + torch.tensor(position)] = 1.0
+            for column in [*([block.start] if block.group is None else []), *self._flags(block)]:
+                x[:, column] = torch.tensor(table[f"number{column}"].to_numpy(dtype=np.float64))
+        return x.clamp(0.0, 1.0)
+
+    @staticmethod
+    def _flags(block: Any) -> range:
+        """The marks of missing cells that stand beside the value, not among the categories."""
+        return range(block.flags.start, block.flags.stop) if not block.marker_slots else range(0)
+
+
+def _package() -> Any:
+    try:
+        import dice_ml
+    except ImportError as error:
+        remedy = "install veritracer[dice]"
+        raise NotSupportedError(message("the package dice-ml", "none", remedy)) from error
+    return dice_ml
+
+
+def _not_found() -> type[Exception]:
+    """What DiCE raises where it finds nothing, and for categories that no training row has."""
+    from raiutils.exceptions import UserConfigValidationException
+
+    found: type[Exception] = UserConfigValidationException
+    return found
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without DiCE's progress bar on every row, and with the global random streams given back."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
