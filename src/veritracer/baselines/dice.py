@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,8 +53,10 @@ class Dice(Baseline[DiceOptions]):
         self.varied = self._varied()
         table = self._table(self.x_train).assign(outcome=self.y_train.long().numpy())
         numbers = [name for name in table if str(name).startswith("number")]
-        data = dice_ml.Data(dataframe=table, continuous_features=numbers, outcome_name="outcome")
-        self.engine = dice_ml.Dice(data, dice_ml.Model(model=self, backend="sklearn"), self.config.method)
+        with _quiet():
+            data = dice_ml.Data(dataframe=table, continuous_features=numbers, outcome_name="outcome")
+            model = dice_ml.Model(model=self, backend="sklearn")
+            self.engine = dice_ml.Dice(data, model, method=self.config.method)
 
     def search(self, x: Tensor) -> Tensor:
         """DiCE's first answer for each row, with the global random streams as they were before."""
@@ -140,10 +143,14 @@ def _not_found() -> type[Exception]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without DiCE's progress bar on every row, and with the global random streams given back."""
+    """Without DiCE's progress bars and its warnings of old pandas habits, the random streams given back."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(action="ignore"),
+        ):
             yield
     finally:
         random.setstate(states[0])
