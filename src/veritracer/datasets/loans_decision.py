@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veritracer.datasets.loans_economy import Economy
-from veritracer.datasets.loans_finances import BUSINESS, TERMS, Codes, Flags
+from veritracer.datasets.loans_finances import BUSINESS, TERMS, Flags
 from veritracer.datasets.loans_noise import Floats
-from veritracer.datasets.loans_people import FIXED_TERM, MORTGAGE, OUT_OF_WORK, OWNER, SELF_EMPLOYED
+from veritracer.datasets.loans_people import FIXED_TERM, MORTGAGE, OUT_OF_WORK, OWNER, SELF_EMPLOYED, Codes
 
-_CUTOFF = 0.35
+_CUTOFF = -0.65
 _TAKE_HOME = 0.74
 _HOME_COST = np.array([520.0, 560.0, 210.0, 170.0])  # a month, by housing: allowances, not the real rent
 _LIVING, _EACH_DEPENDANT = 480.0, 190.0
-_UNPROVED_INCOME = 0.7  # what a bank statement shows of an income without accounts
+_UNPROVED_INCOME = 0.85  # what a bank statement shows of an income without accounts
 
 
 def instalment(amount: Floats, term: Codes, rate: float) -> Floats:
@@ -44,7 +44,7 @@ def criteria(
         "room": np.clip((net - living - due) / net, -0.6, 0.6),
         "buffer": np.log1p(np.minimum(reserve, 12.0)),
         "missed": np.minimum(people["missed_payments"], 4.0),
-        "card_use": np.maximum(np.nan_to_num(people["card_use"]) - 20.0, 0.0) / 80.0,
+        "card_use": np.maximum(people["card_use"] - 20.0, 0.0) / 80.0,
         "history": np.minimum(people["history_years"], 15.0) / 15.0,
         "thin_file": (people["credit_lines"] == 0) * 1.0,
         "tenure": np.minimum(people["years_employed"], 10.0) / 10.0,

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+_PACE, _MOST_SHIFT = 0.7, 6.0
+
 # What one criterion counts in year 1, in log odds of approval, and by which share that changes as years pass.
 POLICY = {
-    "room": (3.4, 0.10),
-    "buffer": (0.55, -0.12),
-    "missed": (-0.75, 0.10),
-    "card_use": (-1.9, 0.12),
-    "history": (1.1, 0.05),
-    "thin_file": (-0.6, 0.10),
-    "tenure": (0.9, 0.05),
-    "insecure_job": (-0.7, 0.15),
-    "no_job": (-1.3, 0.10),
-    "debt_to_income": (-2.4, 0.12),
-    "loan_to_income": (-1.6, 0.10),
-    "home": (0.35, -0.10),
-    "education": (0.35, -0.20),
-    "business": (-0.4, 0.10),
+    "room": (2.0, 0.03),
+    "buffer": (0.65, -0.05),
+    "missed": (-0.65, 0.03),
+    "card_use": (-2.5, 0.04),
+    "history": (0.9, 0.02),
+    "thin_file": (-0.6, 0.04),
+    "tenure": (0.7, 0.02),
+    "insecure_job": (-0.5, 0.06),
+    "no_job": (-0.9, 0.04),
+    "debt_to_income": (-3.6, 0.04),
+    "loan_to_income": (-3.2, 0.03),
+    "home": (0.35, -0.04),
+    "education": (0.35, -0.10),
+    "business": (-0.4, 0.04),
 }
 
 
@@ -50,18 +52,18 @@ class Economy:
 
     @classmethod
     def of(cls, year: int, drift: float) -> Economy:
-        """The economy of ``year``: one unit of shift a year at first, levelling off at four."""
-        shift = 4.0 * math.tanh(drift * (year - 1) / 4.0)
+        """The economy of ``year``: a shift of 0.7 a year (times the drift) at first, levelling off at 6."""
+        shift = _MOST_SHIFT * math.tanh(_PACE * drift * (year - 1) / _MOST_SHIFT)
         return cls(
             shift=shift,
-            rate=0.060 + 0.012 * shift,
-            wages=math.exp(0.02 * shift),
-            prices=math.exp(0.045 * shift),
-            unemployment=0.15 * shift,
-            youth=0.08 * shift,
-            precarity=0.12 * shift,
-            distress=0.06 * shift,
-            caution=0.12 * shift,
+            rate=0.060 + 0.004 * shift,
+            wages=math.exp(0.01 * shift),
+            prices=math.exp(0.012 * shift),
+            unemployment=0.05 * shift,
+            youth=0.03 * shift,
+            precarity=0.05 * shift,
+            distress=0.025 * shift,
+            caution=0.01 * shift,
         )
 
     def weight(self, criterion: str) -> float:

@@ -29,8 +29,8 @@ PURPOSES = ("car", "home improvement", "debt consolidation", "education", "busin
 TERMS = (12, 24, 36, 48, 60, 72, 84)
 CONSOLIDATION, BUSINESS = 2, 4
 
-MOST_SAVINGS, MOST_DEBT, MOST_LINES, MOST_MISSED = 40_000.0, 2500.0, 12, 8
-AMOUNTS = (1000.0, 40_000.0)
+MOST_SAVINGS, MOST_DEBT, MOST_LINES, MOST_MISSED, MOST_HISTORY = 20_000.0, 1500.0, 10, 6, 30
+AMOUNTS = (1000.0, 30_000.0)
 _PURPOSE_SIZE = np.array([0.25, 0.30, 0.20, -0.15, 0.45, -0.55])
 
 
@@ -45,7 +45,8 @@ def savings(noise: Noise, income: Floats, age: Codes, dependants: Codes, housing
 
 def history_years(noise: Noise, age: Codes) -> Codes:
     """Whole years since the first credit; it can not begin before 18."""
-    return np.floor(noise.uniform["history"] ** 0.7 * (age - 18 + 0.999)).astype(np.int64)
+    years = np.floor(noise.uniform["history"] ** 0.7 * (age - 18 + 0.999))
+    return np.minimum(years, MOST_HISTORY).astype(np.int64)
 
 
 def credit_lines(noise: Noise, history: Codes, income: Floats) -> Codes:
@@ -55,10 +56,10 @@ def credit_lines(noise: Noise, history: Codes, income: Floats) -> Codes:
 
 
 def card_use(noise: Noise, lines: Codes, income: Floats, dependants: Codes) -> Floats:
-    """The percentage of the card limits in use; there is none (a missing value) without a credit line."""
+    """The percentage of the card limits in use, 0 without a credit line."""
     logit = -0.55 - 0.85 * noise.normal["prudence"] - 0.5 * np.log(income / 32_000) + 0.12 * dependants
     used = np.rint(100.0 * sigmoid(logit + 0.75 * noise.normal["card_use"]))
-    return np.where(lines == 0, np.nan, used)
+    return np.where(lines == 0, 0.0, used)
 
 
 def monthly_debt(noise: Noise, lines: Codes, income: Floats) -> Floats:
@@ -72,7 +73,7 @@ def missed_payments(
     noise: Noise, economy: Economy, *, lines: Codes, use: Floats, debt: Floats, income: Floats, job: Codes
 ) -> Codes:
     """Payments missed in 24 months: debts and full cards cause them, prudence prevents them."""
-    strain = 3.0 * debt / (income / 12.0) + 1.2 * np.nan_to_num(use) / 100.0 + 0.5 * (job == OUT_OF_WORK)
+    strain = 3.0 * debt / (income / 12.0) + 1.2 * use / 100.0 + 0.5 * (job == OUT_OF_WORK)
     rate = np.exp(-1.75 + strain - 0.65 * noise.normal["prudence"] + economy.distress)
     return np.where(lines == 0, 0, poisson(noise.uniform["missed"], np.minimum(rate, 6.0), MOST_MISSED))
 
@@ -83,7 +84,7 @@ def purpose(noise: Noise, age: Codes, housing: Codes, job: Codes, use: Floats) -
     utilities = [
         np.zeros(len(age)),
         np.where(home, -0.2, -2.5),
-        -1.2 + 0.022 * np.nan_to_num(use),
+        -1.2 + 0.022 * use,
         -1.3 - 0.06 * (age - 30),
         np.where(job == SELF_EMPLOYED, 0.2, -3.0),
         np.full(len(age), -0.4),
@@ -105,10 +106,13 @@ def term_months(noise: Noise, amount: Floats, income: Floats) -> Codes:
 
 def hides_income(noise: Noise, job: Codes, tenure: Codes) -> Flags:
     """True where no income is on file: a self-employed person without audited accounts, at first mostly."""
-    return (job == SELF_EMPLOYED) & (noise.uniform["income_hidden"] < np.where(tenure < 3, 0.55, 0.15))
+    share = np.where(tenure < 3, 0.30, 0.06) * (job == SELF_EMPLOYED)
+    hidden: Flags = noise.uniform["income_hidden"] < share
+    return hidden
 
 
 def hides_savings(noise: Noise, savings: Floats, age: Codes) -> Flags:
     """True where the applicant does not disclose savings: more often who has little to show."""
-    logit = -1.7 - 0.8 * np.log1p(savings / 2000.0) + 0.01 * (age - 40)
-    return noise.uniform["savings_hidden"] < sigmoid(logit)
+    logit = -2.3 - 0.8 * np.log1p(savings / 2000.0) + 0.01 * (age - 40)
+    hidden: Flags = noise.uniform["savings_hidden"] < sigmoid(logit)
+    return hidden

@@ -28,7 +28,7 @@ _REGION_JOBS = np.array([-0.20, 0.0, 0.35, 0.10, 0.0])
 _SCHOOL_YEARS = np.array([0, 2, 3, 5, 7])
 _JOB_PAY = np.array([0.05, 0.02, -0.15, 0.02, -0.60])
 _TENURE_POWER = np.array([1.4, 1.1, 4.0, 1.7, 1.0])
-INCOMES, MOST_DEPENDANTS, MOST_TENURE = (6000.0, 150_000.0), 5, 51
+INCOMES, MOST_DEPENDANTS, MOST_TENURE = (8000.0, 100_000.0), 5, 30
 
 
 def sigmoid(logit: Floats) -> Floats:
@@ -39,7 +39,8 @@ def sigmoid(logit: Floats) -> Floats:
 def choose(u: Floats, utilities: list[Floats]) -> Codes:
     """The category of each row by its noise: shares are proportional to the exponential of the utilities."""
     shares = np.cumsum(np.exp(np.stack(utilities)), axis=0)
-    return (u * shares[-1] > shares[:-1]).sum(axis=0)
+    passed: Codes = (u * shares[-1] > shares[:-1]).sum(axis=0)
+    return passed
 
 
 def poisson(u: Floats, rate: Floats, most: int) -> Codes:
@@ -80,7 +81,8 @@ def education(noise: Noise, age: Codes, region: Codes) -> Codes:
     latent = noise.normal["education"] - 0.012 * (age - 40) + 0.35 * (region == 0)
     reached = np.searchsorted([-1.1, -0.2, 0.55, 1.25], latent)
     possible = np.searchsorted(_SCHOOL_YEARS, age - 16, side="right") - 1
-    return np.minimum(reached, possible)
+    attained: Codes = np.minimum(reached, possible)
+    return attained
 
 
 def employment(noise: Noise, economy: Economy, age: Codes, education: Codes, region: Codes) -> Codes:
@@ -100,7 +102,7 @@ def years_employed(noise: Noise, age: Codes, education: Codes, employment: Codes
     """Whole years in the present job: some share of the years since school, none for those out of work."""
     since_school = np.maximum(age - 16 - _SCHOOL_YEARS[education], 0)
     years = np.floor(noise.uniform["tenure"] ** _TENURE_POWER[employment] * (since_school + 0.999))
-    return np.where(employment == OUT_OF_WORK, 0, years).astype(np.int64)
+    return np.where(employment == OUT_OF_WORK, 0, np.minimum(years, MOST_TENURE)).astype(np.int64)
 
 
 def income(

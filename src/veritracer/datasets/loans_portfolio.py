@@ -18,7 +18,7 @@ from veritracer.datasets.loans_schema import FAVOURABLE, SCHEMA, TARGET, TEXT, U
 from veritracer.datasets.parts import Parts
 from veritracer.errors import DatasetError, message
 
-ROWS = 6000
+ROWS = 10_000
 _MOST_DRIFT = 10.0
 
 Columns = dict[str, NDArray[Any]]

@@ -26,7 +26,7 @@ def plain_features(X: pd.DataFrame, categorical: Sequence[str] = ()) -> list[Fea
     return [
         Feature(name, "categorical", categories=sorted(X[name].unique().tolist()))
         if name in categorical
-        else Feature(name, "continuous")
+        else Feature(name, "continuous", display_step="exact")
         for name in X.columns
     ]
 
