@@ -67,6 +67,8 @@ def flipped(seed: int, drifts: list[float]) -> list[float]:
 
 
 def test_a_retrained_model_breaks_more_promises_the_more_the_world_moves() -> None:
-    none, default, strong = flipped(seed=0, drifts=[0.0, 1.0, 3.0])
+    """The mean of two seeds: two trainings on the same data already disagree on some of them."""
+    pairs = zip(*(flipped(seed, [0.0, 1.0, 3.0]) for seed in (0, 1)), strict=True)
+    none, default, strong = (sum(pair) / 2 for pair in pairs)
     assert 0.01 < none < default < strong
     assert 0.10 < default < 0.45

@@ -124,7 +124,7 @@ def loans(rows: int = ROWS, *, year: int = 1, drift: float = 1.0, random_state: 
     strongly (0: not at all). Year 1 is the same whatever the drift. More rows begin with the same ones.
 
     >>> loans(rows=3).y.tolist()
-    ['no', 'no', 'yes']
+    ['yes', 'yes', 'yes']
     """
     return _dataset("loans", "default", portfolio(rows, year, drift, random_state))
 
