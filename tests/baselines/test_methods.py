@@ -107,7 +107,7 @@ def test_surrogate_of_a_linear_function_is_that_function() -> None:
     fixed = surrogate.category_columns(encoding)
     weights = torch.linspace(-2, 2, x.shape[1], dtype=torch.float64)
     sample = surrogate.draw(lambda z: z @ weights + 0.3, x, fixed, 5000, torch.Generator().manual_seed(0))
-    found = surrogate.fit(sample, x[:5])
+    found = surrogate.fit(sample, x[:5], x[:5] @ weights + 0.3)
     torch.testing.assert_close(found.slope[:, ~fixed], weights[~fixed].expand(5, -1), rtol=0, atol=0.02)
     torch.testing.assert_close(
         (found.slope * x[:5]).sum(-1) + found.offset, x[:5] @ weights + 0.3, rtol=0, atol=0.02
@@ -119,15 +119,29 @@ def test_surrogate_equals_scikit_learns_weighted_ridge() -> None:
     encoding, x, _ = encoded()
     fixed, module = surrogate.category_columns(encoding), mlp(x.shape[1])
     sample = surrogate.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
-    found = surrogate.fit(sample, x[:3])
+    at_x = module(x[:3])[:, 0].detach()
+    found = surrogate.fit(sample, x[:3], at_x)
     for i in range(3):
         here = (x[i] - sample.mean) / sample.scale
-        distance = (sample.z - here).norm(dim=-1).numpy()
+        points, logits = torch.cat([here[None], sample.z]), torch.cat([at_x[i : i + 1], sample.logit])
+        distance = (points - here).norm(dim=-1).numpy()
         weight = np.sqrt(np.exp(-(distance**2) / (0.75**2 * x.shape[1])))
-        ridge = Ridge(alpha=1.0).fit(sample.z.numpy(), sample.logit.numpy(), sample_weight=weight)
+        ridge = Ridge(alpha=1.0).fit(points.numpy(), logits.numpy(), sample_weight=weight)
         assert found.slope[i].numpy() == pytest.approx(ridge.coef_ / sample.scale.numpy(), abs=1e-8)
         value = float((found.slope[i] * x[i]).sum() + found.offset[i])
         assert value == pytest.approx(float(ridge.predict(here.numpy()[None])[0]), abs=1e-8)
+
+
+def test_surrogate_of_an_outlier_knows_at_least_its_own_logit() -> None:
+    """A row so far away that the kernel of every sampled point is 0 in float64; 1e-9 is rounding at 1e4."""
+    encoding, x, _ = encoded()
+    fixed, module = surrogate.category_columns(encoding), mlp(x.shape[1])
+    sample = surrogate.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
+    far = x[:1] + 1e4
+    at_far = module(far)[:, 0].detach()
+    found = surrogate.fit(sample, far, at_far)
+    torch.testing.assert_close(found.slope, torch.zeros_like(found.slope), rtol=0, atol=1e-9)
+    torch.testing.assert_close((found.slope * far).sum(-1) + found.offset, at_far)
 
 
 def test_roars_worst_model_is_the_linear_programs(square) -> None:

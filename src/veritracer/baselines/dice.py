@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from veritracer.baselines.explainer import Baseline, Options
 from veritracer.encoding import Encoding
+from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
 
 
@@ -119,7 +120,7 @@ class Dice(Baseline[DiceOptions]):
         return x.clamp(0.0, 1.0)
 
     @staticmethod
-    def _flags(block: Any) -> range:
+    def _flags(block: Block) -> range:
         """The marks of missing cells that stand beside the value, not among the categories."""
         return range(block.flags.start, block.flags.stop) if not block.marker_slots else range(0)
 

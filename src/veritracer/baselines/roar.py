@@ -86,7 +86,7 @@ class Roar(Baseline[RoarOptions]):
             slope = (self.logit(torch.eye(x.shape[1], dtype=x.dtype)) - self.logit(origin)).expand_as(x)
             local = Linear(slope, self.logit(origin).expand(len(x)))
         else:
-            local = surrogate.fit(self.sample, x)
+            local = surrogate.fit(self.sample, x, self.logit(x))
         here = torch.where(self.fixed, local.slope * x, torch.zeros_like(x)).sum(-1)
         return Linear(torch.where(self.fixed, 0.0, local.slope), local.offset + here)
 

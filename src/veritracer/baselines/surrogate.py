@@ -61,23 +61,27 @@ def draw(
         return Sample(z, logit(mean + scale * z), mean, scale)
 
 
-def fit(sample: Sample, x: Tensor) -> Linear:
+def fit(sample: Sample, x: Tensor, at_x: Tensor) -> Linear:
     """The ridge regression of the sampled logits for each row of ``x`` (n, d), weighted by nearness to it.
 
     Solves (Σ w (z − z̄)(z − z̄)ᵀ + I) c = Σ w (z − z̄) logit, where w falls with the distance between z and
-    the row as LIME's kernel does, and goes back from scaled coordinates to those of ``x``.
+    the row as LIME's kernel does, and goes back from scaled coordinates to those of ``x``. The row itself,
+    with its logit ``at_x`` (n,) and weight 1, is one of the points, so that an outlier is not alone.
     """
     z, logit = sample.z, sample.logit
     here = (x - sample.mean) / sample.scale
     width = KERNEL_WIDTH * z.shape[1] ** 0.5
     weight = torch.exp(-0.5 * (torch.cdist(here, z) / width).square())  # (n, s)
-    total = weight.sum(-1, keepdim=True)
-    middle, level = weight @ z / total, weight @ logit / total[:, 0]
+    total = 1.0 + weight.sum(-1, keepdim=True)
+    middle, level = (here + weight @ z) / total, (at_x + weight @ logit) / total[:, 0]
     # One column at a time: all products at once would be a tensor (n, s, d).
     moments = torch.stack([weight @ (z * z[:, i : i + 1]) for i in range(z.shape[1])], 1)
+    moments = moments + here.unsqueeze(-1) * here.unsqueeze(-2)
     moments = moments - total.unsqueeze(-1) * middle.unsqueeze(-1) * middle.unsqueeze(-2)
     moments = moments + RIDGE * torch.eye(z.shape[1], dtype=z.dtype)
-    right = weight @ (z * logit.unsqueeze(-1)) - total * middle * level.unsqueeze(-1)
+    right = (
+        here * at_x.unsqueeze(-1) + weight @ (z * logit.unsqueeze(-1)) - total * middle * level.unsqueeze(-1)
+    )
     slope = torch.linalg.solve(moments, right) / sample.scale
     centre = sample.mean + sample.scale * middle
     return Linear(slope, level - (slope * centre).sum(-1))

@@ -27,7 +27,7 @@ class WachterOptions(Options):
     target: float = 0.6
     weight: float = 0.1
     growth: float = 3.0
-    rounds: int = 10
+    rounds: int = 20
     steps: int = 100
     learning_rate: float = 0.01
 
