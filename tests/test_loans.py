@@ -43,6 +43,7 @@ def test_load_needs_no_file_and_is_year_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert (data.schema.target, data.schema.favourable, data.schema.unfavourable) == ("approved", "yes", "no")
     assert data.X.index.equals(data.y.index)
     assert (data.licence, datasets.info("loans").path) == ("Apache-2.0", None)
+    assert datasets.info("loans").how.startswith("bundled, no file needed")
 
 
 def test_a_row_does_not_depend_on_how_many_are_asked_for() -> None:
@@ -200,7 +201,7 @@ def test_groups_differ_only_through_what_causes_the_decision(many: pd.DataFrame)
     assert rate["male"] - rate["female"] > 0.01
     band = many[many["income"].between(35_000, 36_000)]
     alike = (band["approved"] == "yes").groupby(band["sex"]).mean()
-    assert abs(alike["male"] - alike["female"]) < 0.045  # three standard errors of some 4,000 rows
+    assert abs(alike["male"] - alike["female"]) < 0.055  # three standard errors of some 3,000 rows
 
 
 # ---------------------------------------------------------------- years
@@ -228,6 +229,19 @@ def test_approval_falls_with_the_years_and_with_the_knob() -> None:
 
 def _approved(year: int, drift: float = 1.0) -> float:
     return float((datasets.loans(20_000, year=year, drift=drift).y == "yes").mean())
+
+
+def test_the_estimator_trains_on_it_and_proposes_what_a_person_may_do() -> None:
+    """Warnings are errors here: none may come from fitting, from year 2, or from a proposal."""
+    data = datasets.loans(rows=2000)
+    model = vt.VeriTraCER(schema=data.schema, epochs=2, random_state=0).fit(data.X, data.y)
+    later = datasets.loans(rows=300, year=2, drift=3.0).X
+    proposed = model.propose(later)
+    fixed = [feature.name for feature in data.schema.features if feature.action == "immutable"]
+    pd.testing.assert_frame_equal(proposed[fixed], later[fixed])
+    assert (proposed["missed_payments"] <= later["missed_payments"]).all()
+    assert (proposed["history_years"] >= later["history_years"]).all()
+    assert len(model.certify(later, proposed).certified) == 300
 
 
 # ---------------------------------------------------------------- the parts
