@@ -98,7 +98,8 @@ def breast_cancer() -> Parts:
     """Scikit-learn's bundled table of 569 tumours; benign is favourable."""
     bunch = load_breast_cancer(as_frame=True)
     y = bunch.target.map({0: "malignant", 1: "benign"}).rename("diagnosis")
-    schema = Schema(plain_features(bunch.data), "diagnosis", "benign", "malignant")
+    features = [Feature(name, "continuous") for name in bunch.data.columns]
+    schema = Schema(features, "diagnosis", "benign", "malignant")
     text = (
         "Measurements of cell nuclei: nothing here is a person's to change; a counterfactual only explains."
     )

@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 
 PURPOSES = ("car", "home improvement", "debt consolidation", "education", "business", "household")
 TERMS = (12, 24, 36, 48, 60, 72, 84)
-CONSOLIDATION, BUSINESS = 2, 4
+BUSINESS = 4
 
 MOST_SAVINGS, MOST_DEBT, MOST_LINES, MOST_MISSED, MOST_HISTORY = 20_000.0, 1500.0, 10, 6, 30
 AMOUNTS = (1000.0, 30_000.0)

@@ -19,6 +19,7 @@ _UNIFORM = (
     *("sex", "region", "employment", "tenure", "housing", "dependants", "history", "lines", "missed"),
     *("purpose", "income_hidden", "savings_hidden", "no_savings", "unrecorded"),
 )
+# Box and Muller make them in pairs, so their number is even: the spare one is for the next variable.
 _NORMAL = ("age", "education", "income", "prudence", "savings", "card_use", "debt", "amount", "term", "spare")
 
 

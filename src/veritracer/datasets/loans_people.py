@@ -19,8 +19,8 @@ REGIONS = ("capital", "coast", "north", "south", "valley")
 EDUCATION = ("basic", "secondary", "vocational", "bachelor", "master")
 EMPLOYMENT = ("permanent", "public service", "fixed-term", "self-employed", "out of work")
 HOUSING = ("rent", "mortgage", "owner", "with family")
-PUBLIC, FIXED_TERM, SELF_EMPLOYED, OUT_OF_WORK = 1, 2, 3, 4
-RENT, MORTGAGE, OWNER, FAMILY = range(4)
+FIXED_TERM, SELF_EMPLOYED, OUT_OF_WORK = 2, 3, 4
+RENT, MORTGAGE, OWNER = 0, 1, 2
 
 _REGION_SHARES = (0.26, 0.22, 0.16, 0.20, 0.16)
 _REGION_PAY = np.array([0.16, 0.02, -0.07, -0.02, -0.05])
