@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from table_strategies import Table, as_numbers, tables
 from veritracer.encoding import Encoding
+from veritracer.encoding.grid import display_step
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
 
@@ -251,12 +252,14 @@ def test_projection_goes_to_the_nearest_legal_number(table: Table, seed: int) ->
     c = proposals(encoding, len(x), seed).nan_to_num(0.5)
     p = encoding.project(c, x)
     for block, learned in zip(encoding.blocks, encoding.fitted, strict=True):
-        step, width = block.feature.grid_step, learned.high - learned.low
+        width = learned.high - learned.low
+        # Beyond the last readable value a number goes back to it: by a whole display step at most.
+        step = block.feature.grid_step or 2 * (display_step(learned.low, learned.high) or 0.0)
         if block.feature.action != "free" or not block.feature.is_numeric or learned.constant or width == 0:
             continue
         stays = (p[:, block.flags] > 0).any(1)
         far = (p[:, block.start] - c[:, block.start].clamp(0, 1)).abs()[~stays]
-        assert bool((far <= (0.5 * (step or 0) / width) + 1e-9).all())
+        assert bool((far <= (0.5 * step / width) + 1e-9).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -13,6 +13,7 @@ from veritracer.certificate import Certificate, Certificates, certified_radius, 
 from veritracer.encoding import Encoding
 from veritracer.model import VeriTraCER
 from veritracer.param_sets import ParamSet
+from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.saved import load
 from veritracer.schema import Feature, Schema
 from veritracer.version import __version__
@@ -20,9 +21,11 @@ from veritracer.version import __version__
 __all__ = [
     "Certificate",
     "Certificates",
+    "Counterfactuals",
     "Encoding",
     "Feature",
     "ParamSet",
+    "Recourse",
     "Schema",
     "VeriTraCER",
     "__version__",

@@ -35,9 +35,9 @@ class TrainingConfig:
     generator_hidden: tuple[int, ...] = (100,)
     slope: float = 0.0
     weight_accuracy: float = 15.0
-    weight_robust: float = 1.0
-    weight_proximity: float = 3.0
-    weight_validity: float = 1.0
+    weight_robust: float = 6.0
+    weight_proximity: float = 16.0
+    weight_validity: float = 4.0
     learning_rate: float = 2e-3
     batch_size: int = 128
     epochs: int | None = None

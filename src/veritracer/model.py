@@ -30,6 +30,9 @@ from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
 from veritracer.progress import watch
+from veritracer.recourse import Recourse
+from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.neighbours import Neighbours, thinned
 from veritracer.schema import Schema
 from veritracer.training import Trained, train
 
@@ -70,6 +73,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         Share of the rows kept aside to choose the best epoch: the lowest training objective on them once
         kappa has fully grown. Training stops early after ``patience`` epochs without progress (``None``:
         never).
+    keep_rows
+        How many training rows (encoded) the model keeps, and saves, for ``explain`` to start from and to
+        stay near to. With 0 a saved model holds nobody's data, and ``explain`` has the generator alone.
     device
         Where to train: ``"cpu"``, ``"cuda"``, ... The fitted model is on the CPU.
     random_state
@@ -109,9 +115,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         generator_hidden: Sequence[int] = (100,),
         slope: float = 0.0,
         weight_accuracy: float = 15.0,
-        weight_robust: float = 1.0,
-        weight_proximity: float = 3.0,
-        weight_validity: float = 1.0,
+        weight_robust: float = 6.0,
+        weight_proximity: float = 16.0,
+        weight_validity: float = 4.0,
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
         learning_rate: float = 2e-3,
@@ -122,6 +128,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         validation_fraction: float = 0.1,
         patience: int | None = None,
         clip_norm: float = 10.0,
+        keep_rows: int = 20_000,
         device: str = "cpu",
         random_state: int | None = 0,
         verbose: int = 0,
@@ -153,6 +160,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.clip_norm = clip_norm
+        self.keep_rows = keep_rows
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -224,6 +232,29 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             _, context = observe(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
+    def explain(self, X: Any, **options: Any) -> Counterfactuals:
+        """The closest certified counterfactual of each row: see ``Recourse.explain`` for the options.
+
+        It starts from the generator's answer (from training rows where there is no generator, or where its
+        answer can not be certified), and certifies exactly the values that are shown.
+        """
+        check_is_fitted(self, "classifier_")
+        return self.recourse().explain(self._checked(X), **options)
+
+    def recourse(self, schema: Schema | None = None) -> Recourse:
+        """What answers ``explain``; with another ``schema``, other rules of what may change."""
+        check_is_fitted(self, "classifier_")
+        return Recourse(
+            self.classifier_,
+            schema,
+            self.encoding_,
+            kappa=self.kappa,
+            norm=self.norm,
+            radius=self.radius,
+            propose=None if self.generator_ is None else self.propose_encoded,
+            neighbours=self.neighbours_,
+        )
+
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
         """Certificates for counterfactuals from anywhere, both tables as raw values."""
         check_is_fitted(self, "classifier_")
@@ -261,6 +292,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         for name in ("favourable", "unfavourable"):
             if hasattr(self.generator_, name):
                 tensors[f"pool.{name}"] = getattr(self.generator_, name)
+        tensors["rows"] = self.neighbours_.rows.float()
         persistence.write(folder, content, tensors)
 
     def set_params(self, **params: Any) -> Self:
@@ -316,11 +348,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
+        self.neighbours_ = Neighbours(thinned(prepared.rows.x, self.keep_rows))
         self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
         return self
 
     def _encode(self, X: Any) -> Tensor:
-        """The encoded rows; an array of the wrong shape is refused in scikit-learn's words."""
+        return self.encoding_.encode(self._checked(X))
+
+    def _checked(self, X: Any) -> Any:
+        """The table; an array of the wrong shape is refused in scikit-learn's words."""
         table = as_table(X)
         width = self.n_features_in_
         if isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] != width:
@@ -331,7 +367,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if isinstance(table, np.ndarray) and table.ndim == 1:
             remedy = "Reshape your data: pass one row as [[...]]"
             raise DataError(message(f"a table with {width} columns", "one dimension", remedy))
-        return self.encoding_.encode(table)
+        return table
 
     def describe_inputs(self, columns: list[str] | None) -> None:
         """Set what scikit-learn wants to know of the inputs."""

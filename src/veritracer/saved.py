@@ -15,6 +15,7 @@ from veritracer.encoding import Encoding
 from veritracer.generator import make_generator
 from veritracer.model import VeriTraCER
 from veritracer.network import Theta, to_module
+from veritracer.recourse.neighbours import Neighbours
 from veritracer.schema import Schema
 
 
@@ -38,6 +39,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
         model.generator_ = make_generator(
             config.generator, model.encoding_, latent, config.generator_hidden, x, y
         )
+    model.neighbours_ = Neighbours(tensors.get("rows", torch.empty(0, model.encoding_.dim)))
     model.history_ = pd.DataFrame(content["history"])
     model.best_epoch_, model.stopped_ = content["best_epoch"], content["stopped"]
     model.describe_inputs(content["columns"])

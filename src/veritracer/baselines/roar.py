@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from veritracer.encoding import Encoding
 
 LAMBDAS = (0.0005, 0.001, 0.005, *(0.01 + 0.05 * i for i in range(22)))
 """The costs that are tried for each row, as in the authors' code."""
+
+MOMENTUM, SQUARES = 0.9, 0.999
+"""Adam's decay of the mean gradient and of its square."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,30 @@ class RoarOptions(Options):
     clip: bool = True
 
 
+class Problem(NamedTuple):
+    """p problems side by side: rows (p, d), the decision wanted, a linear model, and the price of distance."""
+
+    start: Tensor
+    goal: Tensor
+    slope: Tensor
+    offset: Tensor
+    cost: Tensor
+
+    def select(self, keep: Tensor | slice) -> Problem:
+        """Some of the problems."""
+        return Problem(*(part[keep] for part in self))
+
+    def objective(self, point: Tensor, delta_max: float) -> tuple[Tensor, Tensor]:
+        """The cross-entropy of the worst model within reach plus the cost, (p,), and the gradient (p, d)."""
+        margin = self.goal * ((point * self.slope).sum(-1) + self.offset)
+        short = delta_max * (point.abs().sum(-1) + 1.0) - margin
+        move = point - self.start
+        loss = softplus(short) + self.cost * move.abs().sum(-1)
+        uphill = delta_max * point.sign() - self.goal.unsqueeze(-1) * self.slope
+        gradient = torch.sigmoid(short).unsqueeze(-1) * uphill + self.cost.unsqueeze(-1) * move.sign()
+        return loss, gradient
+
+
 class Roar(Baseline[RoarOptions]):
     """Minimises over x′ the worst loss(w + δ, x′) over ‖δ‖∞ ≤ delta_max, plus λ·‖x′ − x‖₁.
 
@@ -73,9 +101,17 @@ class Roar(Baseline[RoarOptions]):
 
     def search(self, x: Tensor) -> Tensor:
         """All λ and all rows in one optimisation, then the λ of each row."""
-        goal = self.goal(x)
+        goal, local = self.goal(x), self._local(x)
         costs = x.new_tensor(LAMBDAS if self.config.cost is None else [self.config.cost])
-        found = self._optimise(x, goal, self._local(x), costs)  # (λ, n, d)
+        every = (len(costs), len(x))
+        problem = Problem(
+            x.expand(*every, -1).reshape(-1, x.shape[1]),
+            goal.expand(every).flatten(),
+            local.slope.expand(*every, -1).reshape(-1, x.shape[1]),
+            local.offset.expand(every).flatten(),
+            costs.unsqueeze(-1).expand(every).flatten(),
+        )
+        found = self._optimise(problem).view(*every, -1)
         chosen = _last_before_failure(self.reached(found, goal))
         return found[chosen, torch.arange(len(x))]
 
@@ -90,31 +126,31 @@ class Roar(Baseline[RoarOptions]):
         here = torch.where(self.fixed, local.slope * x, torch.zeros_like(x)).sum(-1)
         return Linear(torch.where(self.fixed, 0.0, local.slope), local.offset + here)
 
-    def _optimise(self, x: Tensor, goal: Tensor, local: Linear, costs: Tensor) -> Tensor:
-        """Where Adam comes to rest for each λ and row, (λ, n, d)."""
-        x_cf = x.expand(len(costs), *x.shape).clone().requires_grad_()
-        rest, before = x_cf.detach().clone(), torch.ones(x_cf.shape[:2], dtype=x.dtype)
-        moving = torch.ones(x_cf.shape[:2], dtype=torch.bool)
-        optimiser = torch.optim.Adam([x_cf], lr=self.config.learning_rate)
-        for _ in range(self.config.steps):
-            loss = self._worst_loss(x_cf, goal, local) + costs.unsqueeze(-1) * (x_cf - x).abs().sum(-1)
-            (gradient,) = torch.autograd.grad(loss.sum(), [x_cf])
-            x_cf.grad = torch.where(self.fixed, torch.zeros_like(gradient), gradient)
-            optimiser.step()
-            with torch.no_grad():
-                if self.config.clip:
-                    x_cf.clamp_(0.0, 1.0)
-                rest = torch.where(moving.unsqueeze(-1), x_cf, rest)
-            moving &= (loss.detach() - before).abs() > self.config.tolerance
-            before = loss.detach()
+    def _optimise(self, problem: Problem) -> Tensor:
+        """Where Adam comes to rest in each problem, (p, d); what has come to rest leaves the batch.
+
+        Written out: an optimiser of torch can not let rows go, and most are at rest long before the last.
+        """
+        config = self.config
+        rest, active = problem.start.clone(), torch.arange(len(problem.start))
+        point, before = problem.start.clone(), torch.ones_like(problem.goal)
+        mean, square = torch.zeros_like(point), torch.zeros_like(point)
+        for step in range(1, config.steps + 1):
+            loss, gradient = problem.objective(point, config.delta_max)
+            gradient = torch.where(self.fixed, 0.0, gradient)
+            mean = torch.lerp(mean, gradient, 1 - MOMENTUM)
+            square = torch.lerp(square, gradient.square(), 1 - SQUARES)
+            scale = (square / (1 - SQUARES**step)).sqrt() + 1e-8
+            point = point - config.learning_rate / (1 - MOMENTUM**step) * mean / scale
+            point = point.clamp(0.0, 1.0) if config.clip else point
+            rest[active] = point
+            moving = (loss - before).abs() > config.tolerance
             if not bool(moving.any()):
                 break
+            keep = moving.nonzero()[:, 0] if not bool(moving.all()) else slice(None)
+            problem, active, before = problem.select(keep), active[keep], loss[keep]
+            point, mean, square = point[keep], mean[keep], square[keep]
         return rest
-
-    def _worst_loss(self, x_cf: Tensor, goal: Tensor, local: Linear) -> Tensor:
-        """The cross-entropy of the worst linear model within reach, (λ, n)."""
-        margin = goal * ((x_cf * local.slope).sum(-1) + local.offset)
-        return softplus(self.config.delta_max * (x_cf.abs().sum(-1) + 1.0) - margin)
 
 
 def _last_before_failure(reached: Tensor) -> Tensor:

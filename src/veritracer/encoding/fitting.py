@@ -43,6 +43,15 @@ class Fitted:
             return grid.fine(self.low, self.high)
         return grid.stepped(self.low, self.high, feature.lower or 0.0, feature.grid_step)
 
+    def shown(self, feature: Feature) -> Grid:
+        """The values that a counterfactual may propose: those of the grid, in steps that people read."""
+        legal = self.grid(feature)
+        if not feature.is_numeric or feature.grid_step is not None or feature.display_step == "exact":
+            return legal
+        automatic = grid.display_step(self.low, self.high)
+        step = automatic if isinstance(feature.display_step, str) else feature.display_step
+        return grid.readable(self.low, self.high, step) or legal
+
     def to_plain(self) -> dict[str, Any]:
         """The fields as JSON can hold them."""
         out = {"low": self.low, "high": self.high, "fill": self.fill, "constant": self.constant}

@@ -20,6 +20,9 @@ DIGITS = 14
 MOST_STEPS = 1e14
 _EXACT = 2.0**53
 _EXACT_POWER = 22
+_NEARLY = 1e-6  # of a step: what is a grid point up to rounding counts as one
+SHOWN_DIGITS = 3
+READABLE_STEPS = 1e12  # from 0: more would need digits that the way to the tensor and back does not keep
 
 
 class Grid(NamedTuple):
@@ -39,6 +42,12 @@ class Grid(NamedTuple):
         point = torch.where(raw >= self.high, self.high, point)
         return torch.minimum(torch.maximum(point, self.low), self.high)
 
+    def beyond(self, raw: Tensor, up: Tensor) -> Tensor:
+        """The first legal value at or above ``raw`` where ``up`` holds, else the first at or below it."""
+        steps = (raw * self.scale - self.offset) / self.stride
+        steps = torch.where(up, torch.ceil(steps - _NEARLY), torch.floor(steps + _NEARLY))
+        return self.nearest((self.offset + steps * self.stride) / self.scale)
+
     def to_unit(self, raw: Tensor) -> Tensor:
         """``raw`` scaled so that low is 0 and high is 1; 0 where there is no extent."""
         width = self.high - self.low
@@ -47,23 +56,28 @@ class Grid(NamedTuple):
 
     def to_raw(self, unit: Tensor) -> Tensor:
         """The legal value nearest to ``unit``, which is taken into [0, 1] first."""
+        return self.nearest(self.at(unit))
+
+    def at(self, unit: Tensor) -> Tensor:
+        """The raw value at ``unit``, legal or not; ``unit`` is taken into [0, 1] first."""
         unit = unit.clamp(0.0, 1.0)
         raw = self.low + unit * (self.high - self.low)
         # The ends come back exactly, not by way of low + (high - low).
-        raw = torch.where(unit >= 1.0, self.high, raw)
-        return self.nearest(raw)
+        return torch.where(unit >= 1.0, self.high, raw)
 
 
-def stepped(low: float, high: float, anchor: float, step: float) -> Grid:
-    """The grid ``anchor + k*step``, from its first point at or above ``low`` to its last up to ``high``."""
+def stepped(low: float, high: float, anchor: float, step: float, nearly: float = _NEARLY) -> Grid:
+    """The grid ``anchor + k*step``, from its first point at or above ``low`` to its last up to ``high``.
+
+    An end that is a point up to the share ``nearly`` of a step counts as one.
+    """
     digits = max(_decimals(anchor), _decimals(step))
     offset, stride = (float(Decimal(repr(number)).scaleb(digits)) for number in (anchor, step))
     scale = float(10**digits)
     if digits > _EXACT_POWER or max(abs(low), abs(high), abs(anchor)) * scale >= _EXACT:
         offset, stride, scale = anchor, step, 1.0  # a step such as 1/3 is no short decimal: plain floats
-    slack = 1e-6  # of a step: an end that is a grid point up to rounding counts as one
-    first = math.ceil((low * scale - offset) / stride - slack)
-    last = math.floor((high * scale - offset) / stride + slack)
+    first = math.ceil((low * scale - offset) / stride - nearly)
+    last = math.floor((high * scale - offset) / stride + nearly)
     ends = ((offset + k * stride) / scale for k in (first, last))
     return _grid(*ends, offset, stride, scale)
 
@@ -80,6 +94,27 @@ def fine(low: float, high: float) -> Grid:
     if digits > _EXACT_POWER >= 12 - before_point:
         digits = _EXACT_POWER
     return _grid(low, high, 0.0, 10.0 ** max(-digits, 0), float(10 ** max(digits, 0)))
+
+
+def display_step(low: float, high: float) -> float | None:
+    """The step with three significant digits of the range: 100 to 1,000 steps of it; None without extent.
+
+    >>> display_step(0.0, 250_000.0), display_step(0.0, 1.0)
+    (1000.0, 0.01)
+    """
+    if not high > low:
+        return None
+    return float(Decimal(1).scaleb(math.floor(math.log10(high - low)) + 1 - SHOWN_DIGITS))
+
+
+def readable(low: float, high: float, step: float | None) -> Grid | None:
+    """The multiples of ``step`` within the range; None where fewer than two are, or they would be inexact."""
+    size = max(abs(low), abs(high))
+    if step is None or not 1e-9 <= step <= 1e15 or size / step > READABLE_STEPS:
+        return None
+    grid = stepped(low, high, 0.0, step, nearly=0.0)
+    inside = low <= float(grid.low) < float(grid.high) <= high
+    return grid if inside else None
 
 
 def stack(grids: list[Grid]) -> Grid:

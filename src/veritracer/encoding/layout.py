@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding.fitting import Fitted
-from veritracer.encoding.grid import Grid, fine, stack
+from veritracer.encoding.grid import fine, stack
 from veritracer.encoding.projection import Group, Rules
 from veritracer.schema.feature import Feature
 
@@ -60,7 +60,7 @@ def _block(feature: Feature, start: int) -> Block:
     return Block(feature, start, stop, slice(start, middle), slice(middle, stop), group)
 
 
-def rules_of(blocks: tuple[Block, ...], fitted: tuple[Fitted, ...], grids: tuple[Grid, ...]) -> Rules:
+def rules_of(blocks: tuple[Block, ...], fitted: tuple[Fitted, ...]) -> Rules:
     """What the projection must obey in each column."""
     sizes = torch.tensor([block.stop - block.start for block in blocks])
     owner = torch.arange(len(blocks)).repeat_interleave(sizes)
@@ -69,18 +69,19 @@ def rules_of(blocks: tuple[Block, ...], fitted: tuple[Fitted, ...], grids: tuple
         return torch.tensor(holds)[owner]
 
     unit = fine(0.0, 1.0)
-    plan = [unit] * blocks[-1].stop
+    scales, shown = [unit] * blocks[-1].stop, [unit] * blocks[-1].stop
     flag = torch.zeros(blocks[-1].stop, dtype=torch.bool)
-    for block, legal in zip(blocks, grids, strict=True):
+    for block, scale in zip(blocks, fitted, strict=True):
         if block.group is None:
-            plan[block.start] = legal
+            scales[block.start], shown[block.start] = scale.grid(block.feature), scale.shown(block.feature)
         if not block.marker_slots:
             flag[block.flags] = True
     actions = [block.feature.action for block in blocks]
     increase, decrease = (each([a == way for a in actions]) for way in ("increase_only", "decrease_only"))
     frozen = [a == "immutable" or f.constant for a, f in zip(actions, fitted, strict=True)]
     return Rules(
-        grid=stack(plan),
+        scale=stack(scales),
+        shown=stack(shown),
         increase=increase,
         decrease=decrease,
         locked=each(frozen),

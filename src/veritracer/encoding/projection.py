@@ -27,7 +27,8 @@ class Group:
 class Rules:
     """What the projection needs to know of each of the d columns, as tensors on one device."""
 
-    grid: Grid  # each (d,)
+    scale: Grid  # each (d,): between units and raw values
+    shown: Grid  # each (d,): the raw values that may be proposed
     increase: Tensor  # (d,) bool: may only grow
     decrease: Tensor  # (d,) bool: may only shrink
     locked: Tensor  # (d,) bool: stays as it is
@@ -43,7 +44,9 @@ class Rules:
         for name, value in moved.items():
             if isinstance(value, Tensor):
                 moved[name] = value.to(device)
-        return Rules(**{**moved, "grid": Grid(*(part.to(device) for part in self.grid))})
+        for name in ("scale", "shown"):
+            moved[name] = Grid(*(part.to(device) for part in moved[name]))
+        return Rules(**moved)
 
 
 def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
@@ -54,13 +57,42 @@ def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
     """
     wanted = torch.where(torch.isnan(x_cf), x, x_cf.to(x.dtype)).clamp(0.0, 1.0)
     # float64 throughout: the nearest grid point must be the one that encoding the raw value gives.
-    legal = rules.grid.to_unit(rules.grid.to_raw(wanted.double())).to(x.dtype)
+    legal = rules.scale.to_unit(rules.shown.nearest(rules.scale.at(wanted.double()))).to(x.dtype)
     back = (rules.increase & (legal < x)) | (rules.decrease & (legal > x))
     row = torch.where(back | (wanted == x), x, legal)
     row = torch.where(rules.flag, torch.zeros_like(row), row)
     row = _with_groups(row, [_choose(wanted, x, group) for group in rules.groups], rules.groups)
     row = torch.where(_stays_missing(wanted, x, rules), x, row)
     return torch.where(rules.locked, x, row)
+
+
+def snap(x_cf: Tensor, x: Tensor, up: Tensor, rules: Rules) -> Tensor:
+    """The legal row next to ``x_cf``, with numbers rounded up where ``up`` holds, and down elsewhere."""
+    raw = rules.shown.beyond(rules.scale.at(x_cf.double()), up)
+    kept = (x_cf == x) | rules.flag
+    return project_hard(torch.where(kept, x_cf, rules.scale.to_unit(raw).to(x.dtype)), x, rules)
+
+
+def step_back(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The row with every changed number one step of what may be shown closer to ``x``, and not past it."""
+    raw = rules.scale.at(x_cf.double())
+    step = rules.shown.stride / rules.shown.scale
+    target = rules.scale.to_unit(rules.shown.nearest(torch.where(x_cf > x, raw - step, raw + step))).to(
+        x.dtype
+    )
+    passed = torch.where(x_cf > x, target < x, target > x)
+    kept = rules.flag | (x_cf == x)
+    return project_hard(torch.where(kept, x_cf, torch.where(passed, x, target)), x, rules)
+
+
+def limits(x: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value that each column of a legal row of the person ``x`` can have."""
+    lower = torch.where(rules.increase, x, torch.zeros_like(x))
+    upper = torch.where(rules.decrease | rules.flag, x, torch.ones_like(x))
+    markers = [torch.where(_allowed(x[..., g.columns], g), 1.0, 0.0).to(x.dtype) for g in rules.groups]
+    upper = _with_groups(upper, markers, rules.groups)
+    fixed = rules.locked | (missing(x, rules) & rules.sticky)
+    return torch.where(fixed, x, lower), torch.where(fixed, x, upper)
 
 
 def project_relaxed(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
@@ -70,14 +102,18 @@ def project_relaxed(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
     row = torch.where((rules.increase & (row < x)) | (rules.decrease & (row > x)), x, row)
     row = torch.where(rules.flag & (row > x), x, row)
     row = _with_groups(row, [_normalised(x_cf, x, group) for group in rules.groups], rules.groups)
-    missing = _per_feature(rules.flag & (x >= 0.5), rules)
-    return torch.where(rules.locked | (missing & rules.sticky), x, row)
+    return torch.where(rules.locked | (missing(x, rules) & rules.sticky), x, row)
 
 
 def changed(x_cf: Tensor, x: Tensor, rules: Rules, tol: float) -> Tensor:
     """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
     differs = ~((x_cf - x).abs() <= tol)  # so that a NaN counts as a change
     return (differs.double() @ rules.members) > 0
+
+
+def missing(x: Tensor, rules: Rules) -> Tensor:
+    """(..., d): the columns of the cells that are flagged as missing."""
+    return _per_feature(rules.flag & (x >= 0.5), rules)
 
 
 def _per_feature(holds: Tensor, rules: Rules) -> Tensor:

@@ -18,7 +18,7 @@ from veritracer.encoding import cells, fitting, grid, projection
 from veritracer.encoding.cells import Cells
 from veritracer.encoding.fitting import Fitted
 from veritracer.encoding.layout import Block, blocks_of, rules_of
-from veritracer.encoding.projection import Rules
+from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.schema import Schema
 from veritracer.schema.document import check_keys, read_json
@@ -82,6 +82,25 @@ class Encoding:
         """The columns of each one-hot group."""
         return [block.group for block in self.blocks if block.group is not None]
 
+    @property
+    def category_groups(self) -> tuple[Group, ...]:
+        """Each one-hot group, with how many of its columns are categories; the others are missing markers."""
+        return self._rules_on(torch.device("cpu")).groups
+
+    @property
+    def owner(self) -> Tensor:
+        """The position of the feature that each column belongs to, (dim,)."""
+        return self._rules_on(torch.device("cpu")).owner
+
+    @cached_property
+    def numeric(self) -> Tensor:
+        """Which columns are numbers or levels, and neither part of a group nor a missing flag, (dim,)."""
+        kept = torch.zeros(self.dim, dtype=torch.bool)
+        for block in self.blocks:
+            if block.group is None:
+                kept[block.start] = True
+        return kept
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the encoded columns: ``savings``, ``job=cook``, ``savings?missing``, ``x?-7``."""
@@ -104,19 +123,19 @@ class Encoding:
         self,
         frame: Any,
         *,
-        out_of_range: Literal["clip", "refuse"] = "clip",
+        out_of_range: Literal["clip", "refuse", "ignore"] = "clip",
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
         """The rows of ``frame`` as a tensor of the shape (n, dim) in [0, 1].
 
-        Numbers outside of the fitted range are clipped, with one warning that counts them, or refused.
+        Numbers outside of the fitted range are clipped, with one warning that counts them, or refused, or
+        clipped without a word.
         """
-        if out_of_range not in ("clip", "refuse"):
-            raise DataError(
-                message("out_of_range='clip' or 'refuse'", repr(out_of_range), "choose one of them")
-            )
+        if out_of_range not in ("clip", "refuse", "ignore"):
+            expected = "out_of_range='clip', 'refuse' or 'ignore'"
+            raise DataError(message(expected, repr(out_of_range), "choose one of them"))
         encoded, outside = self._encode(self.schema.frame(frame))
-        if outside:
+        if outside and out_of_range != "ignore":
             counts = ", ".join(f"{n:,} in {name!r} ({ends})" for name, (n, ends) in outside.items())
             expected = "values inside of the fitted ranges"
             if out_of_range == "refuse":
@@ -159,9 +178,45 @@ class Encoding:
         rules = self._rules_on(x.device)
         return (projection.project_relaxed if relax else projection.project_hard)(x_cf, x, rules)
 
+    def snap(self, x_cf: Tensor, x: Tensor, up: Tensor) -> Tensor:
+        """Like :meth:`project`, but numbers are rounded up where ``up`` (..., dim) holds, and down elsewhere.
+
+        What is exactly as in ``x`` stays so.
+        """
+        return projection.snap(x_cf, x, up, self._rules_on(x.device))
+
+    def step_back(self, x_cf: Tensor, x: Tensor) -> Tensor:
+        """Every changed number one step of its grid closer to ``x``; categories and the rest as they are."""
+        return projection.step_back(x_cf, x, self._rules_on(x.device))
+
+    def limits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The smallest and largest value of each column over all rows that the person ``x`` could have."""
+        return projection.limits(x, self._rules_on(x.device))
+
     def changed(self, x_cf: Tensor, x: Tensor, tol: float = 0.0) -> Tensor:
         """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
         return projection.changed(x_cf, x, self._rules_on(x.device), tol)
+
+    def by_feature(self, values: Tensor) -> Tensor:
+        """The sum of ``values`` (..., dim) over the columns of each feature, (..., n_features)."""
+        return values @ self._rules_on(values.device).members.to(values.dtype)
+
+    def ladder(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The first value that each column may be shown with, and the step to the next; encoded, (dim,)."""
+        rules = self._rules_on(device)
+        width = rules.scale.high - rules.scale.low
+        step = rules.shown.stride / rules.shown.scale / torch.where(width > 0, width, torch.ones_like(width))
+        return rules.scale.to_unit(rules.shown.low), step
+
+    def units(self, name: str, amount: float) -> float:
+        """The width in the encoded column of a difference of ``amount`` between raw values (or levels)."""
+        legal = self._grids[self.schema.names.index(name)]
+        width = float(legal.high - legal.low)
+        return amount / width if width > 0 else 0.0
+
+    def missing(self, x: Tensor) -> Tensor:
+        """Which columns belong to a cell that is flagged as missing, bool of the shape (..., dim)."""
+        return projection.missing(x, self._rules_on(x.device))
 
     def to_json(self) -> str:
         """The encoding as JSON text that :meth:`from_json` reads back exactly, to the last bit."""
@@ -198,7 +253,7 @@ class Encoding:
 
     @cached_property
     def _rules(self) -> dict[torch.device, Rules]:
-        return {torch.device("cpu"): rules_of(self.blocks, self.fitted, self._grids)}
+        return {torch.device("cpu"): rules_of(self.blocks, self.fitted)}
 
     def _rules_on(self, device: torch.device) -> Rules:
         # Constants only, one copy for each device: moving them anew would dominate a small projection.

@@ -16,6 +16,7 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
 Policy = Literal["impute", "category", "refuse"]
 Action = Literal["free", "immutable", "increase_only", "decrease_only"]
+Display = Literal["auto", "exact"]
 
 
 def plain(value: object) -> Any:
@@ -46,6 +47,8 @@ class Feature(BaseModel):
     name : the column's name.
     kind : ``integer`` is numeric with ``step=1`` unless another whole step is given; ``continuous`` may
         have a ``step`` too. The grid is ``lower + k*step`` (``k*step`` where no lower end is declared).
+    display_step : what a *proposed* value of a continuous feature without a step is a multiple of: a number,
+        ``auto`` (three significant digits of the range: hundreds of values to choose from) or ``exact``.
     lower, upper : the legal range; None is learned from the training data.
     categories : the legal values of an ordinal (in their order), a categorical, or a binary feature
         (exactly two; the second one is encoded as 1).
@@ -70,6 +73,7 @@ class Feature(BaseModel):
     missing: Policy = "refuse"
     missing_codes: tuple[Value, ...] = ()
     action: Action = "free"
+    display_step: float | Display = "auto"
     note: str = ""
 
     def __init__(
@@ -84,6 +88,7 @@ class Feature(BaseModel):
         missing: Policy = "refuse",
         missing_codes: Iterable[Value] = (),
         action: Action = "free",
+        display_step: float | Display = "auto",
         note: str = "",
     ) -> None:
         try:
@@ -97,12 +102,14 @@ class Feature(BaseModel):
                 missing=missing,
                 missing_codes=_values(name, "missing_codes", missing_codes),
                 action=action,
+                display_step=plain(display_step),
                 note=note,
             )
         except PydanticError as error:
             raise schema_error(error) from None
         self._check_range()
         self._check_step()
+        self._check_display()
         self._check_categories()
         self._check_missing()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
@@ -173,6 +180,19 @@ class Feature(BaseModel):
                     f"step {self.grid_step:g} for a range of {extent:g}",
                     "widen the range or make the step smaller",
                 )
+
+    def _check_display(self) -> None:
+        step = self.display_step
+        if step == "auto" or (step == "exact" and self.grid_step is None):
+            return
+        if self.kind != "continuous" or self.step is not None:
+            raise self._error(
+                "a display_step only for a continuous feature without a step",
+                f"display_step={step!r} for one of the kind {self.kind!r}",
+                "leave it out: a grid decides what is shown",
+            )
+        if not isinstance(step, str) and not (math.isfinite(step) and step > 0):
+            raise self._error("a positive display_step", f"{step:g}", "leave it out, or write 'exact'")
 
     def _check_categories(self) -> None:
         least = {"binary": 2, "ordinal": 1, "categorical": 1}.get(self.kind, 0)

@@ -241,10 +241,10 @@ class Schema(BaseModel):
 
 def _unconstrained(feature: Feature) -> Feature:
     if feature.is_numeric:
-        return feature.replace(kind="continuous", step=None, action="free")
+        return feature.replace(kind="continuous", step=None, display_step="exact", action="free")
     if feature.kind == "ordinal" and all(is_number(value) for value in feature.categories):
         numbers = [float(value) for value in feature.categories]
-        ends = {"lower": min(numbers), "upper": max(numbers)}
+        ends = {"lower": min(numbers), "upper": max(numbers), "display_step": "exact"}
         return feature.replace(kind="continuous", categories=(), action="free", **ends)
     return feature.replace(action="free")
 

@@ -1,0 +1,240 @@
+"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from veritracer.balls import Norm
+from veritracer.encoding import Encoding
+from veritracer.errors import DataError, message
+from veritracer.param_sets import RadiusRule
+from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.wording import Change, Promise, instruction, promise_in_words, region_in_words
+
+FORMAT, VERSION = "veritracer-recourse", 1
+
+Status = Literal["certified", "valid", "none"]
+
+NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional", "cost", "n_changes")
+"""What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
+
+
+@dataclass(frozen=True)
+class Counterfactuals:
+    """A counterfactual for each row that was asked about, as arrays with one entry for each.
+
+    Attributes
+    ----------
+    frame, original
+        The values that a person reads, and those that they have: the same columns, index and dtypes. With
+        several alternatives for a person the index has a second level, ``alternative``.
+    status, reason
+        ``certified``, ``valid`` (today, but not proved at this kappa) or ``none``; and why, in words.
+    valid, certified
+        Whether today's model decides otherwise; whether every model of the set does.
+    radius
+        The largest kappa at which a proof was found; 0 where there is none.
+    worst_logit, method, conditional
+        Of the certificate: the bound, what proved it, and whether it needs that the original row keeps its
+        decision.
+    cost, n_changes
+        The price of all changes (L1 distance in scaled units where no prices were given), and how many
+        features change.
+    favourable
+        Today's decision on the original row.
+    person, alternative
+        The position of the row in what was asked, and the number of the alternative, from 0.
+    kappa, norm, radius_rule, overshoot, drift
+        What was asked for.
+    model_digest, encoding_digest
+        Which model and encoding the certificates speak of.
+    x, x_cf, lower, upper
+        The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
+    """
+
+    frame: pd.DataFrame
+    original: pd.DataFrame
+    status: NDArray[np.str_]
+    reason: NDArray[np.object_]
+    valid: NDArray[np.bool_]
+    certified: NDArray[np.bool_]
+    radius: NDArray[np.float64]
+    worst_logit: NDArray[np.float64]
+    method: NDArray[np.str_]
+    conditional: NDArray[np.bool_]
+    cost: NDArray[np.float64]
+    n_changes: NDArray[np.int64]
+    favourable: NDArray[np.bool_]
+    person: NDArray[np.int64]
+    alternative: NDArray[np.int64]
+    kappa: float
+    norm: Norm
+    radius_rule: RadiusRule | float
+    overshoot: float
+    drift: Mapping[str, float]
+    model_digest: str
+    encoding_digest: str
+    encoding: Encoding = field(repr=False)
+    x: Tensor = field(repr=False)
+    x_cf: Tensor = field(repr=False)
+    lower: Tensor = field(repr=False)
+    upper: Tensor = field(repr=False)
+    neighbours: Neighbours = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
+        return f"{len(self):,} counterfactuals at kappa = {self.kappa:g} ({self.norm}): {counts}"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
+        columns = {name: getattr(self, name) for name in ("status", "reason", *NUMBERS)}
+        return pd.DataFrame(columns, index=self.frame.index)
+
+    def changes(self) -> pd.DataFrame:
+        """A long table with a line for each changed feature: row, feature, from, to.
+
+        With ``alternative`` where there are several, and ``at_most`` where going further is certified.
+        """
+        lines = [
+            (self._label(i), self.alternative[i], c.feature.name, c.before, c.after, c.limit)
+            for i in range(len(self))
+            for c in self.changes_of(i)
+        ]
+        header = ["row", "alternative", "feature", "from", "to", "at_most"]
+        table = pd.DataFrame(lines, columns=header)
+        unused = [] if self._has_alternatives else ["alternative"]
+        return table.drop(columns=unused + ([] if self.overshoot > 0 else ["at_most"]))
+
+    def changes_of(self, i: int) -> list[Change]:
+        """The changes of counterfactual ``i``, in the order of the columns."""
+        differs = self.encoding.changed(self.x_cf[i], self.x[i])
+        names = [self.encoding.schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()]
+        limits = self._limits(i) if self.overshoot > 0 else {}
+        return [
+            Change(
+                self.encoding.schema[name],
+                _plain(self.original[name].iloc[i]),
+                _plain(self.frame[name].iloc[i]),
+                limits.get(name),
+            )
+            for name in self.frame.columns
+            if name in names
+        ]
+
+    def sentence(self, i: int) -> str:
+        """Counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+        if self.status[i] == "none":
+            return f"No change is proposed: {self.reason[i]}."
+        changes = self.changes_of(i)
+        said = f"{instruction(changes)} {region_in_words(changes, list(self.drift.items()))}"
+        holds = bool(self.certified[i])
+        if not holds and self.radius[i] == 0:
+            return f"{said}This is valid today; nothing is proved about later versions of the model."
+        return said + promise_in_words(self.promise(i), holds=holds)
+
+    def promise(self, i: int) -> Promise:
+        """What the certificate of counterfactual ``i`` promises: at the kappa asked for, if it is reached."""
+        kappa = self.kappa if self.certified[i] else float(self.radius[i])
+        conditional, favourable = bool(self.conditional[i]), bool(self.favourable[i])
+        return Promise(kappa, self.norm, self.radius_rule, conditional, favourable)
+
+    def plausibility(self) -> pd.DataFrame:
+        """How close each counterfactual is to the training data.
+
+        ``distance`` is the L1 distance to the nearest training row over the number of encoded columns;
+        ``lof`` the local outlier factor (about 1 among the data, larger outside).
+        """
+        if len(self.neighbours) == 0:
+            remedy = "fit with keep_rows above 0, or give rows= to Recourse"
+            raise DataError(message("training rows to compare with", "none", remedy))
+        _, distance = self.neighbours.nearest(self.x_cf)
+        factor = self.neighbours.outlier_factor(self.x_cf)
+        return pd.DataFrame({"distance": distance, "lof": factor}, index=self.frame.index)
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One JSON document with everything, under a versioned schema; also written to ``path``."""
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kappa": self.kappa,
+            "norm": self.norm,
+            "radius_rule": self.radius_rule,
+            "overshoot": self.overshoot,
+            "drift": dict(self.drift),
+            "model_digest": self.model_digest,
+            "encoding_digest": self.encoding_digest,
+        }
+        rows = [self._row(i) for i in range(len(self))]
+        text = json.dumps({**head, "rows": rows}, ensure_ascii=False, indent=1, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
+        self.frame.join(self.table.add_prefix("recourse.")).to_parquet(path)
+
+    def _row(self, i: int) -> dict[str, Any]:
+        numbers = {name: _json_value(getattr(self, name)[i]) for name in NUMBERS}
+        changes = [
+            {"feature": c.feature.name, "from": _json_value(c.before), "to": _json_value(c.after)}
+            | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
+            for c in self.changes_of(i)
+        ]
+        return {
+            "row": _json_value(self._label(i)),
+            "alternative": int(self.alternative[i]),
+            "status": str(self.status[i]),
+            "reason": str(self.reason[i]),
+            **numbers,
+            "original": {str(k): _json_value(v) for k, v in self.original.iloc[i].items()},
+            "counterfactual": {str(k): _json_value(v) for k, v in self.frame.iloc[i].items()},
+            "changes": changes,
+            "sentence": self.sentence(i),
+        }
+
+    @property
+    def _has_alternatives(self) -> bool:
+        return self.frame.index.names[-1:] == ["alternative"]
+
+    def _label(self, i: int) -> Any:
+        """The label of the row that counterfactual ``i`` is for."""
+        label = self.frame.index[i]
+        if self._has_alternatives:
+            label = label[0] if len(label) == 2 else label[:-1]
+        return _plain(label)
+
+    def _limits(self, i: int) -> dict[str, Any]:
+        """The last legal value that each changed number may be carried on to."""
+        grown = self.x_cf[i] > self.x[i]
+        far = self.upper[i].where(grown, self.lower[i])
+        inwards = self.encoding.snap(far.unsqueeze(0), self.x[i].unsqueeze(0), ~grown.unsqueeze(0))
+        shown = self.encoding.decode(inwards, original=self.original.iloc[[i]])
+        return {name: _plain(shown[name].iloc[0]) for name in shown.columns}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _json_value(value: Any) -> Any:
+    value = _plain(value)
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,190 @@
+r"""The closest certified counterfactual of a linear model, exactly.
+
+For one layer and a box of models the worst case is linear in a row of nonnegative numbers,
+:math:`s(w·p + b) + δ_w Σ p_j + δ_b`, so that the closest certified row is a mixed-integer linear program:
+whole steps of grids, whole categories, a price for each change. HiGHS solves it to the end, or proves that
+there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+from torch import Tensor
+
+from veritracer.bounds import Box
+from veritracer.bounds.ibp import trace
+from veritracer.bounds.rounding import logit_error
+from veritracer.proving import PRECISION
+from veritracer.refine import Found, Problem, assess
+from veritracer.refine.problem import PRICE_OF_A_CHANGE
+
+MARGIN = 1e-9
+"""How far below zero the bound must be: certified means strictly below, and the solver has a tolerance."""
+
+FINE = 1e-7
+"""A grid whose steps are smaller than this is not counted step by step."""
+
+
+def is_linear(problem: Problem) -> bool:
+    """Whether the exact method applies: one layer, a box of models, a point for each row, no anchors."""
+    one_layer = problem.param_set.network.depth == 1
+    return one_layer and problem.param_set.norm == "linf" and problem.reach.is_point and problem.pull == 0
+
+
+def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> Found:
+    """The cheapest certified row of each person, or none where there is none.
+
+    Cells that are missing stay missing. The slack for floating point is that of the person's whole range.
+    """
+    assert is_linear(problem)
+    slope, offset = _worst_case(problem)
+    first, step = problem.encoding.ladder(problem.x.device)
+    best = assess(problem, problem.x)
+    for row in range(len(problem)):
+        if expired():
+            break
+        part = problem.select(torch.tensor([row], device=problem.x.device))
+        point = _Program(part, slope[row], float(offset[row]), first, step).solution()
+        if point is None:
+            continue
+        y = part.encoding.snap(point.unsqueeze(0), part.x, slope[row : row + 1] < 0)
+        best = best.merge(torch.tensor([row], device=problem.x.device), assess(part, y))
+    return best
+
+
+def _worst_case(problem: Problem) -> tuple[Tensor, Tensor]:
+    """The worst case over the set as slope (n, d) and offset (n,), slack included; exact for rows >= 0."""
+    param_set = problem.param_set
+    weight, bias = param_set.center
+    readout = weight.new_tensor(param_set.network.readout)
+    size = readout.abs().sum()
+    slope = problem.sign.unsqueeze(-1) * (readout @ weight) + param_set.radii[0] * size
+    offset = problem.sign * (readout @ bias) + param_set.radii[1] * size
+    slack = logit_error(param_set, trace(param_set, Box(problem.lower, problem.upper)), PRECISION)
+    return slope, offset + slack
+
+
+class _Columns(NamedTuple):
+    """Where the variables of the numbers begin: changed or not, steps, distance; and of the categories."""
+
+    changed: int
+    steps: int
+    distance: int
+    categories: int
+    total: int
+
+
+class _Program:
+    """The mixed-integer program of one row, built from triplets."""
+
+    def __init__(self, problem: Problem, slope: Tensor, offset: float, first: Tensor, step: Tensor) -> None:
+        self.problem, self.x = problem, problem.x[0].cpu().numpy()
+        self.slope, self.offset = slope.cpu().numpy(), offset
+        lower, upper = (t[0].cpu().numpy() for t in (problem.lower, problem.upper))
+        missing = problem.encoding.missing(problem.x)[0].cpu().numpy()
+        numeric = problem.encoding.numeric.numpy()
+        self.numbers = np.flatnonzero(numeric & ~missing & (upper > lower))
+        self.first, self.step = (t.cpu().numpy()[self.numbers] for t in (first, step))
+        self.lower, self.upper = lower[self.numbers], upper[self.numbers]
+        self.categories = [
+            np.arange(g.columns.start, g.columns.stop)[upper[g.columns] >= 0.5]
+            for g in problem.encoding.category_groups
+        ]
+        self.categories = [group for group in self.categories if len(group) > 1]
+        m, k = len(self.numbers), sum(len(group) for group in self.categories)
+        self.at = _Columns(0, m, 2 * m, 3 * m, 3 * m + k)
+        self.rows: list[tuple[list[int], list[float], float, float]] = []
+
+    def solution(self) -> Tensor | None:
+        """The cheapest row, encoded; None where there is none."""
+        if self.at.total == 0:
+            return None
+        cost, bounds, whole = self._variables()
+        self._constrain(bounds)
+        matrix, low, high = self._matrix()
+        found = milp(cost, integrality=whole, bounds=bounds, constraints=LinearConstraint(matrix, low, high))
+        return None if found.x is None else self._row(found.x)
+
+    def _variables(self) -> tuple[NDArray[np.float64], Bounds, NDArray[np.int64]]:
+        at, price = self.at, self.problem.price.cpu().numpy()
+        cost = np.zeros(at.total)
+        cost[at.changed : at.steps] = PRICE_OF_A_CHANGE
+        cost[at.distance : at.categories] = price[self.numbers]
+        upper = np.ones(at.total)
+        upper[at.steps : at.distance] = np.maximum((self._last() - self._base()) / self.step, 0.0)
+        whole = np.ones(at.total, dtype=np.int64)
+        whole[at.steps : at.distance] = self.step > FINE
+        whole[at.distance : at.categories] = 0
+        position = at.categories
+        for group in self.categories:
+            switched = (2.0 * price[group] + PRICE_OF_A_CHANGE) * (self.x[group] < 0.5)
+            cost[position : position + len(group)] = switched
+            position += len(group)
+        return cost, Bounds(np.zeros(at.total), upper), whole
+
+    def _base(self) -> NDArray[np.float64]:
+        """The first point of each number's grid that the person may have."""
+        base: NDArray[np.float64] = self.first + self.step * np.ceil(
+            (self.lower - self.first) / self.step - 1e-6
+        )
+        later: NDArray[np.float64] = np.maximum(base, self.first)
+        return later
+
+    def _last(self) -> NDArray[np.float64]:
+        last: NDArray[np.float64] = self.first + self.step * np.floor(
+            (self.upper - self.first) / self.step + 1e-6
+        )
+        return last
+
+    def _constrain(self, bounds: Bounds) -> None:
+        """Distances, steps only of what changes, one category of each group, the worst case below zero."""
+        at, base = self.at, self._base()
+        total_columns: list[int] = []
+        total_values: list[float] = []
+        constant = self.offset + float(self.slope @ self.x)
+        for i, j in enumerate(self.numbers):
+            # p - x = (base - x) changed + step steps
+            move, span = base[i] - self.x[j], [at.changed + i, at.steps + i]
+            self._add([*span, at.distance + i], [move, self.step[i], -1.0], -np.inf, 0.0)
+            self._add([*span, at.distance + i], [-move, -self.step[i], -1.0], -np.inf, 0.0)
+            self._add([at.steps + i, at.changed + i], [1.0, -bounds.ub[at.steps + i]], -np.inf, 0.0)
+            total_columns += span
+            total_values += [self.slope[j] * move, self.slope[j] * self.step[i]]
+        position = at.categories
+        for group in self.categories:
+            columns = list(range(position, position + len(group)))
+            self._add(columns, [1.0] * len(group), 1.0, 1.0)
+            own = float(self.slope[group] @ self.x[group])
+            total_columns += columns
+            total_values += list(self.slope[group] - own)
+            position += len(group)
+        self._add(total_columns, total_values, -np.inf, -constant - MARGIN)
+
+    def _add(self, columns: list[int], values: list[float], low: float, high: float) -> None:
+        self.rows.append((columns, values, low, high))
+
+    def _matrix(self) -> tuple[coo_array, NDArray[np.float64], NDArray[np.float64]]:
+        columns = np.concatenate([row[0] for row in self.rows])
+        values = np.concatenate([row[1] for row in self.rows])
+        which = np.repeat(np.arange(len(self.rows)), [len(row[0]) for row in self.rows])
+        matrix = coo_array((values, (which, columns)), shape=(len(self.rows), self.at.total))
+        return matrix.tocsr(), np.array([r[2] for r in self.rows]), np.array([r[3] for r in self.rows])
+
+    def _row(self, solved: NDArray[np.float64]) -> Tensor:
+        at, y = self.at, self.x.copy()
+        changed = solved[at.changed : at.steps] > 0.5
+        steps = solved[at.steps : at.distance]
+        steps = np.where(self.step > FINE, np.rint(steps), steps)
+        y[self.numbers] = np.where(changed, self._base() + self.step * steps, self.x[self.numbers])
+        position = at.categories
+        for group in self.categories:
+            y[group] = np.rint(solved[position : position + len(group)])
+            position += len(group)
+        return torch.from_numpy(y).to(self.problem.x)

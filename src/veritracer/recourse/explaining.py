@@ -1,0 +1,211 @@
+"""One call of ``explain`` from raw rows to counterfactuals: who is asked, what is found, how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from veritracer.certificate import CHUNK
+from veritracer.decisions import Decisions, decisions
+from veritracer.encoding import Encoding
+from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.exact import exact, is_linear
+from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.options import Options
+from veritracer.recourse.outcomes import Shown, prove_shown, verdicts
+from veritracer.refine import Found, Problem, Start, alternatives, assess, at_most, nearer_the_data, solve
+
+NEIGHBOURS = 8
+"""Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
+
+WEAKER = (0.5, 0.2, 0.0)
+"""Shares of kappa that are tried for rows that can not be certified at kappa itself."""
+
+
+class Answers(NamedTuple):
+    """The points found: for whom, which alternative, the point (m, d), and whether the time sufficed."""
+
+    person: Tensor
+    alternative: Tensor
+    x_cf: Tensor
+    complete: Tensor
+
+    @classmethod
+    def joined(cls, parts: list[Answers]) -> Answers:
+        """All of them, sorted by person."""
+        whole = cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        order = torch.argsort(whole.person, stable=True)
+        return cls(*(column[order] for column in whole))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that one call of ``explain`` needs; ``of`` answers it."""
+
+    module: nn.Module
+    encoding: Encoding
+    param_set: ParamSet
+    radius_rule: RadiusRule | float
+    propose: Callable[[Tensor], Tensor] | None
+    neighbours: Neighbours
+    options: Options
+
+    def of(self, table: Any) -> Counterfactuals:
+        """The counterfactuals of a raw table."""
+        x = self.encoding.encode(table).to(self.param_set.center[0].device)
+        today = decisions(self.module, x)
+        asked = today.clear.clone()
+        if self.options.only_unfavourable:
+            asked &= today.sign < 0
+        deadline = time.monotonic() + (self.options.time_budget or 0.0)
+        timed = self.options.time_budget is not None
+        parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]
+        rows = asked.nonzero().squeeze(-1)
+        parts += [
+            self._search(x, today.sign, rows[at : at + CHUNK], lambda: timed and time.monotonic() > deadline)
+            for at in range(0, len(rows), CHUNK)
+        ]
+        return self._conclude(table, x, today, Answers.joined(parts))
+
+    def _conclude(self, table: Any, x: Tensor, today: Decisions, answers: Answers) -> Counterfactuals:
+        """The answers as people read them, with certificates and reasons for exactly these values."""
+        person, number = answers.person.cpu().numpy(), answers.alternative.cpu().numpy()
+        original = self.encoding.schema.frame(table).iloc[person]
+        if isinstance(table, pd.DataFrame):  # in the caller's order of columns
+            original = original[[name for name in table.columns if name in original.columns]]
+        own, sign = x[answers.person], today.sign[answers.person]
+        valid = decisions(self.module, answers.x_cf).sign != sign
+        frame = self.encoding.decode(torch.where(valid.unsqueeze(-1), answers.x_cf, own), original=original)
+        shown = self.encoding.encode(frame, out_of_range="ignore").to(x)
+        found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
+        prices = self.options.prices(self.encoding).to(x)
+        problem = Problem.of(
+            self.encoding, self.param_set, own, sign, prices, self.options.reach(self.encoding)
+        )
+        proof = prove_shown(self.module, problem, found)
+        status, reason = verdicts(problem, found, proof, self.options)
+        several = self.options.n > 1
+        return Counterfactuals(
+            frame=_numbered(frame, number) if several else frame,
+            original=_numbered(original, number) if several else original,
+            status=status,
+            reason=reason,
+            valid=valid.cpu().numpy(),
+            **proof.arrays(),
+            cost=problem.cost(shown).cpu().numpy(),
+            n_changes=self.encoding.changed(shown, own).sum(-1).cpu().numpy(),
+            favourable=(sign > 0).cpu().numpy(),
+            person=person,
+            alternative=number,
+            kappa=self.param_set.kappa,
+            norm=self.param_set.norm,
+            radius_rule=self.radius_rule,
+            overshoot=self.options.overshoot,
+            drift=dict(self.options.drift),
+            model_digest=self.param_set.network.digest(self.param_set.center),
+            encoding_digest=self.encoding.digest,
+            encoding=self.encoding,
+            x=own.cpu(),
+            x_cf=shown.cpu(),
+            lower=proof.lower.cpu(),
+            upper=proof.upper.cpu(),
+            neighbours=self.neighbours,
+        )
+
+    def _search(self, x: Tensor, sign: Tensor, rows: Tensor, expired: Callable[[], bool]) -> Answers:
+        """The answers of these rows, by refinement or straight from the start."""
+        prices, reach = self.options.prices(self.encoding).to(x), self.options.reach(self.encoding)
+        problem = Problem.of(self.encoding, self.param_set, x[rows], sign[rows], prices, reach)
+        if not self.options.refine:
+            found = assess(problem, problem.legal(self._begin(problem)))
+            return _single(rows, found.x_cf, complete=True)
+
+        def solver(part: Problem) -> Found:
+            return self._solve(part, expired)
+
+        found = self._weaker(problem, solver(problem), solver)
+        if self.options.n == 1:
+            return _single(rows, found.x_cf, complete=not expired())
+        several = alternatives(problem, found, self.options.n, solver)
+        count = torch.tensor([len(options) for options in several])
+        number = torch.cat([torch.arange(c) for c in count.tolist()])
+        points = torch.cat([option.x_cf for options in several for option in options])
+        return Answers(
+            rows.repeat_interleave(count), number, points, torch.full((len(points),), not expired())
+        )
+
+    def _solve(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+        """The best point of each row, within the limits that were asked for."""
+
+        def plain(part: Problem) -> Found:
+            if is_linear(part):
+                return exact(part, expired=expired)
+            return solve(part, self._starts(), expired=expired)
+
+        found = plain(problem)
+        if self.options.plausibility > 0 and len(self.neighbours) > 0:
+            found = nearer_the_data(
+                problem,
+                found,
+                lambda points: self.neighbours.nearest(points)[0],
+                self.options.plausibility,
+                expired=expired,
+            )
+        if self.options.max_changes is not None:
+            found = at_most(problem, found, self.options.max_changes, plain)
+        return found
+
+    def _weaker(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
+        """The same, and where nothing is proved the answer at the largest smaller kappa that has one."""
+        for share in WEAKER:
+            rows = (~found.proved).nonzero().squeeze(-1)
+            if len(rows) == 0:
+                break
+            smaller = replace(problem.select(rows), param_set=self.param_set.at(share * self.param_set.kappa))
+            found = found.merge(rows, solver(smaller))
+        return found
+
+    def _starts(self) -> list[Start]:
+        first = [self._begin] if self.propose is not None else []
+        near = [self._from_neighbours] if len(self.neighbours) > 0 else []
+        return [*first, *near, lambda problem: problem.x]
+
+    def _begin(self, problem: Problem) -> Tensor:
+        if self.propose is not None:
+            return self.propose(problem.x)
+        return self._from_neighbours(problem) if len(self.neighbours) > 0 else problem.x
+
+    def _from_neighbours(self, problem: Problem) -> Tensor:
+        """Of the nearest training rows that are decided otherwise by proof, made legal, the best one."""
+        best = assess(problem, problem.x)
+        for sign in (1.0, -1.0):
+            rows = (problem.sign == -sign).nonzero().squeeze(-1)
+            part = problem.select(rows)
+            near = self.neighbours.decided(problem.param_set, part.x, sign, NEIGHBOURS)
+            for k in range(near.shape[1]):
+                best = best.merge(rows, assess(part, part.legal(near[:, k])))
+        return best.x_cf
+
+
+def _unanswered(x: Tensor, rows: Tensor) -> Answers:
+    """Rows that nothing was looked for, as they are."""
+    return _single(rows, x[rows], complete=True)
+
+
+def _single(rows: Tensor, x_cf: Tensor, *, complete: bool) -> Answers:
+    """One answer for each of the rows."""
+    return Answers(rows, torch.zeros_like(rows), x_cf, torch.full_like(rows, complete, dtype=torch.bool))
+
+
+def _numbered(frame: pd.DataFrame, number: NDArray[np.int64]) -> pd.DataFrame:
+    """The frame with one more level in its index: the number of the alternative."""
+    return frame.set_index(pd.Index(number, name="alternative"), append=True)

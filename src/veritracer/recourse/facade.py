@@ -1,0 +1,159 @@
+"""Recourse for any supported model: the closest certified counterfactual of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from veritracer.balls import Norm
+from veritracer.encoding import Encoding
+from veritracer.errors import DataError, SchemaError, message
+from veritracer.network import from_module
+from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.preparing import as_table
+from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.explaining import Explanation
+from veritracer.recourse.linear import as_module
+from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.options import Options
+from veritracer.schema import Schema
+
+
+class Recourse:
+    """Certified counterfactuals of a model that exists: ours, any torch MLP, or a LogisticRegression.
+
+    Parameters
+    ----------
+    module
+        A torch MLP of Linear and (Leaky)ReLU layers with one or two logits, or a fitted scikit-learn
+        ``LogisticRegression``; its inputs are rows of ``encoding``.
+    schema
+        What may change, and which way. It may differ from the encoding's own schema in that alone.
+    encoding
+        The map between raw tables and the model's inputs; ``None`` fits one to ``rows``.
+    rows
+        Training rows, as a raw table: to start from, and to stay near to.
+    kappa, norm, radius
+        The set of models, as in ``ParamSet.around``.
+    propose
+        Where to begin: a function of encoded rows; ``None`` begins at training rows or at the row itself.
+
+    >>> import veritracer as vt
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = vt.datasets.load("breast_cancer")
+    >>> encoding = vt.Encoding.fit(data.schema, data.X)
+    >>> linear = LogisticRegression().fit(encoding.encode(data.X).numpy(), data.schema.labels(data.y))
+    >>> print(Recourse(linear, data.schema, encoding, kappa=0.05).explain(data.X.head(3)))
+    3 counterfactuals at kappa = 0.05 (linf): 3 certified, 0 valid, 0 none
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        schema: Schema | None = None,
+        encoding: Encoding | None = None,
+        *,
+        rows: pd.DataFrame | None = None,
+        kappa: float = 0.2,
+        norm: Norm = "linf",
+        radius: RadiusRule | float = "mean-abs",
+        propose: Callable[[Tensor], Tensor] | None = None,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        self.encoding = _encoding_of(schema, encoding, rows)
+        self.module = as_module(module, self.encoding)
+        width = from_module(self.module)[1][0].shape[1]
+        if width != self.encoding.dim:
+            remedy = "give the encoding whose rows the model was trained on"
+            raise DataError(message(f"a model of {self.encoding.dim} inputs", f"{width}", remedy))
+        self.kappa, self.norm, self.radius, self.propose = kappa, norm, radius, propose
+        if neighbours is None:
+            kept = torch.empty(0, self.encoding.dim) if rows is None else self.encoding.encode(rows)
+            neighbours = Neighbours(kept)
+        self.neighbours = neighbours
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        kappa: float | None = None,
+        max_changes: int | None = None,
+        cost: Mapping[str, float] | None = None,
+        only_unfavourable: bool = True,
+        plausibility: float = 0.0,
+        n: int = 1,
+        time_budget: float | None = None,
+        overshoot: float = 0.0,
+        drift: Mapping[str, float] | None = None,
+        refine: bool = True,
+    ) -> Counterfactuals:
+        """The closest certified counterfactual of each row of the raw table ``X``.
+
+        Parameters
+        ----------
+        kappa
+            Certify at this radius instead of the model's own.
+        max_changes
+            Change at most so many features.
+        cost
+            What one full range of a feature costs to move along (1 for those not named; infinite: never).
+        only_unfavourable
+            Leave rows alone that are favourable already.
+        plausibility
+            How strongly to stay near the training data, in shares of the cost; 0 does not.
+        n
+            Up to so many alternatives for each row, no two of which change the same features.
+        time_budget
+            Seconds after which the best so far is the answer. Without it answers are deterministic.
+        overshoot, drift
+            Certify a region: every change carried further by up to this share of the feature's range, and the
+            named features moving by so much (raw units) on their own.
+        refine
+            ``False`` gives the start (the generator's answer) with its certificate, for bulk.
+        """
+        options = Options(
+            kappa=kappa,
+            max_changes=max_changes,
+            cost=cost or {},
+            only_unfavourable=only_unfavourable,
+            plausibility=plausibility,
+            n=n,
+            time_budget=time_budget,
+            overshoot=overshoot,
+            drift=drift or {},
+            refine=refine,
+        ).checked(self.encoding)
+        explanation = Explanation(
+            module=self.module,
+            encoding=self.encoding,
+            param_set=self.param_set(kappa),
+            radius_rule=self.radius,
+            propose=self.propose,
+            neighbours=self.neighbours,
+            options=options,
+        )
+        return explanation.of(as_table(X))
+
+    def param_set(self, kappa: float | None = None) -> ParamSet:
+        """The set of models that certificates speak of."""
+        return ParamSet.around(self.module, self.kappa if kappa is None else kappa, self.norm, self.radius)
+
+
+def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.DataFrame | None) -> Encoding:
+    """The encoding to explain with: as given, with the schema's rules of what may change, or fitted."""
+    if encoding is None:
+        if schema is None or rows is None:
+            remedy = "pass the encoding that the model was trained with"
+            raise DataError(message("an encoding, or a schema and training rows", "neither", remedy))
+        return Encoding.fit(schema, rows)
+    if schema is None or schema == encoding.schema:
+        return encoding
+    changed = Encoding(schema, encoding.fitted)
+    if schema.names != encoding.schema.names or changed.digest != encoding.digest:
+        remedy = "change nothing but what may change: actions, display steps, notes"
+        raise SchemaError(message("a schema that encodes rows as the encoding does", "another one", remedy))
+    return changed

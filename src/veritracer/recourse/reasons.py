@@ -1,0 +1,91 @@
+"""Why there is no certified counterfactual, and what would have to give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from veritracer.bounds import Box
+from veritracer.encoding import Encoding
+from veritracer.errors import listing
+from veritracer.param_sets import ParamSet
+from veritracer.proving import Question, prove
+from veritracer.refine import Problem
+
+FAVOURABLE = "already favourable"
+TOO_CLOSE = "today's decision on this row is within rounding of the other one, so there is none to leave"
+IMPOSSIBLE = "none exists: under these constraints every row that this person could have is decided as today"
+OUT_OF_TIME = "the time budget ran out before one was found"
+NOT_FOUND = "no certified counterfactual was found under these constraints"
+SO_FAR = "the time budget ran out: the best certified answer so far"
+
+
+def certified(kappa: float, method: str, *, conditional: bool, complete: bool) -> str:
+    """What was proved."""
+    scope = ", as long as the original row keeps its decision" if conditional else ""
+    proof = f"certified at kappa = {kappa:g} by {method}{scope}"
+    return proof if complete else f"{proof} ({SO_FAR})"
+
+
+def uncertified(radius: float, suffices: Sequence[str], *, complete: bool) -> str:
+    """Why a valid counterfactual is not certified, and what would help."""
+    first = NOT_FOUND if complete else OUT_OF_TIME
+    reach = f"certified only up to kappa = {radius:.2g}" if radius > 0 else "certified at no kappa"
+    return f"{first}; this one is valid today, but {reach}{_help(suffices)}"
+
+
+def not_found(suffices: Sequence[str], *, complete: bool) -> str:
+    """Why there is none at all, and what would help."""
+    return f"{NOT_FOUND if complete else OUT_OF_TIME}{_help(suffices)}"
+
+
+def _help(suffices: Sequence[str]) -> str:
+    if not suffices:
+        return ""
+    names = listing(suffices) if len(suffices) == 1 else f"one of {listing(suffices)}"
+    return f"; one would be found if {names} could change freely"
+
+
+@torch.no_grad()
+def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor) -> Tensor:
+    """Which rows (n,) have provably no counterfactual for today's model, whatever they change.
+
+    All legal rows of a person lie in one box; if the bound over it says that every one of them is decided as
+    ``x`` is, none of them is a counterfactual.
+    """
+    everything = Box(*encoding.limits(x))
+    return prove(param_set.at(0.0), Question(x, everything, -sign), decide=True).worst_logit < 0
+
+
+@torch.no_grad()
+def sufficient_relaxations(problem: Problem, closest: Tensor) -> list[list[str]]:
+    """For each row the features that, set free alone, would make a certified counterfactual possible.
+
+    Each constrained feature is tried at its ends (or at every category) from the closest point found.
+    What is named has been proved to work; what is not named may still work together with other changes.
+    """
+    encoding = problem.encoding
+    found: list[list[str]] = [[] for _ in range(len(problem))]
+    for k, block in enumerate(encoding.blocks):
+        if block.feature.action == "free" or encoding.fitted[k].constant:
+            continue
+        open_ = torch.ones(len(problem), dtype=torch.bool)
+        for value in _values(block.group, block.values, problem.x):
+            tried = closest.clone()
+            tried[:, block.start : block.stop] = 0.0
+            tried[:, block.group or slice(block.start, block.start + 1)] = value
+            works = open_ & (problem.worst(tried) < 0).cpu()
+            for row in works.nonzero().squeeze(-1).tolist():
+                found[row].append(block.feature.name)
+            open_ &= ~works
+    return found
+
+
+def _values(group: slice | None, values: slice, x: Tensor) -> list[Tensor]:
+    """What a feature's columns are set to: each category, or both ends of a number."""
+    if group is None:
+        return [x.new_tensor([0.0]), x.new_tensor([1.0])]
+    width, categories = group.stop - group.start, values.stop - values.start
+    return list(torch.eye(width, dtype=x.dtype, device=x.device)[:categories])

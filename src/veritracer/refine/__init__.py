@@ -1,0 +1,22 @@
+"""The closest certified counterfactual: from any start to one that is near, sparse, legal and proved."""
+
+from __future__ import annotations
+
+from veritracer.refine.problem import Problem
+from veritracer.refine.reach import Reach
+from veritracer.refine.search import Found, assess, refine
+from veritracer.refine.selection import alternatives, at_most
+from veritracer.refine.solve import Start, nearer_the_data, solve
+
+__all__ = [
+    "Found",
+    "Problem",
+    "Reach",
+    "Start",
+    "alternatives",
+    "assess",
+    "at_most",
+    "nearer_the_data",
+    "refine",
+    "solve",
+]

@@ -1,0 +1,146 @@
+"""What is asked for a batch of rows: within which limits, at which prices, proved by which bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer.bounds import BOUNDS, Box, Method
+from veritracer.bounds.ibp import ibp_upper, trace
+from veritracer.bounds.rounding import logit_error
+from veritracer.encoding import Encoding
+from veritracer.param_sets import ParamSet
+from veritracer.proving import PRECISION, Question, prove
+from veritracer.refine.reach import Reach
+
+PRICE_OF_A_CHANGE = 0.01
+"""What touching one more feature costs, in scaled units: as much as moving a number by 1 % of its range."""
+
+
+class Slopes(NamedTuple):
+    """The bound (n,) at a point, and its gradient with respect to the point (n, d)."""
+
+    value: Tensor
+    slope: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The closest certified counterfactual for each of n encoded rows, as a problem to be solved.
+
+    Minimise Σ price·|x_cf - x| + pull·price·|x_cf - anchor| + a little for each changed feature, over legal
+    rows between ``lower`` and ``upper`` whose bound over the set is below zero, everywhere in their reach.
+
+    Attributes
+    ----------
+    x, sign
+        The rows (n, d) and today's decisions on them, +1 or -1 (n,).
+    lower, upper
+        What each column may become (n, d); equal where it must stay.
+    price
+        Of each column, for one unit, (d,).
+    anchor, pull
+        A training row for each row to stay near to (n, d), and how strongly, in shares of the price.
+    method
+        The bound that has to be below zero.
+    """
+
+    encoding: Encoding
+    param_set: ParamSet
+    x: Tensor
+    sign: Tensor
+    lower: Tensor
+    upper: Tensor
+    price: Tensor
+    reach: Reach
+    anchor: Tensor
+    pull: float = 0.0
+    method: Method = "ibp"
+
+    @classmethod
+    def of(
+        cls, encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor, price: Tensor, reach: Reach
+    ) -> Problem:
+        """The problem in which everything may change that the schema allows and whose price is finite."""
+        lower, upper = encoding.limits(x)
+        fixed = torch.isinf(price)
+        lower, upper = torch.where(fixed, x, lower), torch.where(fixed, x, upper)
+        return cls(
+            encoding, param_set, x, sign, lower, upper, torch.where(fixed, 1.0, price).to(x), reach, anchor=x
+        )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def select(self, rows: Tensor) -> Problem:
+        """The problem of the given rows."""
+        taken = {name: getattr(self, name)[rows] for name in ("x", "sign", "lower", "upper", "anchor")}
+        return replace(self, **taken)
+
+    def proved_by(self, method: Method) -> Problem:
+        """The same problem with another bound."""
+        return replace(self, method=method)
+
+    def near(self, anchor: Tensor, pull: float) -> Problem:
+        """The same problem, in which staying near the anchors is worth something."""
+        return replace(self, anchor=anchor, pull=pull)
+
+    def only(self, features: Tensor) -> Problem:
+        """The same problem, in which only these features (n, n_features) may change."""
+        fixed = ~features[:, self.encoding.owner.to(features.device)]
+        return replace(
+            self,
+            lower=torch.where(fixed, self.x, self.lower),
+            upper=torch.where(fixed, self.x, self.upper),
+        )
+
+    def legal(self, x_cf: Tensor) -> Tensor:
+        """The legal row next to each proposal, with every feature that must stay as it is."""
+        open_ = self.free
+        row = self.encoding.project(x_cf, self.x)
+        return torch.where(open_[:, self.encoding.owner.to(open_.device)], row, self.x)
+
+    @property
+    def free(self) -> Tensor:
+        """Which features may change at all, (n, n_features)."""
+        return self.encoding.changed(self.upper, self.lower)
+
+    def cost(self, x_cf: Tensor) -> Tensor:
+        """The price of all changes (n,), as people are told."""
+        return ((x_cf - self.x).abs() * self.price).sum(-1)
+
+    def objective(self, x_cf: Tensor) -> Tensor:
+        """What is minimised (n,): cost, distance from the anchor, and number of changed features."""
+        changes = self.encoding.changed(x_cf, self.x).sum(-1)
+        total = self.cost(x_cf) + PRICE_OF_A_CHANGE * changes
+        if self.pull > 0:
+            total = total + self.pull * ((x_cf - self.anchor).abs() * self.price).sum(-1)
+        return total
+
+    def region(self, x_cf: Tensor) -> Tensor | Box:
+        """All rows that a certificate for ``x_cf`` has to speak for."""
+        return self.reach.region(x_cf, self.x)
+
+    def worst(self, x_cf: Tensor) -> Tensor:
+        """The bound (n,) with all slack: below zero is a proof."""
+        with torch.no_grad():
+            question = Question(self.x, self.region(x_cf), self.sign)
+            return prove(self.param_set, question, (self.method,), decide=True).worst_logit
+
+    def linearised(self, x_cf: Tensor) -> Slopes:
+        """The bound with its slack, and how it changes with each column."""
+        point = x_cf.detach().requires_grad_()
+        region = self.region(point)
+        if self.method == "ibp":
+            ranges = trace(self.param_set, region)
+            value = ibp_upper(self.param_set, ranges, self.sign)
+        else:
+            value = BOUNDS[self.method](self.param_set, self.x, region, self.sign).worst_logit
+            ranges = trace(self.param_set, self.region(x_cf))
+        (slope,) = torch.autograd.grad(value.sum(), point)
+        with torch.no_grad():
+            slack = logit_error(self.param_set, ranges, PRECISION)
+        return Slopes(value.detach() + slack, slope)

@@ -1,0 +1,45 @@
+"""How far people may end up from what they were told: the region that one certificate covers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer.bounds import Box
+
+
+class Reach(NamedTuple):
+    """What a person may do beyond the shown values, in units of each column, (d,) each.
+
+    ``overshoot`` is how far a changed number may be carried on in the direction of its change; ``down``
+    and ``up`` are how far a column may drift by itself, whether it was changed or not.
+    """
+
+    overshoot: Tensor
+    down: Tensor
+    up: Tensor
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the shown row alone is spoken for."""
+        return not any(bool(part.any()) for part in self)
+
+    def region(self, x_cf: Tensor, x: Tensor) -> Tensor | Box:
+        """Every row that is spoken for: the shown one, or the box around all that may become of it.
+
+        The box also covers rows between the points of a grid, and so errs towards more rows. Values beyond
+        the encoding's range are clipped to it whenever a row is encoded, hence the clamp.
+        """
+        if self.is_point:
+            return x_cf
+        still = torch.zeros_like(x_cf)
+        below = _outwards(torch.where(x_cf < x, self.overshoot, still) + self.down)
+        above = _outwards(torch.where(x_cf > x, self.overshoot, still) + self.up)
+        return Box((x_cf - below).clamp(0.0, 1.0), (x_cf + above).clamp(0.0, 1.0))
+
+
+def _outwards(width: Tensor) -> Tensor:
+    """A little more than ``width``, so that a row on the edge is inside after it was encoded and rounded."""
+    return width + 1e-12 * (width > 0)

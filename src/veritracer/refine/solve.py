@@ -1,0 +1,89 @@
+"""From starts to answers: which start, which bound, in which order, until every row has its best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from veritracer.bounds import Method
+from veritracer.proving import CASCADE
+from veritracer.refine.polish import polish
+from veritracer.refine.problem import Problem
+from veritracer.refine.search import Found, assess, refine
+
+Start = Callable[[Problem], Tensor]
+"""Points (n, d) to begin from; they need not be legal yet."""
+
+WORTH = 0.03
+"""A tighter bound is tried where it could bring a proved row closer by this share."""
+
+
+def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bool] = lambda: False) -> Found:
+    """The best counterfactual found for each row.
+
+    The first start serves everybody; those after it only the rows that have no proof yet. Rows that IBP
+    can not prove go on with the tighter bounds, from the point where they came closest; and where a tighter one
+    promises closer answers, it refines them.
+    """
+    found = assess(problem, problem.x)
+    for start in starts:
+        rows = _open(found)
+        if len(rows) > 0:
+            part = problem.select(rows)
+            found = found.merge(rows, refine(part, part.legal(start(part)), expired=expired))
+    for method in CASCADE[1:]:
+        rows = _open(found)
+        if len(rows) > 0 and not expired():
+            part = problem.select(rows).proved_by(method)
+            found = found.merge(rows, refine(part, found.x_cf[rows], expired=expired))
+    found = polish(problem, found) if not expired() else found
+    return _tighten(problem, found, expired)
+
+
+def _open(found: Found) -> Tensor:
+    return (~found.proved).nonzero().squeeze(-1)
+
+
+def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
+    """The same, with rows refined again by CROWN-IBP where its lower bound leaves room to come closer."""
+    rows = found.proved.nonzero().squeeze(-1)
+    if len(rows) == 0 or expired():
+        return found
+    tighter: Method = "crown-ibp"
+    part = problem.select(rows).proved_by(tighter)
+    point = found.x_cf[rows]
+    slack = (found.worst[rows] - part.worst(point)).clamp(min=0)
+    pull = (problem.select(rows).linearised(point).slope.abs() / part.price).amax(-1)
+    worthwhile = slack > WORTH * found.objective[rows] * pull
+    rows = rows[worthwhile]
+    if len(rows) == 0:
+        return found
+    part = problem.select(rows).proved_by(tighter)
+    return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
+
+
+def nearer_the_data(
+    problem: Problem,
+    found: Found,
+    nearest: Callable[[Tensor], Tensor],
+    pull: float,
+    *,
+    expired: Callable[[], bool] = lambda: False,
+) -> Found:
+    """Answers that also stay near training rows: the one ``nearest`` to each answer pulls, twice over."""
+    rows = found.proved.nonzero().squeeze(-1)
+    for _ in range(2):
+        if len(rows) == 0 or expired():
+            break
+        here = found.x_cf[rows]
+        anchor = nearest(here)
+        part = problem.select(rows).near(anchor, pull)
+        best = assess(part, here)
+        for start in (here, part.legal(anchor)):
+            best = best.better(refine(part, start, expired=expired))
+        best = polish(part, best)
+        kept = best.proved  # a row that only a tighter bound proves stays as it is
+        rows, best = rows[kept], Found(*(field[kept] for field in best))
+        found = Found(*(f.index_copy(0, rows, b) for f, b in zip(found, best, strict=True)))
+    return found
