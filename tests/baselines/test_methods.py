@@ -25,7 +25,7 @@ from veritracer.baselines import (
     surrogate,
 )
 from veritracer.baselines.elastic import shrunk
-from veritracer.baselines.roar import _last_before_failure
+from veritracer.baselines.roar import Problem, _last_before_failure
 from veritracer.encoding import Encoding
 from veritracer.schema import Schema
 
@@ -151,12 +151,26 @@ def test_roars_worst_model_is_the_linear_programs(square) -> None:
     roar = Roar(plane(*weights, bias=bias), encoding, x, y)
     local = roar._local(x)
     for goal in (1.0, -1.0):
-        found = roar._worst_loss(x, torch.full((len(x),), goal, dtype=torch.float64), local)
+        goals = torch.full((len(x),), goal, dtype=torch.float64)
+        found, _ = Problem(x, goals, *local, torch.zeros_like(goals)).objective(x, 0.1)
         for row, loss in zip(x.numpy(), found.numpy(), strict=True):
             point = np.append(row, 1.0)
             delta = linprog(goal * point, bounds=[(-0.1, 0.1)] * 3).x
             worst = goal * ((np.array([*weights, bias]) + delta) @ point)
             assert loss == pytest.approx(np.log1p(np.exp(-worst)), abs=1e-9)  # HiGHS' own tolerance is 1e-9
+
+
+def test_roars_gradient_is_that_of_its_loss() -> None:
+    """Against autograd, away from the kinks of the absolute values; 1e-12 is float64 rounding."""
+    rng = torch.Generator().manual_seed(0)
+    start, slope, point = torch.randn(3, 20, 4, generator=rng, dtype=torch.float64)
+    offset, cost = torch.rand(2, 20, generator=rng, dtype=torch.float64)
+    goal = torch.where(offset > 0.5, 1.0, -1.0).double()
+    problem = Problem(start, goal, slope, offset, cost)
+    point.requires_grad_()
+    loss, gradient = problem.objective(point, 0.1)
+    (expected,) = torch.autograd.grad(loss.sum(), point)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
 def test_roar_survives_every_shift_of_a_linear_model_that_it_was_promised(square) -> None:

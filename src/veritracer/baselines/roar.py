@@ -51,7 +51,7 @@ class RoarOptions(Options):
 
 
 class Problem(NamedTuple):
-    """p problems side by side: rows (p, d), the decision wanted, a linear model, and the price of distance."""
+    """p problems side by side: rows (p, d), decisions wanted, linear models, and the price of distance."""
 
     start: Tensor
     goal: Tensor
