@@ -14,6 +14,9 @@ from veritracer.network import from_module, sign_of
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION
 
+AT_ONCE = 2048
+"""Rows whose rounding is bounded together: their intermediate sums stay in a core's cache."""
+
 
 class Decisions(NamedTuple):
     """+1 where the model says favourable and -1 where not, (n,), and where that is beyond rounding."""
@@ -34,7 +37,8 @@ def decisions(module: nn.Module, x: Tensor) -> Decisions:
         computed = network.read(module(x.to(theta[0].device, theta[0].dtype))).to(x)
         alone = ParamSet.of(network, exact_theta, kappa=0.0)
         exact = network.logit(exact_theta, x)
-        error = logit_error(alone, trace(alone, x), PRECISION)
+        parts = [x[at : at + AT_ONCE] for at in range(0, max(len(x), 1), AT_ONCE)]
+        error = torch.cat([logit_error(alone, trace(alone, part), PRECISION) for part in parts])
     if bool(((computed - exact).abs() > error).any()):
         received = "another logit than its layers give"
         remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"

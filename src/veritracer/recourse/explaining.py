@@ -83,7 +83,7 @@ class Explanation:
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
             original = original[[name for name in table.columns if name in original.columns]]
         own, sign = x[answers.person], today.sign[answers.person]
-        valid = decisions(self.module, answers.x_cf).sign != sign
+        valid = self._turned(answers.x_cf, own, sign)
         frame = self.encoding.decode(torch.where(valid.unsqueeze(-1), answers.x_cf, own), original=original)
         shown = self.encoding.encode(frame, out_of_range="ignore").to(x)
         found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
@@ -91,7 +91,7 @@ class Explanation:
         problem = Problem.of(
             self.encoding, self.param_set, own, sign, prices, self.options.reach(self.encoding)
         )
-        proof = prove_shown(self.module, problem, found)
+        proof = prove_shown(self.module, problem, found, radius=self.options.radius)
         status, reason = verdicts(problem, found, proof, self.options)
         several = self.options.n > 1
         return Counterfactuals(
@@ -120,6 +120,13 @@ class Explanation:
             upper=proof.upper.cpu(),
             neighbours=self.neighbours,
         )
+
+    def _turned(self, x_cf: Tensor, x: Tensor, sign: Tensor) -> Tensor:
+        """Where today's model decides otherwise; a row that nothing changed is not looked at again."""
+        valid = torch.zeros_like(sign, dtype=torch.bool)
+        rows = (x_cf != x).any(-1).nonzero().squeeze(-1)
+        valid[rows] = decisions(self.module, x_cf[rows]).sign != sign[rows]
+        return valid
 
     def _search(self, x: Tensor, sign: Tensor, rows: Tensor, expired: Callable[[], bool]) -> Answers:
         """The answers of these rows, by refinement or straight from the start."""

@@ -90,6 +90,7 @@ class Recourse:
         overshoot: float = 0.0,
         drift: Mapping[str, float] | None = None,
         refine: bool = True,
+        radius: bool = True,
     ) -> Counterfactuals:
         """The closest certified counterfactual of each row of the raw table ``X``.
 
@@ -114,6 +115,9 @@ class Recourse:
             named features moving by so much (raw units) on their own.
         refine
             ``False`` gives the start (the generator's answer) with its certificate, for bulk.
+        radius
+            ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
+            is certified, and 0 elsewhere.
         """
         options = Options(
             kappa=kappa,
@@ -126,6 +130,7 @@ class Recourse:
             overshoot=overshoot,
             drift=drift or {},
             refine=refine,
+            radius=radius,
         ).checked(self.encoding)
         explanation = Explanation(
             module=self.module,

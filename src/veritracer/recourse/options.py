@@ -29,6 +29,7 @@ class Options:
     overshoot: float = 0.0
     drift: Mapping[str, float] = field(default_factory=dict)
     refine: bool = True
+    radius: bool = True
 
     def checked(self, encoding: Encoding) -> Options:
         """The same value, or an error that says what makes no sense."""

@@ -48,8 +48,8 @@ class Proof:
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 
 
-def prove_shown(module: nn.Module, problem: Problem, shown: Shown) -> Proof:
-    """Certificates for the shown values, or for the region around them."""
+def prove_shown(module: nn.Module, problem: Problem, shown: Shown, *, radius: bool = True) -> Proof:
+    """Certificates for the shown values, or for the region around them; ``radius`` looks for the largest."""
     n = len(shown.x)
     region = problem.region(shown.x_cf)
     box = region if isinstance(region, Box) else Box(region, region)
@@ -66,10 +66,13 @@ def prove_shown(module: nn.Module, problem: Problem, shown: Shown) -> Proof:
     if len(rows) == 0:
         return proof
     target = region.select(rows) if isinstance(region, Box) else region[rows]
-    found = certify(module, shown.x[rows], target, problem.param_set)
+    found = certify(module, shown.x[rows], target, problem.param_set, radius=radius)
     where = rows.cpu().numpy()
     for name, array in proof.arrays().items():
-        array[where] = getattr(found, name)
+        if name != "radius" or radius:
+            array[where] = getattr(found, name)
+    if not radius:  # the proof at kappa itself is all that is known
+        proof.radius[proof.certified] = problem.param_set.kappa
     # A bound that does not prove anything has no condition either.
     proof.conditional[~proof.certified] = False
     return proof
@@ -79,30 +82,42 @@ def verdicts(
     problem: Problem, shown: Shown, proof: Proof, options: Options
 ) -> tuple[NDArray[np.str_], NDArray[np.object_]]:
     """The status and the reason of each row."""
-    n = len(shown.x)
     valid = shown.valid.cpu().numpy()
     status = np.where(proof.certified, "certified", np.where(valid, "valid", "none"))
+    favourable = (shown.sign > 0).cpu().numpy() & options.only_unfavourable
+    unclear, complete = ~shown.clear.cpu().numpy(), shown.complete.cpu().numpy()
+    reason = np.empty(len(valid), dtype=object)
+    reason[favourable] = reasons.FAVOURABLE
+    reason[unclear] = reasons.TOO_CLOSE
+    open_ = ~favourable & ~unclear
+    _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set.kappa)
     helpers = _what_would_help(problem, shown, proof, options)
-    never = _never(problem, shown, proof)
-    reason = np.empty(n, dtype=object)
-    for i in range(n):
-        complete = bool(shown.complete[i])
-        if not shown.clear[i]:
-            reason[i] = reasons.TOO_CLOSE
-        elif options.only_unfavourable and shown.sign[i] > 0:
-            reason[i] = reasons.FAVOURABLE
-        elif proof.certified[i]:
-            conditional = bool(proof.conditional[i])
-            reason[i] = reasons.certified(
-                problem.param_set.kappa, str(proof.method[i]), conditional=conditional, complete=complete
-            )
-        elif valid[i]:
-            reason[i] = reasons.uncertified(float(proof.radius[i]), helpers.get(i, []), complete=complete)
+    never = _never(problem, shown, open_)
+    for i in (open_ & ~proof.certified).nonzero()[0].tolist():
+        if valid[i]:
+            helps, radius = helpers.get(i, []), float(proof.radius[i])
+            reason[i] = reasons.uncertified(radius, helps, complete=bool(complete[i]))
         elif i in never:
             reason[i] = reasons.IMPOSSIBLE
         else:
-            reason[i] = reasons.not_found(helpers.get(i, []), complete=complete)
+            reason[i] = reasons.not_found(helpers.get(i, []), complete=bool(complete[i]))
     return status, reason
+
+
+def _say_certified(
+    reason: NDArray[np.object_],
+    rows: NDArray[np.bool_],
+    proof: Proof,
+    complete: NDArray[np.bool_],
+    kappa: float,
+) -> None:
+    """Writes the reason of certified rows: a few sentences for any number of them."""
+    for method in np.unique(proof.method[rows]):
+        for conditional in (False, True):
+            for done in (False, True):
+                alike = rows & (proof.method == method) & (proof.conditional == conditional)
+                sentence = reasons.certified(kappa, str(method), conditional=conditional, complete=done)
+                reason[alike & (complete == done)] = sentence
 
 
 def _searched(shown: Shown, options: Options) -> NDArray[np.bool_]:
@@ -124,9 +139,9 @@ def _what_would_help(problem: Problem, shown: Shown, proof: Proof, options: Opti
     return dict(zip(rows.tolist(), reasons.sufficient_relaxations(part, shown.x_cf[rows]), strict=True))
 
 
-def _never(problem: Problem, shown: Shown, proof: Proof) -> set[int]:
-    """The rows of which it is proved that no legal row of theirs is decided otherwise today."""
-    rows = (~shown.valid & shown.clear).nonzero().squeeze(-1)
+def _never(problem: Problem, shown: Shown, searched: NDArray[np.bool_]) -> set[int]:
+    """The searched rows of which it is proved that no legal row of theirs is decided otherwise today."""
+    rows = (~shown.valid & torch.from_numpy(searched).to(shown.valid.device)).nonzero().squeeze(-1)
     if len(rows) == 0:
         return set()
     proved = reasons.impossible(problem.encoding, problem.param_set, shown.x[rows], shown.sign[rows])
