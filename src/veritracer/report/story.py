@@ -54,7 +54,7 @@ class Survival:
 
 @dataclass(frozen=True)
 class Story:
-    """The methods, ours first, and what was done: how each was trained and retrained, in a sentence or two."""
+    """The methods, ours first, and what was done: how each was trained and retrained, in a few words."""
 
     survivals: tuple[Survival, ...]
     caption: str = ""

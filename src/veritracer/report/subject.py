@@ -1,0 +1,122 @@
+"""What a report is about: a model, a table, and the recourse that its people were given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from veritracer.errors import DataError, ParamSetError, message
+from veritracer.model import VeriTraCER
+from veritracer.network import from_module
+from veritracer.recourse import Counterfactuals
+from veritracer.recourse.reasons import FAVOURABLE
+from veritracer.schema import Schema
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, the rows it decided, and what it told people.
+
+    Attributes
+    ----------
+    table, x
+        The raw rows in the schema's order, and encoded (n, d).
+    logit, probability
+        Of the favourable decision, for each row.
+    labels
+        1 where the favourable label is the true one, else 0; None where nobody said.
+    first
+        The position in ``recourse`` of each row's first counterfactual, (n,).
+    asked, given
+        Which rows recourse was looked for, and which of them got a counterfactual, (n,) bool.
+    """
+
+    model: VeriTraCER
+    table: pd.DataFrame
+    x: Tensor
+    logit: NDArray[np.float64]
+    probability: NDArray[np.float64]
+    labels: NDArray[np.int64] | None
+    recourse: Counterfactuals
+    first: NDArray[np.int64]
+    asked: NDArray[np.bool_]
+    given: NDArray[np.bool_]
+
+    @property
+    def schema(self) -> Schema:
+        """What is known of the table."""
+        return self.recourse.encoding.schema
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Which rows have a certified counterfactual, (n,)."""
+        return self.recourse.certified[self.first]
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """What each row's counterfactual costs, (n,); it means something where ``given``."""
+        return self.recourse.cost[self.first]
+
+    @property
+    def n_changes(self) -> NDArray[np.int64]:
+        """How many features each row's counterfactual changes, (n,)."""
+        return self.recourse.n_changes[self.first]
+
+    @property
+    def who(self) -> str:
+        """What the rows that recourse was looked for are called."""
+        everybody = bool((self.asked & (self.logit > 0)).any())
+        return "people asked about" if everybody else "people whom the model turns down"
+
+
+def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> Subject:
+    """The model, the table and its recourse as one checked value; recourse is computed where it is absent."""
+    table = model.encoding_.schema.frame(X)
+    if len(table) == 0:
+        raise DataError(message("at least one row to report on", "none", "pass the test table"))
+    recourse = model.explain(table) if recourse is None else recourse
+    # Values that are out of range were warned of when recourse was computed: once is enough.
+    x = model.encoding_.encode(table, out_of_range="ignore")
+    first = np.flatnonzero(recourse.alternative == 0)
+    _check_match(model, x, recourse, first)
+    with torch.no_grad():
+        logit = model.classifier_(x)[:, 0]
+    probability = torch.sigmoid(logit + model.training_config().threshold_logit)
+    asked = recourse.reason[first] != FAVOURABLE
+    return Subject(
+        model=model,
+        table=table,
+        x=x,
+        logit=logit.numpy(),
+        probability=probability.numpy(),
+        labels=None if y is None else _labels(model, y, len(table)),
+        recourse=recourse,
+        first=first,
+        asked=asked,
+        given=asked & (recourse.status[first] != "none"),
+    )
+
+
+def _check_match(model: VeriTraCER, x: Tensor, recourse: Counterfactuals, first: NDArray[np.int64]) -> None:
+    network, theta = from_module(model.classifier_)
+    if recourse.model_digest != network.digest(theta):
+        remedy = "pass what this model's explain() returned, or leave recourse out"
+        raise ParamSetError(message("recourse of this model", "that of another one", remedy))
+    if len(first) != len(x) or not torch.equal(recourse.x[first].to(x), x):
+        remedy = "pass the table that was explained, in the same order"
+        raise DataError(message(f"recourse for these {len(x):,} rows", "that of other rows", remedy))
+
+
+def _labels(model: VeriTraCER, y: Any, rows: int) -> NDArray[np.int64]:
+    labels = model.encoding_.schema.labels(y, require_both=False)
+    if len(labels) != rows:
+        raise DataError(
+            message(f"{rows:,} labels, one for each row", f"{len(labels):,}", "pass them in pairs")
+        )
+    return labels
