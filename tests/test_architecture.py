@@ -28,9 +28,10 @@ ORDER = [
     ["preparing", "progress", "persistence"],
     ["model"],
     ["saved"],
-    ["datasets"],
-    ["metrics", "shifts", "baselines"],
+    ["datasets", "tablefiles"],
+    ["metrics", "shifts", "baselines", "streaming"],
     ["report"],
+    ["demo"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

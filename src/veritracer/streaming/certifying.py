@@ -1,0 +1,122 @@
+"""Certificates for counterfactuals from anywhere: two tables of any length, read side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from veritracer.certificate import Certificates
+from veritracer.errors import DataError, message
+from veritracer.model import VeriTraCER
+from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames
+from veritracer.tablefiles import Sink, Table
+
+STATUSES = ("certified", "unknown", "invalid", "unchanged")
+
+
+@dataclass(frozen=True)
+class Certified:
+    """How the pairs ended.
+
+    Attributes
+    ----------
+    rows
+        All pairs.
+    certified
+        Those with a proof.
+    unknown
+        Valid today, without a proof.
+    invalid
+        Changed, but decided as before.
+    unchanged
+        Pairs of two equal rows, about which there is nothing to prove.
+    kappa
+        What was certified at.
+    notes
+        What was noticed in the data, in sentences.
+    """
+
+    rows: int
+    certified: int
+    unknown: int
+    invalid: int
+    unchanged: int
+    kappa: float
+    notes: tuple[str, ...] = ()
+
+
+def certify_tables(
+    model: VeriTraCER,
+    originals: Table,
+    counterfactuals: Table,
+    sink: Sink | None,
+    *,
+    kappa: float | None = None,
+    keep: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> Certified:
+    """How the pairs ended, after what was proved of each was written to ``sink``."""
+    schema = model.encoding_.schema
+    check_columns(originals, schema, keep)
+    check_columns(counterfactuals, schema, [name for name in keep if name in counterfactuals.names])
+    ends: Counter[str] = Counter()
+    notes, done = Notes(), 0
+    for x, x_cf in _pairs(originals, counterfactuals, model):
+        names = list(schema.names)
+        with notes.taken():
+            found = model.certify(x[names], x_cf[names], kappa=kappa)
+            same = (model.encoding_.encode(x[names]) == model.encoding_.encode(x_cf[names])).all(-1).numpy()
+        status = np.where(found.certified, "certified", np.where(found.valid, "unknown", "invalid"))
+        status = np.where(same, "unchanged", status)
+        if sink is not None:
+            sink.write(_written(found, status, x[list(keep)]))
+        ends.update(status.tolist())
+        done += len(x)
+        if watch is not None:
+            watch(done, originals.share())
+    counts = {name: ends[name] for name in STATUSES}
+    used = model.param_set(kappa).kappa
+    return Certified(rows=done, kappa=used, notes=tuple(notes.sentences()), **counts)
+
+
+def _pairs(
+    originals: Table, counterfactuals: Table, model: VeriTraCER
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Pieces of both tables with the same rows, however each of them is cut."""
+    schema = model.encoding_.schema
+    left, right = frames(originals, schema), frames(counterfactuals, schema)
+    x, x_cf = next(left, None), next(right, None)
+    while x is not None and x_cf is not None:
+        count = min(len(x), len(x_cf))
+        yield x.iloc[:count], x_cf.iloc[:count]
+        x = x.iloc[count:] if len(x) > count else next(left, None)
+        x_cf = x_cf.iloc[count:] if len(x_cf) > count else next(right, None)
+    if x is not None or x_cf is not None:
+        longer = originals.name if x is not None else counterfactuals.name
+        remedy = "give both tables in the same order, row by row"
+        raise DataError(message("one counterfactual for each row", f"more rows in {longer}", remedy))
+
+
+def _written(found: Certificates, status: NDArray[np.str_], kept: pd.DataFrame) -> pa.Table:
+    columns: dict[str, Any] = {
+        str(name): pa.array(kept[name].to_numpy(), from_pandas=True) for name in kept.columns
+    }
+    columns[f"{ADDED}status"] = pa.array(status.astype(object), pa.string())
+    assert found.radius is not None
+    proved = found.certified
+    columns |= {
+        f"{ADDED}valid": pa.array(found.valid),
+        f"{ADDED}certified": pa.array(proved),
+        f"{ADDED}radius": pa.array(found.radius),
+        f"{ADDED}worst_logit": pa.array(found.worst_logit, mask=~np.isfinite(found.worst_logit)),
+        f"{ADDED}method": pa.array(found.method.astype(object), pa.string()),
+        f"{ADDED}conditional": pa.array(found.conditional & proved),
+    }
+    return pa.table(columns)

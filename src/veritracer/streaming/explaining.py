@@ -1,0 +1,123 @@
+"""Counterfactuals for a table of any length, written while it is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.streaming.pieces import ADDED, Notes, Watch, arrow_column, arrow_type, check_columns, frames
+from veritracer.tablefiles import Sink, Table
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How the rows of a table ended.
+
+    Attributes
+    ----------
+    rows
+        All of them.
+    favourable
+        Those that were left alone, being favourable already.
+    certified, valid, none
+        Of the others: with a certified counterfactual, with one that is only valid today, without one.
+    kappa
+        What was certified at.
+    notes
+        What was noticed in the data, in sentences.
+    """
+
+    rows: int
+    favourable: int
+    certified: int
+    valid: int
+    none: int
+    kappa: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> int:
+        """The rows that a counterfactual was looked for."""
+        return self.rows - self.favourable
+
+
+def explain_table(
+    recourse: Recourse,
+    table: Table,
+    sink: Sink,
+    *,
+    options: Mapping[str, Any],
+    keep: Sequence[str] = (),
+    sentences: bool = False,
+    watch: Watch | None = None,
+) -> Explained:
+    """How the rows ended, after the counterfactual of each one was written to ``sink``.
+
+    ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
+    ``sentences`` adds each counterfactual as a person should read it.
+    """
+    schema = recourse.encoding.schema
+    check_columns(table, schema, keep)
+    ends: Counter[str] = Counter()
+    notes, done = Notes(), 0
+    for frame in frames(table, schema):
+        with notes.taken():
+            found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
+        sink.write(written(found, frame[list(keep)], sentences=sentences))
+        ends.update(_ends(found, only_unfavourable=bool(options.get("only_unfavourable", True))))
+        done += len(frame)
+        if watch is not None:
+            watch(done, table.share())
+    return Explained(
+        rows=done,
+        favourable=ends["favourable"],
+        certified=ends["certified"],
+        valid=ends["valid"],
+        none=ends["none"],
+        kappa=recourse.param_set(options.get("kappa")).kappa,
+        notes=tuple(notes.sentences()),
+    )
+
+
+def written(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool) -> pa.Table:
+    """The counterfactuals as a table to write: what is kept, the values shown, and ``recourse.*``."""
+    several = "alternative" in found.frame.index.names
+    columns: dict[str, Any] = {}
+    if several:
+        columns[f"{ADDED}row"] = pa.array(found.frame.index.get_level_values(0))
+        columns[f"{ADDED}alternative"] = pa.array(found.alternative + 1)
+    for name in kept.columns:
+        columns[name] = pa.array(kept[name].to_numpy()[found.person], from_pandas=True)
+    schema = found.encoding.schema
+    for name in found.frame.columns:
+        columns[name] = arrow_column(found.frame[name], arrow_type(schema[str(name)]))
+    for name in found.table.columns:
+        columns[f"{ADDED}{name}"] = _number(getattr(found, name))
+    if sentences:
+        columns[f"{ADDED}sentence"] = pa.array([found.sentence(i) for i in range(len(found))], pa.string())
+    return pa.table(columns)
+
+
+def _number(values: Any) -> pa.Array:
+    if values.dtype.kind == "f":  # an infinite bound is one that nobody has
+        return pa.array(values, mask=~np.isfinite(values))
+    if values.dtype.kind in "OU":
+        return pa.array(values.astype(object), pa.string())
+    return pa.array(values)
+
+
+def _ends(found: Counterfactuals, *, only_unfavourable: bool) -> Counter[str]:
+    """How many people ended how: the best of their alternatives counts, which is the first."""
+    first = found.alternative == 0
+    alone = first & found.favourable & only_unfavourable
+    status, count = np.unique(found.status[first & ~alone], return_counts=True)
+    ends = Counter(dict(zip(status.tolist(), count.tolist(), strict=True)))
+    ends["favourable"] = int(alone.sum())
+    return ends

@@ -1,0 +1,122 @@
+"""A table that is open for reading: its columns, and its rows piece by piece."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from veritracer.errors import DataError, listing, message
+from veritracer.tablefiles import csv_text
+from veritracer.tablefiles.bytestreams import STANDARD, Counted, open_bytes
+
+ROWS = 16_384
+"""Rows in a piece, at most."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """An open table.
+
+    Attributes
+    ----------
+    name
+        What messages call it.
+    names
+        Its columns.
+    is_text
+        Whether cells are text that still has to be read as numbers (CSV), or have types (Parquet).
+    share
+        Says how much of it was read so far, from 0 to 1; None where nobody knows.
+    pieces
+        The rows, in pieces of at most ``ROWS``; once.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    is_text: bool
+    share: Callable[[], float | None]
+    pieces: Iterator[pa.RecordBatch]
+
+
+@contextmanager
+def open_table(path: str, *, separator: str = ",", rows: int = ROWS) -> Iterator[Table]:
+    """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input."""
+    name = "standard input" if path == STANDARD else path
+    separator = csv_text.separator_of(separator)
+    head, stream, size = open_bytes(path)
+    with stream:
+        if head.startswith(b"PAR1"):
+            with _seekable(path, stream) as file:
+                yield _parquet(name, file, rows)
+            return
+        names = csv_text.header(name, head, separator)
+
+        def share() -> float | None:
+            return stream.consumed / size if size else None
+
+        found = csv_text.batches(name, stream, names, separator)
+        yield Table(name, names, True, share, _counted(_sliced(found, rows), name))
+
+
+def _parquet(name: str, file: object, rows: int) -> Table:
+    try:
+        reader = parquet.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        remedy = "it was cut off or altered: write it again"
+        raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
+    names = tuple(reader.schema_arrow.names)
+    twice = sorted({column for column in names if names.count(column) > 1})
+    if twice:
+        received = f"{listing(twice)} more than once in {name}"
+        raise DataError(message("each column once", received, "rename or drop the duplicates"))
+    total, done = reader.metadata.num_rows, [0]
+
+    def pieces() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader.iter_batches(batch_size=rows):
+                done[0] += batch.num_rows
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            remedy = "it was cut off or altered: write it again"
+            raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
+
+    return Table(name, names, False, lambda: done[0] / max(total, 1), _counted(pieces(), name))
+
+
+@contextmanager
+def _seekable(path: str, stream: Counted) -> Iterator[object]:
+    """The file itself, or a copy of the pipe on disk: Parquet is read from its end."""
+    if path != STANDARD:
+        yield path
+        return
+    with tempfile.TemporaryFile() as copy:
+        while data := stream.read(csv_text.BLOCK):
+            copy.write(data)
+        copy.seek(0)
+        yield copy
+
+
+def _sliced(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in found:
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
+
+
+def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """The same pieces; refuses a table without a single row."""
+    count = 0
+    for batch in found:
+        count += batch.num_rows
+        yield batch
+    if count == 0:
+        remedy = "check what should have written it"
+        raise DataError(message("at least one row", f"a header and no row in {name}", remedy))
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or ["nothing"])[0][:200]
