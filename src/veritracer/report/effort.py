@@ -67,8 +67,8 @@ def _changes(subject: Subject) -> Figure:
     few, features = float((changes <= 3).mean()), len(subject.schema)
     usual = int(np.bincount(changes).argmax())
     caption = (
-        f"{percent(few)} of the people have to change three features or fewer, of {features}; the usual number "
-        f"is {usual}, the mean {changes.mean():.2f} and the largest {most}."
+        f"{percent(few)} of the people have to change three features or fewer, of {features}; the usual "
+        f"number is {usual}, the mean {changes.mean():.2f} and the largest {most}."
     )
     table = Table.of(["", "people"], [[a, f"{n:,}"] for a, n in zip(names, counts, strict=True)])
     picture = bar_picture("changes", rows)

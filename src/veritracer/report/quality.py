@@ -13,6 +13,9 @@ from veritracer.report.figure import Figure, Table, count, percent
 from veritracer.report.subject import Subject
 
 BINS = 10
+UNLIKELY = 3
+"""Bins of ten outside of their 95 % interval that chance gives a true model once in 90 times."""
+
 MOST_POINTS = 120
 """Points of a curve that are drawn: more could not be told apart."""
 
@@ -55,6 +58,16 @@ def reliability(probability: NDArray[np.float64], labels: NDArray[np.int64], bin
     )
 
 
+def wilson(
+    share: NDArray[np.float64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The ends of the 95 % interval of each observed share: Wilson's, which serves near 0 and 1 too."""
+    z = 1.96
+    middle = (share + z**2 / (2 * rows)) / (1 + z**2 / rows)
+    half = z / (1 + z**2 / rows) * np.sqrt(share * (1 - share) / rows + z**2 / (4 * rows**2))
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
 def quality_figures(subject: Subject) -> list[Figure]:
     """The ROC curve and the reliability curve; none without labels of both kinds."""
     if np.isnan(auc(subject)):
@@ -92,18 +105,20 @@ def _reliability(subject: Subject) -> Figure:
     assert subject.labels is not None
     found = reliability(subject.probability, subject.labels)
     points = list(zip(found.predicted.tolist(), found.observed.tolist(), strict=True))
-    doubt = 1.96 * np.sqrt(found.observed * (1 - found.observed) / found.rows)
-    spans = [(p, max(o - d, 0.0), min(o + d, 1.0)) for (p, o), d in zip(points, doubt.tolist(), strict=True)]
+    low, high = wilson(found.observed, found.rows)
+    spans = list(zip(found.predicted.tolist(), low.tolist(), high.tolist(), strict=True))
     chart = Chart(Axis(0, 1, "predicted probability", percent), Axis(0, 1, "observed share", percent))
     chart = chart.line([(0, 0), (1, 1)], "s0").spans(spans, "s1").line(points, "s1").dots(points, "s1")
     worst = int(np.abs(found.predicted - found.observed).argmax())
     said, seen = found.predicted[worst], found.observed[worst]
     tone = "too hopeful" if said > seen else "too strict"
-    verdict = "can be read as probabilities" if found.error < 0.05 else "should not be read as probabilities"
+    inside = int(((low <= found.predicted) & (found.predicted <= high)).sum())
+    bins = len(found.rows)
+    verdict = "may be read as probabilities" if bins - inside < UNLIKELY else "are not true probabilities"
     caption = (
-        f"On average a predicted probability is {100 * found.error:.1f} points away from what happened, so the "
-        f"model's numbers {verdict}. It is furthest off where it says {percent(said)} and "
-        f"{percent(seen)} were seen: {tone} there."
+        f"In {inside} of {bins} bins the prediction lies inside the 95\u00a0% interval of what happened, so "
+        f"the model's numbers {verdict} (mean distance {100 * found.error:.1f} points). It is furthest off "
+        f"where it says {percent(said)} and {percent(seen)} were seen: {tone} there."
     )
     rows = [
         [percent(p), percent(o), f"{n:,}"]

@@ -102,7 +102,7 @@ def _caption(subject: Subject, found: Limits) -> str:
         f"{said}{tight}The attack tried {count(found.attacked, 'counterfactual')} and broke "
         f"{found.broken[at]:,} at κ = {kappa:g}, and {found.broken[end]:,} at κ = {found.kappa[end]:.3g}: "
         + (
-            "the cheapest recourse that holds is used, so ask at a larger κ if the model may move further."
+            "most answers reach hardly further than was asked for, so ask at a larger κ if the model may."
             if found.broken[end] > found.attacked / 2
             else "there is room beyond what was asked for."
         )
