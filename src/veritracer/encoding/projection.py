@@ -53,13 +53,13 @@ def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
     """The legal row next to ``x_cf`` for a person whose row is ``x``; shape (..., d), the dtype of ``x``.
 
     Where ``x_cf`` has a column exactly as ``x`` has it, so has the result, whatever the grid says:
-    nobody is asked to change what they already have.
+    nobody is asked to change what they already have. (What stood in for a missing value, nobody has.)
     """
     wanted = torch.where(torch.isnan(x_cf), x, x_cf.to(x.dtype)).clamp(0.0, 1.0)
     # float64 throughout: the nearest grid point must be the one that encoding the raw value gives.
     legal = rules.scale.to_unit(rules.shown.nearest(rules.scale.at(wanted.double()))).to(x.dtype)
     back = (rules.increase & (legal < x)) | (rules.decrease & (legal > x))
-    row = torch.where(back | (wanted == x), x, legal)
+    row = torch.where(back | ((wanted == x) & ~missing(x, rules)), x, legal)
     row = torch.where(rules.flag, torch.zeros_like(row), row)
     row = _with_groups(row, [_choose(wanted, x, group) for group in rules.groups], rules.groups)
     row = torch.where(_stays_missing(wanted, x, rules), x, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
@@ -20,7 +21,7 @@ from veritracer.recourse.explaining import Explanation
 from veritracer.recourse.linear import as_module
 from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.options import Options
-from veritracer.schema import Schema
+from veritracer.schema import Feature, Schema
 
 
 class Recourse:
@@ -157,8 +158,18 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
         return Encoding.fit(schema, rows)
     if schema is None or schema == encoding.schema:
         return encoding
-    changed = Encoding(schema, encoding.fitted)
-    if schema.names != encoding.schema.names or changed.digest != encoding.digest:
+    others = [
+        theirs
+        for ours, theirs in zip_longest(encoding.schema.features, schema.features)
+        if ours is None or theirs is None or _meaning(ours) != _meaning(theirs)
+    ]
+    if others:
+        received = "another one" if others[0] is None else f"another {others[0].name!r}"
         remedy = "change nothing but what may change: actions, display steps, notes"
-        raise SchemaError(message("a schema that encodes rows as the encoding does", "another one", remedy))
-    return changed
+        raise SchemaError(message("a schema that encodes rows as the encoding does", received, remedy))
+    return Encoding(schema, encoding.fitted)
+
+
+def _meaning(feature: Feature) -> dict[str, Any]:
+    """All of a feature that the encoding depends on."""
+    return feature.model_dump(exclude={"action", "display_step", "note"})

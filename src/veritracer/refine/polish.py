@@ -14,6 +14,9 @@ from veritracer.refine.search import Found
 
 MOST_MOVES = 12
 
+WORTH = 1e-4
+"""A move has to lower the objective by this share; steps of a fine grid are not worth a look."""
+
 
 def polish(problem: Problem, found: Found) -> Found:
     """The same points after the moves that keep them proved and make them cheaper."""
@@ -40,11 +43,13 @@ def _best_move(problem: Problem, found: Found) -> tuple[Found, Tensor]:
     back = problem.encoding.step_back(p, x)
     tries = torch.cat([torch.where(mine, other, p) for other in (x, half, back)])
     rows = row.repeat(3)
-    new = (tries != p.repeat(3, 1)).any(-1)
-    tries, rows = tries[new], rows[new]
     many = problem.select(rows)
+    objective = many.objective(tries)
+    new = objective < found.objective[rows] * (1 - WORTH)
+    tries, rows, objective = tries[new], rows[new], objective[new]
+    many = many.select(new.nonzero().squeeze(-1))
     worst = many.worst(tries)
-    objective = torch.where(worst < 0, many.objective(tries), torch.inf)
+    objective = torch.where(worst < 0, objective, torch.inf)
     lowest = torch.full_like(found.objective, torch.inf).scatter_reduce(0, rows, objective, "amin")
     # Of equally good moves the first: the order of the list decides, not that of the other rows.
     chosen = (objective == lowest[rows]) & torch.isfinite(objective)

@@ -66,7 +66,7 @@ class _Option:
 
 
 def alternatives(problem: Problem, found: Found, n: int, solver: Solver) -> list[list[Found]]:
-    """Up to n answers for each row (each a Found of one row), no two of which change the same features.
+    """Up to n answers for each row (a Found of one row each), cheapest first, no two with the same features.
 
     Each next one is the cheapest of those found when the features of the answers before it are forbidden one
     at a time; its own are forbidden in turn after that (Murty's scheme for the k best solutions).
@@ -88,7 +88,9 @@ def alternatives(problem: Problem, found: Found, n: int, solver: Solver) -> list
             new = [o for o in waiting[row] if o.changed not in seen and o.objective < float("inf")]
             if new:
                 chosen[row].append(min(new, key=lambda option: option.objective))
-    return [[_as_found(option) for option in options] for options in chosen]
+    # An answer found on the way may be cheaper than the first: the search is local.
+    ranked = [sorted(options, key=lambda option: option.objective) for options in chosen]
+    return [[_as_found(option) for option in options] for options in ranked]
 
 
 def _branch(problem: Problem, branches: list[tuple[int, frozenset[int]]], solver: Solver) -> list[_Option]:

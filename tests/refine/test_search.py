@@ -1,0 +1,143 @@
+"""Refinement against enumeration: never better than the best legal row, always proved, and near the best."""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from veritracer.encoding import Encoding
+from veritracer.param_sets import ParamSet
+from veritracer.refine import Problem, Reach, alternatives, at_most, nearer_the_data, solve
+from veritracer.schema import Feature, Schema
+
+SCHEMA = Schema(
+    [
+        Feature("a", "integer", lower=0, upper=8),
+        Feature("b", "integer", lower=0, upper=6, action="increase_only"),
+        Feature("c", "categorical", categories=["u", "v", "w"]),
+        Feature("d", "integer", lower=0, upper=4, action="immutable"),
+    ]
+)
+
+
+def everybody() -> pd.DataFrame:
+    """Every row that the schema allows."""
+    rows = itertools.product(range(9), range(7), "uvw", range(5))
+    return pd.DataFrame(list(rows), columns=["a", "b", "c", "d"])
+
+
+def posed(seed: int, kappa: float = 0.05) -> tuple[Problem, Tensor]:
+    """Twelve people before a random network, and every encoded row there is."""
+    torch.manual_seed(seed)
+    frame = everybody()
+    encoding = Encoding.fit(SCHEMA, frame)
+    layers = [nn.Linear(encoding.dim, 10), nn.ReLU(), nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, 1)]
+    module = nn.Sequential(*layers).double()
+    models = ParamSet.around(module, kappa)
+    every = encoding.encode(frame)
+    middle = float(models.network.logit(models.center, every).median())
+    with torch.no_grad():
+        models.center[-1].sub_(middle)
+    x = every[torch.randperm(len(every))[:12]]
+    sign = torch.where(models.network.logit(models.center, x) > 0, 1.0, -1.0).double()
+    still = torch.zeros(encoding.dim, dtype=torch.float64)
+    price = torch.ones(encoding.dim, dtype=torch.float64)
+    return Problem.of(encoding, models, x, sign, price, Reach(still, still, still)), every
+
+
+def best_of_all(problem: Problem, every: Tensor) -> Tensor:
+    """The lowest objective of any legal row that IBP proves, for each person; infinite where none is."""
+    lowest = []
+    for i in range(len(problem)):
+        part = problem.select(torch.full((len(every),), i))
+        legal = (problem.encoding.project(every, part.x) == every).all(-1)
+        proved = (part.worst(every) < 0) & legal
+        lowest.append(torch.where(proved, part.objective(every), torch.inf).min())
+    return torch.stack(lowest)
+
+
+def from_itself(problem: Problem) -> Tensor:
+    return problem.x
+
+
+@given(st.integers(0, 2**31))
+def test_an_answer_is_legal_proved_and_never_better_than_the_best(seed: int) -> None:
+    problem, every = posed(seed)
+    found = solve(problem, [from_itself])
+    best = best_of_all(problem, every)
+    proved = found.proved
+    assert torch.equal(problem.encoding.project(found.x_cf, problem.x), found.x_cf)
+    by_ibp = proved & (problem.worst(found.x_cf) < 0)
+    assert bool((found.objective[by_ibp] >= best[by_ibp] - 1e-9).all())
+    torch.testing.assert_close(found.objective[by_ibp], problem.objective(found.x_cf)[by_ibp])
+
+
+def test_answers_are_near_the_best_of_all_legal_rows() -> None:
+    gaps, missed, total = [], 0, 0
+    for seed in range(25):
+        problem, every = posed(seed)
+        found, best = solve(problem, [from_itself, lambda p: 1 - p.x]), best_of_all(problem, every)
+        possible = torch.isfinite(best)
+        total += int(possible.sum())
+        missed += int((possible & ~found.proved).sum())
+        both = possible & found.proved & (problem.worst(found.x_cf) < 0)
+        gaps.append(found.objective[both] / best[both])
+    ratio = torch.cat(gaps)
+    assert total > 100
+    assert missed <= 0.05 * total  # random networks are harsher than trained ones
+    assert float(ratio.median()) < 1.001
+    assert float(ratio.mean()) < 1.15
+
+
+def test_fewer_changes_are_kept_to() -> None:
+    for seed in range(8):
+        problem, _ = posed(seed, kappa=0.02)
+
+        def solver(part: Problem) -> object:
+            return solve(part, [from_itself])
+
+        free = solver(problem)
+        found = at_most(problem, free, 1, solver)
+        count = problem.encoding.changed(found.x_cf, problem.x).sum(-1)
+        assert int(count.max()) <= 1
+        assert bool((found.worst[found.proved] < 0).all())
+
+
+def test_alternatives_change_different_features() -> None:
+    several = 0
+    for seed in range(6):
+        problem, _ = posed(seed, kappa=0.01)
+        found = solve(problem, [from_itself])
+        options = alternatives(problem, found, 3, lambda part: solve(part, [from_itself]))
+        for row, answers in enumerate(options):
+            sets = [
+                tuple(problem.encoding.changed(a.x_cf[0], problem.x[row]).tolist())
+                for a in answers
+                if bool(a.proved)
+            ]
+            assert len(set(sets)) == len(sets)
+            assert all(a.objective >= answers[0].objective - 1e-9 for a in answers)
+            several += len(sets) > 1
+    assert several > 10
+
+
+def test_a_pull_brings_answers_nearer_to_the_data() -> None:
+    problem, every = posed(3, kappa=0.02)
+    found = solve(problem, [from_itself])
+    data = every[::37]
+
+    def nearest(points: Tensor) -> Tensor:
+        return data[torch.cdist(points, data, p=1.0).argmin(-1)]
+
+    pulled = nearer_the_data(problem, found, nearest, 1.5)
+    assert torch.equal(pulled.proved, found.proved)
+    rows = found.proved
+    far = [(f.x_cf - nearest(f.x_cf)).abs().sum(-1)[rows].mean() for f in (found, pulled)]
+    assert far[1] < far[0]
+    assert bool((problem.cost(pulled.x_cf)[rows] >= problem.cost(found.x_cf)[rows] - 1e-9).all())
+    assert bool((pulled.worst[rows] < 0).all())
