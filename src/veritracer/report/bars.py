@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from veritracer.report.chart import WIDTH, canvas
 from veritracer.report.svg import Svg, element, joined, path
 
-NAME, BAR, GAP = 15.0, 9.0, 7.0
+NAME, BAR, GAP = 16.5, 9.0, 7.0
 LONGEST = 40
 """Letters of a name that fit beside its value on a phone."""
 

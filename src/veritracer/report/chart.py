@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from veritracer.report.svg import Svg, element, joined, path
 
-WIDTH, HEIGHT = 360.0, 250.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 12.0, 46.0
+WIDTH, HEIGHT = 360.0, 262.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 28.0, 46.0
 
 Points = Sequence[tuple[float, float]]
 
@@ -135,14 +135,15 @@ class Chart:
             bars.append(element("rect", note, **place, class_=f"bar {series}"))
         return self._with(*bars)
 
-    def mark(self, at: float, words: str) -> Chart:
-        """With a vertical line that has a name, written on the side where there is room."""
+    def mark(self, at: float, words: str, *, height: float = 0.93) -> Chart:
+        """With a vertical line that has a name, at this share of the height, on the side with more room."""
         place = self.across(at)
         left = place > (LEFT + WIDTH - RIGHT) / 2
         d = path([(place, self.up(self.y.low)), (place, TOP)])
         line = element("path", d=d, class_="mark")
         anchor, shift = ("end", -5) if left else ("start", 5)
-        text = element("text", words, x=place + shift, y=TOP + 10, text_anchor=anchor, class_="tick strong")
+        spot = {"x": place + shift, "y": Scale(0, 1, self.height - BOTTOM, TOP)(height)}
+        text = element("text", words, **spot, text_anchor=anchor, class_="tick strong halo")
         return self._with(line, text)
 
     def picture(self, identity: str) -> Svg:
@@ -162,8 +163,8 @@ class Chart:
             pieces.append(element("text", said, x=LEFT - 6, y=place + 4, text_anchor="end", class_="tick"))
         bottom = self.height - BOTTOM
         for value in self.x.ticks:
-            place = {"x": self.across(value), "y": bottom + 16}
-            pieces.append(element("text", self.x.write(value), **place, text_anchor="middle", class_="tick"))
+            spot = {"x": self.across(value), "y": bottom + 16}
+            pieces.append(element("text", self.x.write(value), **spot, text_anchor="middle", class_="tick"))
         floor = element("path", d=path([(LEFT, bottom), (WIDTH - RIGHT, bottom)]), class_="axis")
         return joined([*pieces, floor])
 
@@ -172,10 +173,9 @@ class Chart:
         below = element(
             "text", self.x.name, x=middle, y=self.height - 10, text_anchor="middle", class_="name"
         )
-        half = (TOP + self.height - BOTTOM) / 2
-        turned = f"translate(12 {half:.0f}) rotate(-90)"
-        beside = element("text", self.y.name, transform=turned, text_anchor="middle", class_="name")
-        return joined([below, beside])
+        # Level and above the numbers: turned text would be hard to read, and on a phone in their way.
+        above = element("text", self.y.name, x=0, y=12, class_="name")
+        return joined([below, above])
 
 
 def canvas(identity: str, inside: Svg, height: float) -> Svg:

@@ -86,7 +86,7 @@ def group_figure(subject: Subject, found: list[Comparison]) -> Figure | None:
     for c in drawn:
         kept = [(float(v), f"{g.name}: {short(v)}") for g, v in zip(c.groups, c.cost, strict=True) if v == v]
         low, high = (c.groups[int(pick(c.cost))].name for pick in (np.nanargmin, np.nanargmax))
-        rows.append(Range(c.feature.name, f"{_cut(low)} to {_cut(high)}", tuple(kept)))
+        rows.append(Range(c.feature.name, f"{_cut(low)} < {_cut(high)}", tuple(kept)))
     lines = [_summary(c, len(drawn)) for c in drawn]
     table = Table.of(["feature", "lowest mean cost", "highest", "ratio", "chance"], lines)
     picture = range_picture("groups", rows, "mean cost of a group", lambda v: f"{v:g}")
@@ -100,11 +100,11 @@ def group_tables(subject: Subject, found: list[Comparison]) -> list[tuple[str, T
     ways = levers(subject)
     tables = []
     for c in _widest_first(found):
-        header = [c.feature.name, "asked most to change", "people", "asked about", "certified", "mean cost"]
+        header = [c.feature.name, "people", subject.role, "certified", "cost", "changes", "asked most for"]
         rows = [_line(subject, group, ways) for group in c.groups]
         action = c.feature.action.replace("_", " ")
         name = f"By {c.feature.name} ({action})"
-        tables.append((name, Table.of([*header, "mean changes"], rows, words=2)))
+        tables.append((name, Table.of(header, rows)))
     return tables
 
 
@@ -113,12 +113,12 @@ def _line(subject: Subject, group: Group, ways: list[Lever]) -> list[str]:
     people = int(group.rows.sum())
     return [
         group.name,
-        usual_lever(ways, group.rows[subject.given]),
         f"{people:,}",
-        f"{int(asked.sum()):,} ({percent(asked.sum() / people)})",
+        percent(asked.sum() / people),
         percent(_mean(subject.certified[asked])),
         short(_mean(subject.cost[given])),
         short(_mean(subject.n_changes[given])),
+        usual_lever(ways, group.rows[subject.given]),
     ]
 
 
@@ -184,7 +184,8 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
     for k in np.unique(place):
         members = np.flatnonzero(place == k)
         low, high = (float(f"{end(numbers[members]):.4g}") for end in (np.min, np.max))
-        ends = value_in_words(low) if low == high else f"{value_in_words(low)} to {value_in_words(high)}"
+        dash = "–" if low >= 0 else " to "  # a dash before a minus sign would not be read as one
+        ends = value_in_words(low) if low == high else f"{value_in_words(low)}{dash}{value_in_words(high)}"
         named.append((ends, members))
     return named
 

@@ -46,7 +46,7 @@ def write_report(
     subject = subject_of(model, X, y, recourse)
     target = subject.schema.target
     page = _template().render(
-        title=title or f"Recourse for {target or 'this model'}",
+        title=title or (f"Recourse report: {target}" if target else "Recourse report"),
         headline=headline(subject),
         tiles=tiles(subject),
         sections=sections(subject, story),

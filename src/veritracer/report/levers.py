@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,10 @@ MOST = 12
 """Features that are drawn; the table has all of them."""
 
 
+HALF = 0.5
+"""A change along more than half of a range is a long one."""
+
+
 @dataclass(frozen=True)
 class Lever:
     """What people are asked to do with one feature.
@@ -29,8 +34,9 @@ class Lever:
     ----------
     changed
         Who is asked to change it, of those with a counterfactual, (n,) bool.
-    moves
-        The encoded change of those people, signed; empty for a feature whose values have no order.
+    moves, known
+        The encoded change of those whose old value is known, signed, and which of those who change it that
+        are; empty for a feature whose values have no order.
     up, down
         How many go up and how many down; both 0 where values have no order.
     typical
@@ -40,6 +46,7 @@ class Lever:
     feature: Feature
     changed: NDArray[np.bool_]
     moves: NDArray[np.float64]
+    known: NDArray[np.bool_]
     up: int
     down: int
     typical: str
@@ -74,7 +81,7 @@ def _lever(subject: Subject, block: Block, changed: NDArray[np.bool_], where: ND
     rows = where[changed]
     before, after = recourse.original[feature.name].iloc[rows], recourse.frame[feature.name].iloc[rows]
     if block.group is not None or feature.kind == "binary":
-        return Lever(feature, changed, np.zeros(0), 0, 0, _commonest(before, after))
+        return Lever(feature, changed, np.zeros(0), np.zeros(0, dtype=bool), 0, 0, _commonest(before, after))
     known = ~recourse.encoding.missing(recourse.x[rows])[:, block.start].numpy()
     moves = (recourse.x_cf[rows, block.start] - recourse.x[rows, block.start]).numpy()[known]
     up, down = int((moves > 0).sum()), int((moves < 0).sum())
@@ -82,10 +89,10 @@ def _lever(subject: Subject, block: Block, changed: NDArray[np.bool_], where: ND
         typical = _commonest(before, after)
     else:
         typical = _usual_amounts(before[known], after[known])
-    return Lever(feature, changed, moves, up, down, typical)
+    return Lever(feature, changed, moves, known, up, down, typical)
 
 
-def _usual_amounts(before: pd.Series, after: pd.Series) -> str:  # type: ignore[type-arg]  # any dtype
+def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     """The median rise and the median fall, in the feature's own units."""
     amount = after.to_numpy(dtype=np.float64) - before.to_numpy(dtype=np.float64)
     said = [
@@ -96,7 +103,7 @@ def _usual_amounts(before: pd.Series, after: pd.Series) -> str:  # type: ignore[
     return " or ".join(said) if said else "stated"
 
 
-def _commonest(before: pd.Series, after: pd.Series) -> str:  # type: ignore[type-arg]  # any dtype
+def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     pairs = Counter(
         f"{value_in_words(a)} → {value_in_words(b)}"
         for a, b in zip(before.tolist(), after.tolist(), strict=True)
@@ -162,7 +169,12 @@ def _how_far(found: list[Lever]) -> Figure:
     )
     if far != near:
         caption += f"; {found[near].feature.name} least, by {percent(middles[near])}"
-    caption += ". A change that is rare and long is a hint of a rule that few people can follow."
+    long = np.zeros(len(found[0].changed), dtype=bool)
+    for lever in found:
+        long[np.flatnonzero(lever.changed)[lever.known]] |= np.abs(lever.moves) > HALF
+    caption += (
+        f". {percent(float(long.mean()))} of people are asked for a change of more than half of a range."
+    )
     table = Table.of(["feature", "people", "10\u00a0%", "median", "90\u00a0%"], lines)
     picture = range_picture("moves", rows, "share of the feature's range", percent)
     legend = (("dot s1", "one in ten moves less"), ("dot s0", "median"), ("dot s2", "one in ten moves more"))

@@ -90,9 +90,10 @@ def _roc(subject: Subject) -> Figure:
     right = accuracy(subject)
     gain = f"{100 * abs(right - majority):.1f} points {'more' if right >= majority else 'less'}"
     caption = (
-        f"Shown one {subject.schema.favourable!s} and one {subject.schema.unfavourable!s}, the model ranks "
-        f"them correctly {percent(area)} of the time (AUC {area:.3f}; 0.5 is a coin). At its threshold "
-        f"(the dot) it decides {percent(right)} of {count(len(labels), 'row')} as their label says: {gain} "
+        f"Given a row labelled {subject.schema.favourable} and one labelled {subject.schema.unfavourable}, "
+        f"the model ranks them correctly {percent(area)} of the time (AUC {area:.3f}; 0.5 is a coin). At its "
+        f"threshold (the dot) it decides {percent(right)} of {count(len(labels), 'row')} as their label says: "
+        f"{gain} "
         f"than always answering with the commoner label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
@@ -114,11 +115,16 @@ def _reliability(subject: Subject) -> Figure:
     tone = "too hopeful" if said > seen else "too strict"
     inside = int(((low <= found.predicted) & (found.predicted <= high)).sum())
     bins = len(found.rows)
-    verdict = "may be read as probabilities" if bins - inside < UNLIKELY else "are not true probabilities"
+    off = f"{100 * found.error:.1f} points"
+    verdict = (
+        f"nothing speaks against reading the model's numbers as probabilities (mean distance {off})"
+        if bins - inside < UNLIKELY
+        else f"read the model's numbers as scores that are off by {off} on average, more than chance explains"
+    )
     caption = (
-        f"In {inside} of {bins} bins the prediction lies inside the 95\u00a0% interval of what happened, so "
-        f"the model's numbers {verdict} (mean distance {100 * found.error:.1f} points). It is furthest off "
-        f"where it says {percent(said)} and {percent(seen)} were seen: {tone} there."
+        f"In {inside} of {bins} bins the prediction lies inside the 95\u00a0% interval of what happened: "
+        f"{verdict}. It is furthest off where it says {percent(said)} and {percent(seen)} were seen: "
+        f"{tone} there."
     )
     rows = [
         [percent(p), percent(o), f"{n:,}"]

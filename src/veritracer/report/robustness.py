@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veritracer.bounds.attack import attack
 from veritracer.network import sign_of
 from veritracer.param_sets import ParamSet
-from veritracer.report.chart import Axis, Chart
+from veritracer.report.chart import Axis, Chart, ticks
 from veritracer.report.figure import Figure, Table, count, percent
 from veritracer.report.subject import Subject
 
@@ -57,7 +57,8 @@ def limits(subject: Subject) -> Limits:
         holds = float((~broken[open_]).mean()) if open_.any() else 1.0
         unbroken.append(share + (given - share) * holds)
         counts.append(int(broken.sum()))
-    return Limits(kappas, certified, np.array(unbroken), np.array(counts), len(sampled))
+    # Sets are nested, so a limit for one kappa is one for every larger kappa too.
+    return Limits(kappas, certified, np.minimum.accumulate(unbroken), np.array(counts), len(sampled))
 
 
 def robustness_figure(subject: Subject) -> Figure:
@@ -65,15 +66,14 @@ def robustness_figure(subject: Subject) -> Figure:
     found = limits(subject)
     # A certificate for kappa is one for every smaller one, so the certified share falls in steps.
     edge = _steps(subject, found)
-    upper = list(
-        zip([0.0, *found.kappa.tolist()], [_at_zero(subject), *found.unbroken.tolist()], strict=True)
-    )
+    measured = list(zip(found.kappa.tolist(), found.unbroken.tolist(), strict=True))
+    upper = _held(_at_zero(subject), measured)
     top = float(found.kappa[-1])
-    chart = Chart(Axis(0, top, "κ: how far the model may move"), Axis(0, 1, "share of people", percent))
+    across = Axis(0, top, "κ: how far the model may move", at=tuple(ticks(0, top, most=8)))
+    chart = Chart(across, Axis(0, 1, "share of people", percent))
     chart = chart.band(edge, upper, "s1").line(upper, "s2").line(edge, "s1")
-    chart = chart.dots(upper[1:], "s2").mark(
-        subject.recourse.kappa, f"asked for: κ = {subject.recourse.kappa:g}"
-    )
+    kappa = subject.recourse.kappa
+    chart = chart.dots(measured, "s2").mark(kappa, f"asked for: κ = {kappa:g}", height=0.5)
     rows = [
         [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
         for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
@@ -87,26 +87,50 @@ def robustness_figure(subject: Subject) -> Figure:
 
 
 def _caption(subject: Subject, found: Limits) -> str:
-    kappa = subject.recourse.kappa
+    """What is proved where it was asked for, how exact that is, and what lies beyond."""
+    kappa, given = subject.recourse.kappa, int(subject.given.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
-    gap = float((found.unbroken - found.certified).max())
+    low, high = float(found.certified[at]), float(found.unbroken[at])
     people = count(int(subject.asked.sum()), "person", "people")
-    said = (
-        f"At κ = {kappa:g}, {percent(found.certified[at])} of {people} have recourse that is proved to hold. "
-        f"The truth lies between the two lines, which are at most {percent(gap)} apart"
+    said = f"At κ = {kappa:g}, {percent(low)} of {people} have recourse that is proved to hold"
+    if high > low:
+        said += f", and at most {percent(high)} can hold: the attack breaks the others"
+    sample = (
+        "every counterfactual" if found.attacked == given else f"a sample of {found.attacked:,} of {given:,}"
     )
-    tight = ", so the proofs give away next to nothing. " if gap < 0.02 else ". "
-    beyond = np.flatnonzero(found.kappa > kappa * 1.001)
-    end = int(beyond[np.abs(found.kappa[beyond] - 1.1 * kappa).argmin()])
-    return (
-        f"{said}{tight}The attack tried {count(found.attacked, 'counterfactual')} and broke "
-        f"{found.broken[at]:,} at κ = {kappa:g}, and {found.broken[end]:,} at κ = {found.kappa[end]:.3g}: "
-        + (
-            "most answers reach hardly further than was asked for, so ask at a larger κ if the model may."
-            if found.broken[end] > found.attacked / 2
-            else "there is room beyond what was asked for."
+    return f"{said}. The attack saw {sample}, and broke no certificate. {_half(subject, found)}"
+
+
+def _half(subject: Subject, found: Limits) -> str:
+    """Up to which kappa half of the promises hold, from both sides."""
+    kappa = subject.recourse.kappa
+    proved = float(np.median(subject.recourse.radius[subject.first[subject.given]]))
+    share = found.broken / max(found.attacked, 1)
+    lost = np.flatnonzero(share > 0.5)
+    if not len(lost):
+        return (
+            f"Half of the promises are proved up to κ = {proved:.3g} or further, and even at "
+            f"κ = {found.kappa[-1]:.3g} the attack breaks only {percent(float(share[-1]))} of them."
         )
+    broken = float(found.kappa[lost[0]])
+    close = "the proofs are nearly exact" if broken <= 1.1 * proved else "the truth lies somewhere between"
+    beyond = (
+        " Answers reach hardly further than was asked for: ask at a larger κ if the model may move more."
+        if broken <= 1.25 * kappa
+        else ""
     )
+    return (
+        f"Half of the promises are proved up to κ = {proved:.3g}, and at κ = {broken:.3g} the attack breaks "
+        f"{percent(float(share[lost[0]]))}: {close}.{beyond}"
+    )
+
+
+def _held(start: float, measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The upper limit as a staircase: it holds for every larger kappa until the next one measured."""
+    points = [(0.0, start)]
+    for kappa, share in measured:
+        points += [(kappa, points[-1][1]), (kappa, share)]
+    return points
 
 
 def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -122,7 +146,9 @@ def _sample(subject: Subject) -> NDArray[np.int64]:
     given = subject.first[subject.given]
     if len(given) <= MOST_ATTACKED:
         return given
-    return given[np.linspace(0, len(given) - 1, MOST_ATTACKED).round().astype(int)]
+    spread = np.linspace(0, len(given) - 1, MOST_ATTACKED).round().astype(np.int64)
+    chosen: NDArray[np.int64] = given[spread]
+    return chosen
 
 
 def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[np.bool_]:

@@ -59,7 +59,7 @@ def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
         area = auc(subject)
         found += [] if np.isnan(area) else [("AUC", f"{area:.3f}")]
     asked, given = subject.asked, subject.given
-    found.append((f"of {count(len(asked), 'row')} asked about", f"{int(asked.sum()):,}"))
+    found.append((f"{subject.role}, of {count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
     if asked.any():
         found.append(("certified", percent(float(subject.certified[asked].mean()))))
     if given.any():
@@ -70,7 +70,7 @@ def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
 
 def sections(subject: Subject, story: Story | None) -> tuple[Section, ...]:
     """All sections of the report."""
-    told = [] if story is None else [Section("story", "A year later", figures=(survival_figure(story),))]
+    told = [] if story is None else [Section("story", story.title, figures=(survival_figure(story),))]
     training = Section("training", "How it was trained", figures=tuple(learning_figures(subject.model)))
     return (
         *told,
@@ -101,8 +101,8 @@ def _promise(subject: Subject) -> Section:
         "defines. A certificate is a proof over all models that close; the attack looks for one of them that "
         "breaks the promise."
     )
-    if not subject.asked.any():
-        return Section("promise", "What is promised", NOBODY)
+    if not subject.given.any():
+        return Section("promise", "What is promised", NOTHING if subject.asked.any() else NOBODY)
     return Section("promise", "What is promised", words, figures=(robustness_figure(subject),))
 
 

@@ -71,8 +71,16 @@ class Subject:
     @property
     def who(self) -> str:
         """What the rows that recourse was looked for are called."""
-        everybody = bool((self.asked & (self.logit > 0)).any())
-        return "people asked about" if everybody else "people whom the model turns down"
+        return "people asked about" if self._everybody else "people whom the model turns down"
+
+    @property
+    def role(self) -> str:
+        """What is said of them in the head of a column."""
+        return "asked about" if self._everybody else "turned down"
+
+    @property
+    def _everybody(self) -> bool:
+        return bool((self.asked & (self.logit > 0)).any())
 
 
 def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> Subject:

@@ -31,7 +31,7 @@ def survival_figure(story: Story) -> Figure:
     legend = tuple((f"bar {series}", words) for _, words, series in tried)
     caption = " ".join(part for part in (_conclusion(story), story.caption) if part)
     picture = bar_picture("survival", rows)
-    return Figure("survival", story.title, picture, caption, Table.of(header, lines), legend)
+    return Figure("survival", "Promises kept", picture, caption, Table.of(header, lines), legend)
 
 
 def _conclusion(story: Story) -> str:
