@@ -9,9 +9,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+import veritracer as vt
 from veritracer.bounds import crown_ibp
 from veritracer.network import from_module
 from veritracer.param_sets import ParamSet
@@ -54,6 +56,19 @@ def pairs(x: Tensor, score: Tensor, generator: torch.Generator) -> Tensor:
     pools = torch.where((score > 0)[:, None, None], *(_draws(p, len(x), generator) for p in (low, high)))
     nearest = (pools - x[:, None]).abs().sum(-1).argmin(1)
     return pools[torch.arange(len(x)), nearest]
+
+
+def recourse(features: int, width: int, rows: int = 500, seed: int = 0) -> tuple[vt.Recourse, pd.DataFrame]:
+    """Recourse for a verified-trained network of that many inputs and hidden units, with fresh rows."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    x, y = table(2000 + rows, features, generator)
+    shape = (features, width, 10, 10, 1)
+    module = train(mlp(shape), x[:2000], y[:2000], kappa=0.1, epochs=15, generator=generator)
+    frame = pd.DataFrame(x.double().numpy(), columns=[f"x{i}" for i in range(features)])
+    schema = vt.Schema([vt.Feature(name, "continuous", lower=0.0, upper=1.0) for name in frame.columns])
+    encoding = vt.Encoding.fit(schema, frame)
+    return vt.Recourse(module, schema, encoding, rows=frame[:2000], kappa=0.05), frame[2000:]
 
 
 def _draws(pool: Tensor, n: int, generator: torch.Generator) -> Tensor:

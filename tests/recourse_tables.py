@@ -1,4 +1,4 @@
-"""A small mixed table, a model that was fitted to it, and an independent judge of what people may be told."""
+"""A small mixed table, and models that were fitted to it."""
 
 from __future__ import annotations
 
@@ -64,51 +64,3 @@ def fitted(method: str = "veritracer") -> tuple[vt.VeriTraCER, pd.DataFrame]:
     frame, y = applicants()
     model = vt.VeriTraCER(schema=SCHEMA, method=method, hidden=(24, 8), generator_hidden=(24,), epochs=160)
     return model.fit(frame[:700], y[:700]), frame[700:].reset_index(drop=True)
-
-
-def violations(schema: Schema, before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """Every way in which ``after`` breaks what the schema says a person could do, cell by cell.
-
-    It shares nothing with the encoding: plain comparisons of raw values.
-    """
-    found = []
-    for feature in schema.features:
-        for row, (old, new) in enumerate(zip(before[feature.name], after[feature.name], strict=True)):
-            wrong = _violation(feature, old, new)
-            if wrong:
-                found.append(f"row {row}, {feature.name}: {old!r} -> {new!r}: {wrong}")
-    return found
-
-
-def _violation(feature: Feature, old: object, new: object) -> str:
-    same = old == new or (pd.isna(old) and pd.isna(new))
-    if same:
-        return ""
-    if feature.action == "immutable":
-        return "immutable"
-    if pd.isna(new):
-        return "became missing"
-    if not feature.is_numeric:
-        if new not in feature.categories:
-            return "no category"
-        rank = feature.categories.index
-        up = not pd.isna(old) and feature.kind == "ordinal" and rank(new) > rank(old)
-        down = not pd.isna(old) and feature.kind == "ordinal" and rank(new) < rank(old)
-    else:
-        if feature.lower is not None and not feature.lower <= new <= feature.upper:
-            return "out of range"
-        step = feature.step or (1 if feature.kind == "integer" else None)
-        if step is not None and abs(new / step - round(new / step)) > 1e-9:
-            return "off the grid"
-        if feature.kind == "continuous" and feature.step is None and feature.display_step == "auto":
-            shown = 10.0 ** (np.floor(np.log10(feature.upper - feature.lower)) - 2)
-            if abs(new / shown - round(new / shown)) > 1e-6:
-                return "more than three digits"
-        up, down = (not pd.isna(old)) and new > old, (not pd.isna(old)) and new < old
-    if pd.isna(old) and feature.action != "free":
-        return "a missing value of a one-way feature was filled"
-    if feature.action == "increase_only" and down:
-        return "fell"
-    if feature.action == "decrease_only" and up:
-        return "rose"
-    return ""

@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from benchmarks.legality import ranges_of, violations
 
 import veritracer as vt
-from recourse_tables import SCHEMA, applicants, fitted, violations
+from recourse_tables import SCHEMA, applicants, fitted
 from veritracer.bounds.attack import attack
 from veritracer.errors import DataError
+
+RANGES = ranges_of(SCHEMA, applicants()[0])
 
 OPTIONS = [
     {},
@@ -33,7 +36,7 @@ OPTIONS = [
 def test_every_answer_is_legal_certified_as_shown_and_has_a_reason(options: dict[str, object]) -> None:
     model, rows = fitted()
     found = model.explain(rows, **options)
-    assert violations(SCHEMA, found.original, found.frame) == []
+    assert violations(SCHEMA, RANGES, found.original, found.frame) == []
     assert list(found.frame.columns) == list(rows.columns)
     pd.testing.assert_frame_equal(found.original, rows.iloc[found.person].set_axis(found.original.index))
     assert all(isinstance(reason, str) and reason for reason in found.reason)
@@ -253,7 +256,7 @@ def test_a_saved_model_explains_alike(tmp_path) -> None:
 def test_models_of_every_method_are_explained(method: str) -> None:
     model, rows = fitted(method)
     found = model.explain(rows, kappa=0.01)
-    assert violations(SCHEMA, rows, found.frame) == []
+    assert violations(SCHEMA, RANGES, rows, found.frame) == []
     assert found.valid[~found.favourable].mean() > 0.9
     assert found.certified.sum() > 10
 

@@ -8,14 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from benchmarks.legality import ranges_of, violations
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 
 import veritracer as vt
-from recourse_tables import SCHEMA, applicants, violations
+from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError, NotSupportedError, SchemaError, TargetError
 from veritracer.refine import Problem, Reach
 from veritracer.schema import Feature, Schema
+
+RANGES = ranges_of(SCHEMA, applicants()[0])
 
 
 def trained(
@@ -50,7 +53,7 @@ def test_a_torch_model_is_explained(outputs: int, with_rows: bool) -> None:
     frame, _ = applicants(200, seed=9)
     rows = applicants()[0] if with_rows else None
     found = vt.Recourse(module, SCHEMA, encoding, rows=rows, kappa=0.03).explain(frame)
-    assert violations(SCHEMA, frame, found.frame) == []
+    assert violations(SCHEMA, RANGES, frame, found.frame) == []
     declined = ~found.favourable
     assert found.certified[declined].mean() > 0.7
     assert found.valid[declined].mean() > 0.95
@@ -61,7 +64,7 @@ def test_rules_may_change_and_nothing_else() -> None:
     frame, _ = applicants(50, seed=3)
     loose = Schema([f.replace(action="free") for f in SCHEMA.features], "approved", "yes", "no")
     found = vt.Recourse(module, loose, encoding, kappa=0.01).explain(frame)
-    assert violations(loose, frame, found.frame) == []
+    assert violations(loose, RANGES, frame, found.frame) == []
     other = Schema([f.replace(upper=99) if f.name == "age" else f for f in SCHEMA.features])
     refitted = vt.Encoding.fit(other, frame)
     with pytest.raises(SchemaError, match="encodes rows as the encoding does"):
