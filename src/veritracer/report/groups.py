@@ -21,7 +21,7 @@ from veritracer.schema import Feature
 FEWEST = 20
 """People with a counterfactual that a group needs before it is compared with others."""
 
-MOST_GROUPS, MOST_FEATURES, BINS = 8, 8, 4
+MOST_GROUPS, MOST_FEATURES, BINS = 8, 12, 4
 CHANCE = 0.01
 """A gap counts as more than chance below this probability, after correction for the number of features."""
 
@@ -71,15 +71,21 @@ def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
 
 
 def compare(subject: Subject) -> list[Comparison]:
-    """A comparison for each immutable or one-way feature with at least two groups."""
+    """A comparison for each immutable or one-way feature with at least two groups, the widest gap first.
+
+    Where there are too many features, one-way ones are left out before immutable ones: what people are
+    born with has to be shown even where there is no gap.
+    """
     features = [f for f in subject.schema.features if f.action != "free"]
-    found = [_comparison(subject, f, groups_of(f, subject.table[f.name])) for f in features]
-    return [c for c in found if len(c.groups) > 1]
+    every = [_comparison(subject, f, groups_of(f, subject.table[f.name])) for f in features]
+    found = sorted((c for c in every if len(c.groups) > 1), key=_gap, reverse=True)
+    kept = sorted(found, key=lambda c: c.feature.action != "immutable")[:MOST_FEATURES]
+    return sorted(kept, key=_gap, reverse=True)
 
 
 def group_figure(subject: Subject, found: list[Comparison]) -> Figure | None:
     """The mean cost of each group on one scale, the widest gap first; None where there is none to draw."""
-    drawn = [c for c in _widest_first(found) if not math.isnan(c.ratio)]
+    drawn = [c for c in found if not math.isnan(c.ratio)]
     if not drawn:
         return None
     rows = []
@@ -99,8 +105,8 @@ def group_tables(subject: Subject, found: list[Comparison]) -> list[tuple[str, T
     """For each feature a table with a line for each group."""
     ways = levers(subject)
     tables = []
-    for c in _widest_first(found):
-        header = [c.feature.name, "people", subject.role, "certified", "cost", "changes", "asked most for"]
+    for c in found:
+        header = ["group", "people", subject.role, "certified", "cost", "changes", "asked most for"]
         rows = [_line(subject, group, ways) for group in c.groups]
         action = c.feature.action.replace("_", " ")
         name = f"By {c.feature.name} ({action})"
@@ -170,9 +176,8 @@ def _certified_gap(subject: Subject, drawn: list[Comparison]) -> str:
     return f"The certified share is lowest for {low[1]}, {percent(low[0])}, and {percent(high[0])} at best."
 
 
-def _widest_first(found: list[Comparison]) -> list[Comparison]:
-    ordered = sorted(found, key=lambda c: -1.0 if math.isnan(c.ratio) else c.ratio, reverse=True)
-    return ordered[:MOST_FEATURES]
+def _gap(c: Comparison) -> float:
+    return -1.0 if math.isnan(c.ratio) else c.ratio
 
 
 def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:

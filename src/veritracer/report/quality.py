@@ -92,8 +92,7 @@ def _roc(subject: Subject) -> Figure:
     caption = (
         f"Given a row labelled {subject.schema.favourable} and one labelled {subject.schema.unfavourable}, "
         f"the model ranks them correctly {percent(area)} of the time (AUC {area:.3f}; 0.5 is a coin). At its "
-        f"threshold (the dot) it decides {percent(right)} of {count(len(labels), 'row')} as their label says: "
-        f"{gain} "
+        f"threshold (the dot) it decides {percent(right)} of {count(len(labels), 'row')} as labelled, {gain} "
         f"than always answering with the commoner label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]

@@ -122,6 +122,9 @@ def _fairness(subject: Subject) -> Section:
         "Groups are made by the features that nobody can freely change. Different costs are no proof of "
         "unfair treatment, since groups may start from different places; they say where to look."
     )
+    constrained = sum(f.action != "free" for f in subject.schema.features)
+    if len(found) < constrained:
+        words += f" Shown: {len(found)} of {count(constrained, 'such feature')}."
     figure = group_figure(subject, found)
     figures = () if figure is None else (figure,)
     return Section("fairness", title, words, figures=figures, tables=tuple(group_tables(subject, found)))
