@@ -149,9 +149,9 @@ def _caption(subject: Subject, drawn: list[Comparison]) -> str:
     dear, cheap = int(np.nanargmax(widest.cost)), int(np.nanargmin(widest.cost))
     real = [c for c in drawn if c.chance * len(drawn) < CHANCE]
     said = (
-        f"The widest gap is in {widest.feature.name}: recourse costs {widest.groups[dear].name} "
-        f"{short(widest.cost[dear])} on average and {widest.groups[cheap].name} "
-        f"{short(widest.cost[cheap])}, {widest.ratio:.2f} times as much. "
+        f"The widest gap is in {widest.feature.name}: the mean cost is {short(widest.cost[dear])} for "
+        f"{widest.groups[dear].name} and {short(widest.cost[cheap])} for {widest.groups[cheap].name}, "
+        f"{widest.ratio:.2f} times as much. "
     )
     names = ", ".join(c.feature.name for c in real)
     chance = (
