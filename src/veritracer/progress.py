@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from veritracer.training import Epoch
@@ -23,7 +24,7 @@ def watch(*, verbose: bool) -> Iterator[Watched]:
             yield None, interrupted
             return
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        with Progress(*columns) as bar:
+        with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("training", total=None)
 
             def report(epoch: Epoch) -> None:

@@ -1,13 +1,16 @@
 """The command ``veritracer``: what it exits with, and the one sentence that it says when it can not go on.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr, nothing half-written), 130 interrupted. A bug in
-the library is a traceback: it must not look like a mistake of the user.
+Exit codes: 0 done, 1 done but something was not achieved, 2 bad input (one sentence on stderr, nothing
+half-written), 130 interrupted. A bug in the library is a traceback: it must not look like a mistake of the
+user.
 
-The verbs are in ``commands``, which needs the extra ``cli``; this module does not, so that it can say so.
+The verbs are in ``app``, which needs the extra ``cli``; this module does not, so that it can say so.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import NoReturn
 
@@ -15,20 +18,31 @@ from veritracer.errors import VeriTracerError, message
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
-EXTRAS = {"typer": "cli", "rich": "cli", "matplotlib": "report"}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says when there is no room left."""
+
+EXTRAS = {"typer": "cli", "rich": "cli", "pyarrow": "cli", "matplotlib": "report", "jinja2": "report"}
 """Which extra brings a package that the base install does not have."""
 
 
 def main() -> NoReturn:
     """Run the command line, and exit."""
     try:
-        from veritracer.cli.commands import run
+        from veritracer.cli.app import run
 
         code = run()
     except VeriTracerError as error:
         code = _say(str(error), BAD_INPUT)
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough: say nothing more, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        remedy = "free some space, or write elsewhere"
+        code = _say(message("room for the output", os.strerror(error.errno or 0), remedy), BAD_INPUT)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

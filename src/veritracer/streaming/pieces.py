@@ -64,9 +64,8 @@ class Notes:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DataWarning)
             yield
-        for warning in caught:
-            text = str(warning.message)
-            kind = text.partition(", got ")[0]
+        texts = [str(warning.message) for warning in caught]
+        for kind, text in {text.partition(", got ")[0]: text for text in reversed(texts)}.items():
             self.first.setdefault(kind, text)
             self.count[kind] = self.count.get(kind, 0) + 1
 

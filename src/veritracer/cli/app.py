@@ -1,0 +1,71 @@
+"""The verbs put together: what ``veritracer`` can do, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import torch
+import typer
+
+import veritracer
+from veritracer.cli.verbs import certify, datasets, demo, explain, fit, inspect, report
+from veritracer.errors import VeriTracerError, message
+
+app = typer.Typer(
+    name="veritracer",
+    help="Counterfactual explanations whose promises are provable.",
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    pretty_exceptions_enable=False,
+)
+app.command(epilog="Example: veritracer demo")(demo.demo)
+app.command(
+    epilog="Example: veritracer fit loans.csv --target approved --favourable yes --immutable age,sex "
+    "--out model"
+)(fit.fit)
+app.command(epilog="Example: veritracer explain model applicants.csv --out recourse.csv")(explain.explain)
+app.command(epilog="Example: veritracer certify model applicants.csv recourse.csv --out certificates.csv")(
+    certify.certify
+)
+app.command(epilog="Example: veritracer inspect model")(inspect.inspect)
+app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)
+app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")
+
+
+def run() -> int:
+    """The exit code, after the arguments of this process were obeyed; a wrong one is a VeriTracerError."""
+    # Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
+    torch.set_num_threads(1)
+    try:
+        return app(prog_name="veritracer", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "veritracer"
+        said = error.format_message().rstrip(".")
+        remedy = f"see {command} --help"
+        raise VeriTracerError(message(f"arguments of {command}", _lowered(said), remedy)) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"veritracer {veritracer.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True, epilog="Example: veritracer demo")
+def top(
+    context: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Counterfactual explanations whose promises are provable."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

@@ -1,0 +1,84 @@
+"""Options that several verbs have, and how their texts are read."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veritracer.errors import DataError, SchemaError, message
+from veritracer.schema import Schema
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(envvar="VERITRACER_DATA", help="The folder of the datasets' files.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes, no summary.")]
+Separator = Annotated[
+    str, typer.Option(help="What separates the columns of CSV: a character, or comma, semicolon, tab, pipe.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME,...", help="Columns to carry along, such as an identity.", show_default=False),
+]
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+Applicants = Annotated[
+    str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False)
+]
+Kappa = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),
+]
+
+
+def names(given: Sequence[str] | None) -> list[str]:
+    """The names in an option that takes a list: repeated, or separated by commas.
+
+    >>> names(["age,sex", "region"])
+    ['age', 'sex', 'region']
+    """
+    return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
+
+
+def amounts(option: str, given: Sequence[str] | None) -> dict[str, float]:
+    """The numbers of an option such as ``--cost income=2,savings=0.5``.
+
+    >>> amounts("--cost", ["income=2", "age=inf"])
+    {'income': 2.0, 'age': inf}
+    """
+    found: dict[str, float] = {}
+    for part in names(given):
+        name, equals, text = part.rpartition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not equals or not name.strip() or math.isnan(value):
+            remedy = f"write {option} NAME=NUMBER,NAME=NUMBER"
+            raise DataError(message(f"a name and a number for {option}", repr(part), remedy))
+        found[name.strip()] = value
+    return found
+
+
+def schema_file(path: Path) -> Schema:
+    """The schema in a JSON or a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        received = f"{path}, which can not be read ({getattr(error, 'strerror', None) or 'not UTF-8'})"
+        remedy = "name the schema.json that fit wrote, or a TOML file"
+        raise SchemaError(message("a schema file", received, remedy)) from None
+    if path.suffix.casefold() == ".toml":
+        try:
+            text = json.dumps(tomllib.loads(text), default=str)
+        except tomllib.TOMLDecodeError as error:
+            received = f"{path} that is not ({error})"
+            raise SchemaError(message("a schema as TOML", received, "correct that line")) from None
+    return Schema.from_json(text)

@@ -1,0 +1,109 @@
+"""How the command line speaks: frames and colour on a terminal, plain text in a pipe, JSON when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from veritracer.streaming import Watch
+
+ON_TERMINAL = sys.stdout.isatty()
+
+
+def _console() -> Console:
+    return Console(force_terminal=ON_TERMINAL, highlight=False)
+
+
+def _errors() -> Console:
+    """Where a person who waits is told what goes on: nowhere, if nobody is watching."""
+    watched = sys.stderr.isatty()
+    return Console(stderr=True, force_terminal=watched, quiet=not watched)
+
+
+def patience(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """A spinner on stderr while the block runs, if somebody is watching."""
+    return nullcontext() if quiet else _errors().status(text)
+
+
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
+    """A bar on stderr with the rows done and the time left; nothing where nobody is watching."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_errors(), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def watch(done: int, share: float | None) -> None:
+            total = None if share is None else 1.0
+            bar.update(task, description=f"{text}: {done:,} rows", total=total, completed=share or 0.0)
+
+        yield watch
+
+
+def say(*lines: str) -> None:
+    """Print lines of plain text."""
+    for line in lines:
+        _console().print(line, markup=False, soft_wrap=not ON_TERMINAL)
+
+
+def note(sentences: Iterable[str], *, quiet: bool = False) -> None:
+    """Say on stderr what was noticed, each on one line."""
+    for sentence in () if quiet else sentences:
+        print("note:", " ".join(sentence.split()), file=sys.stderr)
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: framed on a terminal, in columns of text elsewhere."""
+    if ON_TERMINAL:
+        table = Table(title=title, title_justify="left", box=box.ROUNDED)
+        for column in header:  # fold, not cut: an address must be whole to be of use
+            table.add_column(column, overflow="fold", no_wrap=column == header[0])
+        for row in rows:
+            table.add_row(*map(Text, row))
+        _console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]
+    say(title, *lines, "")
+
+
+def percent(share: float | None) -> str:
+    """A share as people write it; never 100 % unless it is all.
+
+    >>> percent(0.9996), percent(1.0), percent(0.5), percent(None)
+    ('99.9 %', '100 %', '50.0 %', '–')
+    """
+    if share is None:
+        return "–"
+    if share >= 1.0:
+        return "100 %"
+    return f"{int(share * 1000) / 10:.1f} %"

@@ -1,0 +1,63 @@
+"""``veritracer certify``: what can be proved of counterfactuals from anywhere."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from veritracer.cli.options import Applicants, AsJson, Kappa, Keep, ModelFolder, Quiet, Separator, names
+from veritracer.cli.printing import note, print_json, progress, say
+from veritracer.errors import DataError, message
+from veritracer.saved import load
+from veritracer.streaming import certify_tables
+from veritracer.tablefiles import open_sink, open_table
+from veritracer.tablefiles.bytestreams import STANDARD
+
+NOT_ACHIEVED = 1
+
+
+def certify(
+    model: ModelFolder,
+    table: Applicants,
+    counterfactuals: Annotated[
+        str,
+        typer.Argument(metavar="COUNTERFACTUALS", help="CSV or Parquet, row by row; - is standard input."),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="CSV, Parquet or JSON lines with a line for each row.", show_default=False),
+    ] = None,
+    kappa: Kappa = None,
+    keep: Keep = None,
+    separator: Separator = ",",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
+
+    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count.
+    """
+    if table == counterfactuals == STANDARD:
+        raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
+    loaded = load(model)
+    with ExitStack() as stack:
+        originals = stack.enter_context(open_table(table, separator=separator))
+        answers = stack.enter_context(open_table(counterfactuals, separator=separator))
+        sink = None if out is None else stack.enter_context(open_sink(out))
+        watch = stack.enter_context(progress("certifying", quiet=quiet))
+        found = certify_tables(loaded, originals, answers, sink, kappa=kappa, keep=names(keep), watch=watch)
+    note(found.notes, quiet=quiet)
+    if as_json:
+        print_json({"out": out, **asdict(found)})
+    elif not quiet:
+        say(
+            f"{found.rows:,} pairs at kappa = {found.kappa:g}: {found.certified:,} certified, "
+            f"{found.unknown:,} valid today without a proof, {found.invalid:,} not valid, "
+            f"{found.unchanged:,} unchanged.",
+            *([] if out is None else [f"The certificates: {out}"]),
+        )
+    if found.unknown or found.invalid:
+        raise typer.Exit(NOT_ACHIEVED)

@@ -1,0 +1,160 @@
+"""``veritracer demo``: a year in the life of promises, in a minute."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veritracer import demo as library
+from veritracer.cli.options import AsJson, DataDir, Quiet, Seed
+from veritracer.cli.printing import patience, percent, print_json, print_table, say
+from veritracer.cli.verbs import paper
+from veritracer.demo import Demo, Outcome
+from veritracer.demo.telling import EPOCHS
+from veritracer.recourse.wording import value_in_words
+from veritracer.tablefiles.sinks import writable
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the report.")] = Path("out"),
+    dataset: Annotated[str, typer.Option(help="loans, or a dataset of the paper.")] = "loans",
+    drift: Annotated[float, typer.Option(help="How strongly the years of loans differ.")] = 1.0,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows in each training.")] = EPOCHS,
+    seed: Seed = 0,
+    paper_figures: Annotated[
+        bool, typer.Option("--paper", help="The paper's two-dimensional examples instead.")
+    ] = False,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train, give recourse, let a year pass, retrain, and count which promises were kept."""
+    with writable(out / "report.html") if out.is_dir() else _new_folder(out):
+        if paper_figures:
+            paper.show(out, as_json=as_json)
+            return
+        start = time.perf_counter()
+        talks = not (quiet or as_json)
+        with _steps(quiet=quiet or as_json) as tell:
+            found = library.run(dataset, drift=drift, seed=seed, epochs=epochs, data_dir=data_dir, tell=tell)
+            tell("writing the report")
+            page = _write(found, out)
+    if as_json:
+        print_json(_fields(found, page, time.perf_counter() - start))
+    if talks:
+        _tell(found)
+        say(f"The report: {page}", f"All of it took {time.perf_counter() - start:.0f} seconds.")
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[None]:
+    """A folder that is made for the block, and the sentence for a place where that is not possible."""
+    with writable(out):
+        out.mkdir(parents=True, exist_ok=True)
+    yield
+
+
+@contextmanager
+def _steps(*, quiet: bool) -> Iterator[Any]:
+    """Hears what is being done: a line for each step, and a spinner on a terminal."""
+    with patience("starting", quiet=quiet) as spinner:
+
+        def tell(step: str) -> None:
+            if spinner is not None and sys.stderr.isatty():
+                spinner.update(step)  # type: ignore[attr-defined]  # it is rich's Status
+            elif not quiet:
+                print(f"… {step}", file=sys.stderr, flush=True)
+
+        yield tell
+
+
+def _write(found: Demo, out: Path) -> Path:
+    from veritracer.report.html import write_report
+
+    today = found.years.today
+    title = f"Recourse on {found.years.data.title}"
+    return write_report(
+        out / "report.html",
+        found.model,
+        today.X_test,
+        today.y_test,
+        recourse=found.recourse,
+        title=title,
+        story=found.story,
+    )
+
+
+def _tell(found: Demo) -> None:
+    data, first = found.years.data, found.outcomes[0]
+    rows = len(found.years.today.X_test)
+    say(
+        f"{data.title}: a model trained on {len(found.years.today.X_train):,} rows is right about "
+        f"{percent(first.accuracy)} of {rows:,} others; it turns {first.survival.rows:,} of them down.",
+        "",
+    )
+    if found.example is not None:
+        _tell_example(found, found.example)
+    say(f"Then {found.years.passing}. Each method's own model is retrained in two ordinary ways.", "")
+    header = (
+        "promises kept",
+        "declined",
+        "promised",
+        "after fine-tuning",
+        "after training anew",
+        "mean cost",
+    )
+    print_table("What became of the promises", header, [_line(outcome) for outcome in found.outcomes])
+    say(
+        "Fine-tuning goes on from today's weights on the new rows; training anew starts from nothing, with "
+        "another seed. Cost is the L1 distance in scaled units. Gradient search may ask for what nobody can "
+        "change, and is counted as promised where its rounded answer is valid on the day.",
+        "",
+    )
+
+
+def _tell_example(found: Demo, i: int) -> None:
+    person = found.recourse.original.iloc[i]
+    told = ", ".join(f"{name} {value_in_words(value)}" for name, value in person.items())
+    say(f"One of them: {told}.", f"What this person is told: {found.recourse.sentence(i)}", "")
+
+
+def _line(outcome: Outcome) -> list[str]:
+    survival = outcome.survival
+    return [
+        survival.method,
+        f"{survival.rows:,}",
+        f"{survival.given:,}",
+        percent(outcome.kept_fine_tuned),
+        percent(outcome.kept_from_scratch),
+        "–" if survival.cost is None else f"{survival.cost:.2f}",
+    ]
+
+
+def _fields(found: Demo, page: Path, seconds: float) -> dict[str, Any]:
+    methods = [
+        {
+            **asdict(outcome.survival),
+            "kept_fine_tuned": outcome.kept_fine_tuned,
+            "kept_from_scratch": outcome.kept_from_scratch,
+            "accuracy": outcome.accuracy,
+            "accuracy_fine_tuned": outcome.accuracy_fine_tuned,
+            "accuracy_from_scratch": outcome.accuracy_from_scratch,
+        }
+        for outcome in found.outcomes
+    ]
+    sentence = None if found.example is None else found.recourse.sentence(found.example)
+    return {
+        "dataset": found.years.data.name,
+        "passing": found.years.passing,
+        "example": sentence,
+        "methods": methods,
+        "report": str(page),
+        "seconds": round(seconds, 1),
+    }

@@ -1,0 +1,137 @@
+"""``veritracer explain``: applicants in, certified recourse out, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veritracer.cli.options import (
+    Applicants,
+    AsJson,
+    Kappa,
+    Keep,
+    ModelFolder,
+    Quiet,
+    Separator,
+    amounts,
+    names,
+    schema_file,
+)
+from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.recourse import Recourse
+from veritracer.saved import load
+from veritracer.streaming import Explained, explain_table
+from veritracer.tablefiles import open_sink, open_table
+
+NOT_ACHIEVED = 1
+
+
+def explain(
+    model: ModelFolder,
+    table: Applicants,
+    out: Annotated[
+        str | None,
+        typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
+    ] = None,
+    kappa: Kappa = None,
+    max_changes: Annotated[
+        int | None, typer.Option(min=1, help="Change at most so many features.", show_default=False)
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PRICE,...", help="What moving along a feature costs.", show_default=False),
+    ] = None,
+    overshoot: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Cover going further by this share of the range.")
+    ] = 0.0,
+    drift: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=AMOUNT,...", help="Cover features that move unasked.", show_default=False),
+    ] = None,
+    plausibility: Annotated[float, typer.Option(min=0.0, help="How strongly to stay near the data.")] = 0.0,
+    n: Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")] = 1,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds for each 16,384 rows, then the best so far.", show_default=False),
+    ] = None,
+    everyone: Annotated[
+        bool, typer.Option("--all/--only-unfavourable", help="Also those who are favourable already.")
+    ] = False,
+    refine: Annotated[
+        bool,
+        typer.Option("--refine/--no-refine", help="Look for the closest, or take the generator's answer."),
+    ] = True,
+    radius: Annotated[
+        bool, typer.Option("--radius/--no-radius", help="Look for the largest kappa, or not (faster).")
+    ] = True,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="Other rules of what may change: schema.json, edited.", show_default=False),
+    ] = None,
+    keep: Keep = None,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Add each recourse as a person should read it.")
+    ] = False,
+    require_certified: Annotated[
+        bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
+    ] = False,
+    separator: Separator = ",",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give every declined row the closest certified counterfactual, for files of any length.
+
+    The output has the values as a person should read them, then recourse.status (certified, valid or none),
+    recourse.reason and what was proved.
+    """
+    options: dict[str, Any] = {
+        "kappa": kappa,
+        "max_changes": max_changes,
+        "cost": amounts("--cost", cost),
+        "only_unfavourable": not everyone,
+        "plausibility": plausibility,
+        "n": n,
+        "time_budget": time_budget,
+        "overshoot": overshoot,
+        "drift": amounts("--drift", drift),
+        "refine": refine,
+        "radius": radius,
+    }
+    recourse = _recourse(model, schema)
+    with (
+        open_table(table, separator=separator) as source,
+        open_sink(out, kind="jsonl" if as_json and out is None else None) as sink,
+        progress("explaining", quiet=quiet) as watch,
+    ):
+        found = explain_table(
+            recourse, source, sink, options=options, keep=names(keep), sentences=sentences, watch=watch
+        )
+    note(found.notes, quiet=quiet)
+    if out is not None:
+        _tell(found, out, quiet=quiet, as_json=as_json)
+    if require_certified and found.certified < found.asked:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
+def _recourse(folder: str, schema: Path | None) -> Recourse:
+    model = load(folder)
+    if schema is None:
+        return model.recourse()
+    return model.recourse(schema_file(schema))
+
+
+def _tell(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"out": out, **asdict(found)})
+    elif not quiet:
+        share = percent(found.certified / found.asked if found.asked else None)
+        say(
+            f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
+            f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at kappa = "
+            f"{found.kappa:g} ({share}), {found.valid:,} with recourse that is valid today, "
+            f"{found.none:,} without.",
+            f"The recourse: {out}",
+        )
