@@ -22,6 +22,7 @@ from veritracer.recourse.exact import exact, is_linear
 from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.options import Options
 from veritracer.recourse.outcomes import Shown, prove_shown, verdicts
+from veritracer.recourse.reasons import impossible
 from veritracer.refine import Found, Problem, Start, alternatives, assess, at_most, nearer_the_data, solve
 
 NEIGHBOURS = 8
@@ -66,6 +67,7 @@ class Explanation:
         asked = today.clear.clone()
         if self.options.only_unfavourable:
             asked &= today.sign < 0
+        asked &= ~impossible(self.encoding, self.param_set, x, today.sign)
         deadline = time.monotonic() + (self.options.time_budget or 0.0)
         timed = self.options.time_budget is not None
         parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds import Box
+from veritracer.certificate import chunks
 from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
@@ -53,10 +54,14 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
     """Which rows (n,) have provably no counterfactual for today's model, whatever they change.
 
     All legal rows of a person lie in one box; if the bound over it says that every one of them is decided as
-    ``x`` is, none of them is a counterfactual.
+    ``x`` is, none of them is a counterfactual. Only bounds that assume nothing about ``x`` will do here.
     """
-    everything = Box(*encoding.limits(x))
-    return prove(param_set.at(0.0), Question(x, everything, -sign), decide=True).worst_logit < 0
+    alone, parts = param_set.at(0.0), []
+    for rows in chunks(x):
+        everything = Box(*encoding.limits(x[rows]))
+        question = Question(x[rows], everything, -sign[rows])
+        parts.append(prove(alone, question, ("ibp", "crown-ibp"), decide=True).worst_logit < 0)
+    return torch.cat(parts)
 
 
 @torch.no_grad()

@@ -23,8 +23,8 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
     """The best counterfactual found for each row.
 
     The first start serves everybody; those after it only the rows that have no proof yet. Rows that IBP
-    can not prove go on with the tighter bounds, from the point where they came closest; and where a tighter one
-    promises closer answers, it refines them.
+    can not prove go on with the tighter bounds, from the point where they came closest; and where a tighter
+    one promises closer answers, it refines them.
     """
     found = assess(problem, problem.x)
     for start in starts:
