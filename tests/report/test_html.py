@@ -1,0 +1,240 @@
+"""The report is one whole page: it needs no network, runs nothing, and says why it can not be made."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from html_pages import Page
+from report_cases import IMAGE, SCRIPT, Case
+
+import veritracer as vt
+from veritracer.errors import DataError, ParamSetError
+from veritracer.report import Story, Survival
+from veritracer.report.html import write_report
+
+FIGURES = {
+    "roc",
+    "reliability",
+    "robustness",
+    "cost",
+    "changes",
+    "levers",
+    "moves",
+    "groups",
+    "rates",
+    "losses",
+}
+SECTIONS = {"model", "promise", "demands", "fairness", "people", "training", "data", "origins"}
+STORY = Story(
+    [
+        Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),
+        Survival("<i>plain</i>", rows=200, given=190, fine_tuned=120, from_scratch=110, cost=0.25),
+    ],
+    "Both were retrained on the next year.",
+)
+
+
+@pytest.fixture(scope="module")
+def path(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("report") / "deep" / "report.html"
+    model, X, y, recourse = lending
+    return write_report(target, model, X, y, recourse=recourse, title="A title", story=STORY)
+
+
+@pytest.fixture(scope="module")
+def page(path: Path) -> Page:
+    return Page.read(path)
+
+
+def attributes(page: Page) -> list[tuple[str, str]]:
+    return [(name, value or "") for _, found in page.tags for name, value in found.items()]
+
+
+def test_every_tag_closes(page: Page) -> None:
+    assert page.unbalanced == []
+    assert page.open == []
+
+
+def test_all_sections_and_figures_are_there(page: Page) -> None:
+    assert page.by_id.keys() >= SECTIONS | FIGURES | {"survival", "story"}
+    assert sum(tag == "article" for tag, _ in page.tags) == 5
+    assert "A title" in page.text
+
+
+def test_every_picture_is_named_and_concluded(page: Page) -> None:
+    pictures = [found for tag, found in page.tags if tag == "svg"]
+    assert len(pictures) == len(FIGURES) + 1
+    for found in pictures:
+        assert found["role"] == "img"
+        for reference in ("aria-labelledby", "aria-describedby"):
+            assert page.by_id[str(found[reference])].strip(), reference
+    for figure in FIGURES:
+        assert re.search(r"\d", page.caption(figure)), f"{figure} concludes without a number"
+
+
+def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
+    assert page.names().isdisjoint({"script", "link", "img", "iframe", "object", "embed", "form", "base"})
+    for name, value in attributes(page):
+        assert not name.startswith("on"), name
+        assert name not in {"src", "srcset", "xlink:href", "action"}, name
+        assert "://" not in value, value
+        assert name != "href" or value.startswith("#"), value
+    style = path.read_text(encoding="utf-8").split("<style>")[1].split("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert any(n == "content" and v.startswith("default-src 'none'") for n, v in attributes(page))
+
+
+def test_links_lead_somewhere(page: Page) -> None:
+    targets = [value[1:] for name, value in attributes(page) if name == "href"]
+    assert len(targets) == len(SECTIONS) + 1
+    assert set(targets) <= page.by_id.keys()
+
+
+def test_it_is_small(path: Path) -> None:
+    assert path.stat().st_size < 1_500_000
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> None:
+    model, X, y, recourse = hostile
+    assert recourse.certified.any(), "the case must fill every section"
+    story = Story([Survival(SCRIPT, rows=2, given=2, fine_tuned=1)], SCRIPT, SCRIPT)
+    target = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT, story=story)
+    page = Page.read(target)
+    assert page.unbalanced == []
+    assert page.names().isdisjoint({"script", "img", "b", "i"})
+    assert not [name for name, _ in attributes(page) if name.startswith("on") or name == "src"]
+    for place in ("levers", "levers-caption", "data", "people", "survival", "model", "roc-caption"):
+        assert SCRIPT in page.by_id[place], place
+    assert IMAGE in page.by_id["fairness"]
+
+
+def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
+    model, X, y, recourse = lending
+    again = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title="A title", story=STORY)
+    dated = re.compile(r"<time>.*?</time>")
+    first, second = (dated.sub("", p.read_text(encoding="utf-8")) for p in (path, again))
+    assert first == second
+
+
+def test_recourse_is_computed_where_it_is_absent(hostile: Case, tmp_path: Path) -> None:
+    model, X, y, _ = hostile
+    ours = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
+    given = write_report(
+        tmp_path / "b.html", model, X.head(40), y.head(40), recourse=model.explain(X.head(40))
+    )
+    assert Page.read(ours).by_id["demands"] == Page.read(given).by_id["demands"]
+
+
+def test_without_labels_quality_is_not_claimed(lending: Case, tmp_path: Path) -> None:
+    model, X, _, recourse = lending
+    page = Page.read(write_report(tmp_path / "r.html", model, X, recourse=recourse))
+    assert page.by_id.keys().isdisjoint({"roc", "reliability"})
+    assert "No labels were given" in page.by_id["model"]
+    assert "accuracy" not in page.text.split("The model, and how good it is")[0]
+
+
+def test_one_kind_of_label_has_no_ranking(lending: Case, tmp_path: Path) -> None:
+    model, X, y, _ = lending
+    same = (y == "yes").to_numpy()
+    page = Page.read(write_report(tmp_path / "r.html", model, X[same], y[same]))
+    assert "roc" not in page.by_id
+    assert "All labels of the table are the same" in page.by_id["model"]
+
+
+def test_nobody_turned_down_is_said(lending: Case, tmp_path: Path) -> None:
+    model, X, y, recourse = lending
+    happy = recourse.favourable
+    page = Page.read(write_report(tmp_path / "r.html", model, X[happy], y[happy]))
+    assert "turns no row of this table down" in page.by_id["promise"]
+    assert page.unbalanced == []
+
+
+def test_alternatives_count_a_person_once(lending: Case, tmp_path: Path) -> None:
+    model, X, y, _ = lending
+    rows = slice(0, 60)
+    several = model.explain(X.iloc[rows], n=2)
+    assert len(several) > 60
+    page = Page.read(write_report(tmp_path / "r.html", model, X.iloc[rows], y.iloc[rows], recourse=several))
+    assert "turned down, of 60 rows" in page.text
+    first = (several.alternative == 0) & (several.status != "none")
+    assert f"the mean {several.n_changes[first].mean():.2f}" in page.caption("changes")
+
+
+def test_recourse_of_other_rows_is_refused(lending: Case, tmp_path: Path) -> None:
+    model, X, y, recourse = lending
+    with pytest.raises(DataError, match="recourse for these"):
+        write_report(tmp_path / "r.html", model, X.iloc[::-1], y.iloc[::-1], recourse=recourse)
+    with pytest.raises(DataError, match="recourse for these"):
+        write_report(tmp_path / "r.html", model, X.head(5), y.head(5), recourse=recourse)
+    other = dataclasses.replace(recourse, model_digest="0" * 64)
+    with pytest.raises(ParamSetError, match="recourse of this model"):
+        write_report(tmp_path / "r.html", model, X, y, recourse=other)
+    with pytest.raises(DataError, match="one for each row"):
+        write_report(tmp_path / "r.html", model, X, y.head(3), recourse=recourse)
+    with pytest.raises(DataError, match="at least one row"):
+        write_report(tmp_path / "r.html", model, X.head(0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_is_whole_or_absent(lending: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Path, target: Path) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    model, X, y, _ = lending
+    with pytest.raises(OSError, match="disk full"):
+        write_report(tmp_path / "r.html", model, X.head(30), y.head(30))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> None:
+    model, X, y, _ = hostile
+    model.save(tmp_path / "model")
+    before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
+    after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
+    assert Page.read(before).by_id["demands"] == Page.read(after).by_id["demands"]
+
+
+def test_a_story_counts_rows_once() -> None:
+    with pytest.raises(DataError, match="between 0 and the number of rows"):
+        Survival("x", rows=10, given=11)
+    with pytest.raises(DataError, match="at least one method"):
+        Story([])
+
+
+def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:
+    caption = page.caption("survival")
+    assert "After fine-tuning, 99.5 % of people still have what certified promised" in caption
+    assert "<i>plain</i> does best with 60 %" in caption
+    assert caption.endswith("Both were retrained on the next year.")
+
+
+def test_style_has_enough_contrast(path: Path) -> None:
+    """Text needs 4.5 : 1, lines and bars 3 : 1 (WCAG 2.2), against both backgrounds, in each mode."""
+    style = path.read_text(encoding="utf-8").split("<style>")[1]
+    modes = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
+    assert len(modes) == 3  # light, dark, print
+    for mode in modes:
+        colour = dict(re.findall(r"--(\w[\w-]*): (#[0-9a-f]{6})\b", mode))
+        for ground in ("page", "sheet"):
+            for ink, least in (("ink", 4.5), ("soft", 4.5), ("s0", 3), ("s1", 4.5), ("s2", 3), ("s3", 3)):
+                assert contrast(colour[ink], colour[ground]) >= least, (ink, ground, mode)
+        assert contrast(colour["good"], colour["wash"]) >= 4.5
+        assert contrast(colour["warn"], colour["warn-wash"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    light = sorted((luminance(one), luminance(other)))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
