@@ -15,6 +15,7 @@ from torch import Tensor
 from veritracer.baselines import Wachter
 from veritracer.datasets import Split
 from veritracer.demo.years import Years
+from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, message
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
@@ -23,12 +24,17 @@ from veritracer.shifts import SLOWER, fine_tune
 
 
 class Given(NamedTuple):
-    """What people were told: their rows, the values they were shown, and whether that was a promise."""
+    """What people were told.
+
+    ``X`` are their rows, ``x_cf`` the encoded counterfactuals, ``shown`` the same as raw values (None for a
+    method whose answers are no rows of a table), ``promised`` says who got one that was valid on the day.
+    """
 
     X: pd.DataFrame
-    shown: pd.DataFrame
+    x_cf: Tensor
+    shown: pd.DataFrame | None
     promised: NDArray[np.bool_]
-    certified: int | None
+    certified: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,30 +66,36 @@ def trained(method: Any, years: Years, *, epochs: int | None, seed: int, verbose
 def certified_recourse(recourse: Counterfactuals) -> Given:
     """The certified counterfactuals of everybody who was turned down."""
     declined = ~recourse.favourable
-    frame, own = recourse.frame[declined], recourse.original[declined]
-    return Given(own, frame, recourse.certified[declined], int(recourse.certified[declined].sum()))
+    certified = recourse.certified[declined]
+    return Given(
+        recourse.original[declined],
+        recourse.x_cf[torch.from_numpy(declined)],
+        recourse.frame[declined],
+        certified,
+        int(certified.sum()),
+    )
 
 
 def proposals(model: VeriTraCER, X: pd.DataFrame) -> Given:
     """What the generator of a CounterNet proposes."""
     declined = _declined(model, X)
-    shown = model.propose(declined)
-    return Given(declined, shown, model.decision_function(shown) > 0, None)
+    x_cf = model.propose_encoded(model.encoding_.encode(declined))
+    shown = model.encoding_.decode(x_cf, original=declined)
+    return Given(declined, x_cf, shown, _says_yes(model.classifier_, x_cf))
 
 
 def gradient_search(model: VeriTraCER, X: pd.DataFrame, years: Years) -> Given:
-    """Plain gradient counterfactuals, rounded to values that a table can hold.
+    """Plain gradient counterfactuals, as they are published: points of the encoded space.
 
-    The method knows nothing of what people can change, so it may move immutable features: nothing is put
+    The method knows nothing of grids, of categories or of what people can change. Nothing is rounded or put
     back, since that would undo most of its answers.
     """
     declined = _declined(model, X)
-    encoding = model.encoding_
-    x_train = encoding.encode(years.today.X_train)
+    x_train = model.encoding_.encode(years.today.X_train)
     labels = torch.as_tensor(model.schema_.labels(years.today.y_train), dtype=x_train.dtype)
-    found = Wachter(model.classifier_, encoding, x_train, labels).explain(encoding.encode(declined))
-    shown = encoding.decode(found).set_axis(declined.index)
-    return Given(declined, shown, model.decision_function(shown) > 0, None)
+    searched = Wachter(model.classifier_, model.encoding_, x_train, labels)
+    x_cf = searched.explain(model.encoding_.encode(declined))
+    return Given(declined, x_cf, None, _says_yes(model.classifier_, x_cf))
 
 
 def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: int) -> Outcome:
@@ -94,16 +106,15 @@ def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: i
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        x, x_cf = model.encoding_.encode(given.X), model.encoding_.encode(given.shown)
         tuned = _fine_tuned(model, years.tomorrow, seed)
         params = {**model.get_params(deep=False), "random_state": seed + 1}
         anew = VeriTraCER(**params).fit(years.tomorrow.X_train, years.tomorrow.y_train)
         later = {
-            "fine_tuned": _says_yes(tuned, x_cf),
-            "from_scratch": anew.decision_function(given.shown) > 0,
+            "fine_tuned": _says_yes(tuned, given.x_cf),
+            "from_scratch": _says_yes(anew.classifier_, _seen_by(anew.encoding_, model.encoding_, given)),
         }
         counts = {when: int((yes & given.promised).sum()) for when, yes in later.items()}
-        distance = (x_cf - x).abs().sum(-1).numpy()[given.promised]
+        distance = (given.x_cf - model.encoding_.encode(given.X)).abs().sum(-1).numpy()[given.promised]
         y = model.schema_.labels(years.tomorrow.y_test)
         right = _says_yes(tuned, model.encoding_.encode(years.tomorrow.X_test)) == (y == 1)
         return Outcome(
@@ -119,6 +130,22 @@ def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: i
             accuracy_fine_tuned=float(right.mean()),
             accuracy_from_scratch=float(anew.score(years.tomorrow.X_test, years.tomorrow.y_test)),
         )
+
+
+def _seen_by(later: Encoding, today: Encoding, given: Given) -> Tensor:
+    """The counterfactuals as rows of a later encoding, which learned its scales anew.
+
+    Raw values are encoded. A point that is no row of a table is the person's row with the same change.
+    """
+    if given.shown is not None:
+        return later.encode(given.shown)
+    ratio = torch.ones(later.dim, dtype=torch.float64)
+    for block in later.blocks:
+        name = block.feature.name
+        if block.feature.is_numeric and today.units(name, 1.0) > 0:
+            ratio[block.start] = later.units(name, 1.0) / today.units(name, 1.0)
+    change = given.x_cf - today.encode(given.X)
+    return (later.encode(given.X) + change * ratio).clamp(0.0, 1.0)
 
 
 def _declined(model: VeriTraCER, X: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,7 +63,7 @@ def open_bytes(path: str) -> tuple[bytes, Counted, int | None]:
         rest, first = gzip.GzipFile(fileobj=packed), b""  # type: ignore[assignment]  # it reads like a file
     try:
         head = first + rest.read(HEAD - len(first))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
     size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
+import zlib
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -46,23 +48,62 @@ def header(name: str, head: bytes, separator: str) -> tuple[str, ...]:
 
 
 def batches(name: str, stream: Counted, names: tuple[str, ...], separator: str) -> Iterator[pa.RecordBatch]:
-    """The rows as pieces of text columns; an empty cell is the empty text."""
+    """The rows as pieces of text columns; an empty cell is the empty text.
+
+    Blocks are read and cut here, and not by pyarrow's own thread: that one would still wait for a pipe when
+    the program wants to end.
+    """
+    done = 0
+    for block in _blocks(name, stream):
+        try:
+            table = arrow_csv.read_csv(
+                io.BytesIO(block),
+                read_options=arrow_csv.ReadOptions(
+                    block_size=len(block) + 1, use_threads=False, column_names=names
+                ),
+                parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types={column: pa.string() for column in names}, strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise _explained(name, str(error), separator, done) from None
+        done += table.num_rows
+        yield from table.to_batches()
+
+
+def _blocks(name: str, stream: Counted) -> Iterator[bytes]:
+    """The text without its header, in blocks that end where a row ends."""
+    rest, begun = b"", False
+    while data := _read(name, stream):
+        block = rest + data
+        if not begun:
+            block, begun = block.partition(b"\n")[2], True
+        cut = _last_end(block)
+        if cut:
+            yield block[:cut]
+        rest = block[cut:]
+        if len(rest) > BLOCK:
+            received = f"a longer one in {name}"
+            remedy = "check the quotes: one that is not closed swallows the lines after it"
+            raise DataError(message(f"lines of at most {BLOCK >> 20} MiB", received, remedy))
+    if rest.strip():
+        yield rest
+
+
+def _read(name: str, stream: Counted) -> bytes:
     try:
-        reader = arrow_csv.open_csv(
-            pa.PythonFile(stream, mode="r"),
-            read_options=arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False),
-            parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={column: pa.string() for column in names}, strings_can_be_null=False
-            ),
-        )
-        for batch in reader:
-            if batch.num_rows:
-                yield batch
-    except pa.ArrowInvalid as error:
-        raise _explained(name, str(error), separator) from None
-    except (OSError, EOFError) as error:  # a packed file that breaks off
+        return stream.read(BLOCK)
+    except (OSError, EOFError, zlib.error) as error:  # a packed file that breaks off
         raise DataError(message(f"all of {name}", str(error), "copy or pack it again")) from None
+
+
+def _last_end(block: bytes) -> int:
+    """Where the last whole row ends: after a line's end that is not inside of quotes; 0 if there is none."""
+    cut = block.rfind(b"\n") + 1
+    while cut and block.count(b'"', 0, cut) % 2:
+        cut = block.rfind(b"\n", 0, cut - 1) + 1
+    return cut
 
 
 def _check_text(name: str, head: bytes) -> None:
@@ -97,20 +138,16 @@ def _check_header(name: str, text: str, names: tuple[str, ...], separator: str) 
         raise DataError(message("each column once", received, "rename or drop the duplicates"))
 
 
-def _explained(name: str, said: str, separator: str) -> DataError:
-    """What pyarrow complained about, in our words."""
+def _explained(name: str, said: str, separator: str, done: int) -> DataError:
+    """What pyarrow complained about, in our words; ``done`` rows came before."""
     where = re.search(r"Row #(\d+)", said)
-    line = f"line {where[1]} of {name}" if where else f"a line of {name}"
+    row = f"row {done + int(where[1]):,} of {name}" if where else f"a row of {name}"
     counts = re.search(r"Expected (\d+) columns, got (\d+)", said)
     if counts:
-        remedy = f"check the quotes and separators ({separator!r}) of that line"
-        return DataError(message(f"{counts[1]} columns in every line", f"{counts[2]} in {line}", remedy))
+        remedy = f"check the quotes and separators ({separator!r}) of that row"
+        return DataError(message(f"{counts[1]} columns in every row", f"{counts[2]} in {row}", remedy))
     if "UTF8" in said:
-        return DataError(_not_utf8(name, f"another encoding in {line}"))
-    if "straddling" in said:
-        received = f"a longer one in {name}"
-        remedy = "check the quotes: an open one swallows the lines after it"
-        return DataError(message(f"lines of at most {BLOCK >> 20} MiB", received, remedy))
+        return DataError(_not_utf8(name, f"another encoding in {row}"))
     return DataError(message(f"a CSV table in {name}", said.splitlines()[0][:200], "check the file"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,10 +55,17 @@ def demo(
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
-    """A folder that is made for the block, and the sentence for a place where that is not possible."""
-    with writable(out):
+    """A folder that is made for the block, and gone again if the block fails."""
+    made = [place for place in (out, *out.parents) if not place.exists()]
+    with writable(out.parent / out.name if out.parent.is_dir() else made[-1]):
         out.mkdir(parents=True, exist_ok=True)
-    yield
+    try:
+        yield
+    except BaseException:
+        for place in made:
+            with suppress(OSError):  # something is in it
+                place.rmdir()
+        raise
 
 
 @contextmanager
@@ -113,8 +120,8 @@ def _tell(found: Demo) -> None:
     print_table("What became of the promises", header, [_line(outcome) for outcome in found.outcomes])
     say(
         "Fine-tuning goes on from today's weights on the new rows; training anew starts from nothing, with "
-        "another seed. Cost is the L1 distance in scaled units. Gradient search may ask for what nobody can "
-        "change, and is counted as promised where its rounded answer is valid on the day.",
+        "another seed. Cost is the L1 distance in scaled units. Gradient search is taken as it is published:"
+        " it may ask for fractions of a category, or for another age.",
         "",
     )
 

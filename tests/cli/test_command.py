@@ -17,68 +17,15 @@ from pathlib import Path
 import pytest
 
 import veritracer
+from processes import CLEAN, assert_refused, run, run_many
 from veritracer import datasets
-
-THREE_PARTS = re.compile(r"expected .+, got .+ — .+\n")
-CLEAN = {k: v for k, v in os.environ.items() if k != "VERITRACER_DATA" and not k.lower().endswith("_proxy")}
-
-
-def run(
-    *args: str, before: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """``veritracer args``; with ``before``, after these statements."""
-    command = ["-m", "veritracer"]
-    if before:
-        command = ["-c", f"import sys; {before}; from veritracer.cli import main; main()"]
-    return subprocess.run(
-        [sys.executable, *command, *args],
-        capture_output=True,
-        text=True,
-        env={**CLEAN, **(env or {})},
-        cwd=cwd,
-        check=False,
-        timeout=120,
-    )
-
-
-def assert_refused(done: subprocess.CompletedProcess[str]) -> None:
-    """One sentence in three parts on stderr, exit code 2, nothing on stdout."""
-    assert (done.returncode, done.stdout) == (2, "")
-    assert THREE_PARTS.fullmatch(done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
-
-
-MANY = """
-import contextlib, io, json, sys
-from veritracer.cli import main
-answers = []
-for args in json.loads(sys.argv[1]):
-    sys.argv = ["veritracer", *args]
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            answers.append([end.code, out.getvalue(), err.getvalue()])
-print(json.dumps(answers))
-"""
-
-
-def run_many(commands: list[list[str]], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Each of the commands, in one process: most of the time of a short one goes into imports."""
-    command = [sys.executable, "-c", MANY, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, env=CLEAN, cwd=cwd, check=True)
-    answers = json.loads(done.stdout)
-    return [
-        subprocess.CompletedProcess(*pair) for pair in zip(commands, *zip(*answers, strict=True), strict=True)
-    ]
-
 
 # ---------------------------------------------------------------- help and version
 
 
 def test_every_verb_has_help_with_an_example(tmp_path: Path) -> None:
-    verbs = [[], ["demo"], ["datasets"], ["datasets", "list"], ["datasets", "fetch"]]
+    single = [[verb] for verb in ("demo", "fit", "explain", "certify", "inspect", "report", "datasets")]
+    verbs = [[], *single, *(["datasets", verb] for verb in ("list", "fetch", "write"))]
     for verb, done in zip(verbs, run_many([[*verb, "--help"] for verb in verbs], tmp_path), strict=True):
         assert (done.returncode, done.stderr) == (0, "")
         assert f"Usage: {' '.join(['veritracer', *verb])}" in done.stdout
@@ -102,8 +49,8 @@ def test_version_and_the_installed_script() -> None:
 # ---------------------------------------------------------------- demo
 
 
-def test_demo_writes_the_picture_and_says_what_to_conclude(tmp_path: Path) -> None:
-    done = run("demo", cwd=tmp_path, env={"FORCE_COLOR": "1"})
+def test_demo_of_the_paper_writes_the_picture_and_says_what_to_conclude(tmp_path: Path) -> None:
+    done = run("demo", "--paper", cwd=tmp_path, env={"FORCE_COLOR": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     picture = tmp_path / "out" / "paper_examples.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -115,8 +62,8 @@ def test_demo_writes_the_picture_and_says_what_to_conclude(tmp_path: Path) -> No
     assert done.stdout.endswith("The picture: out/paper_examples.png\n")
 
 
-def test_demo_as_json(tmp_path: Path) -> None:
-    done = run("demo", "--json", "--out", str(tmp_path / "new" / "folder"))
+def test_demo_of_the_paper_as_json(tmp_path: Path) -> None:
+    done = run("demo", "--paper", "--json", "--out", str(tmp_path / "new" / "folder"))
     told = json.loads(done.stdout)
     assert told["delta"] == 1.9
     assert Path(told["picture"]).is_file()
@@ -275,7 +222,7 @@ def test_interrupted(server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "report")])
 def test_a_missing_extra_is_named(absent: str, extra: str, tmp_path: Path) -> None:
-    done = run("demo", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
+    done = run("demo", "--paper", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
     assert_refused(done)
     assert done.stderr.endswith(f"— pip install 'veritracer[{extra}]'\n")
     assert not list(tmp_path.iterdir())
