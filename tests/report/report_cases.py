@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
 def lending() -> Case:
     data = vt.datasets.loans(rows=1500)
-    X_train, X_test, y_train, y_test = data.split(test_size=0.4)
+    X_train, X_test, y_train, y_test = data.split(test_size=0.25)
     model = vt.VeriTraCER(schema=data.schema, epochs=30, kappa=0.05).fit(X_train, y_train)
     return Case(model, X_test, y_test, model.explain(X_test))
 

@@ -42,7 +42,7 @@ def test_quality_is_scikit_learn_s(lending: Case, page: Page) -> None:
     model, X, y, _ = lending
     chance = model.predict_proba(X)[:, list(model.classes_).index("yes")]
     assert f"AUC {roc_auc_score(y == 'yes', chance):.3f}" in page.caption("roc")
-    assert f"it decides {shown(model.score(X, y))} of 600 rows" in page.caption("roc")
+    assert f"it decides {shown(model.score(X, y))} of 375 rows" in page.caption("roc")
 
 
 def test_the_headline_counts_people(lending: Case, page: Page) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from html_pages import Page
 from report_cases import IMAGE, SCRIPT, Case
@@ -213,28 +212,3 @@ def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:
     assert "After fine-tuning, 99.5 % of people still have what certified promised" in caption
     assert "<i>plain</i> does best with 60 %" in caption
     assert caption.endswith("Both were retrained on the next year.")
-
-
-def test_style_has_enough_contrast(path: Path) -> None:
-    """Text needs 4.5 : 1, lines and bars 3 : 1 (WCAG 2.2), against both backgrounds, in each mode."""
-    style = path.read_text(encoding="utf-8").split("<style>")[1]
-    modes = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
-    assert len(modes) == 3  # light, dark, print
-    for mode in modes:
-        colour = dict(re.findall(r"--(\w[\w-]*): (#[0-9a-f]{6})\b", mode))
-        for ground in ("page", "sheet"):
-            for ink, least in (("ink", 4.5), ("soft", 4.5), ("s0", 3), ("s1", 4.5), ("s2", 3), ("s3", 3)):
-                assert contrast(colour[ink], colour[ground]) >= least, (ink, ground, mode)
-        assert contrast(colour["good"], colour["wash"]) >= 4.5
-        assert contrast(colour["warn"], colour["warn-wash"]) >= 4.5
-
-
-def contrast(one: str, other: str) -> float:
-    light = sorted((luminance(one), luminance(other)))
-    return (light[1] + 0.05) / (light[0] + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
