@@ -211,4 +211,6 @@ def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:
     caption = page.caption("survival")
     assert "After fine-tuning, 99.5 % of people still have what certified promised" in caption
     assert "<i>plain</i> does best with 60 %" in caption
+    assert "It asks people for more: a mean cost of 0.5 against 0.25 (<i>plain</i>)." in caption
+    assert "turns other people down" not in caption  # the same 200 rows for both
     assert caption.endswith("Both were retrained on the next year.")

@@ -109,6 +109,19 @@ def _reliability(subject: Subject) -> Figure:
     spans = list(zip(found.predicted.tolist(), low.tolist(), high.tolist(), strict=True))
     chart = Chart(Axis(0, 1, "predicted probability", percent), Axis(0, 1, "observed share", percent))
     chart = chart.line([(0, 0), (1, 1)], "s0").spans(spans, "s1").line(points, "s1").dots(points, "s1")
+    caption = _truth(found, low, high)
+    rows = [
+        [percent(p), percent(o), f"{n:,}"]
+        for p, o, n in zip(found.predicted, found.observed, found.rows, strict=True)
+    ]
+    table = Table.of(["predicted", "observed", "rows"], rows, words=0)
+    legend = (("line s1", "the model, with 95\u00a0% intervals"), ("line s0", "perfect"))
+    picture = chart.picture("reliability")
+    return Figure("reliability", "Whether its probabilities are true", picture, caption, table, legend)
+
+
+def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
+    """What the bins allow to say of the probabilities, and where they are furthest off."""
     worst = int(np.abs(found.predicted - found.observed).argmax())
     said, seen = found.predicted[worst], found.observed[worst]
     tone = "too hopeful" if said > seen else "too strict"
@@ -120,16 +133,8 @@ def _reliability(subject: Subject) -> Figure:
         if bins - inside < UNLIKELY
         else f"read the model's numbers as scores that are off by {off} on average, more than chance explains"
     )
-    caption = (
+    return (
         f"In {inside} of {bins} bins the prediction lies inside the 95\u00a0% interval of what happened: "
         f"{verdict}. It is furthest off where it says {percent(said)} and {percent(seen)} were seen: "
         f"{tone} there."
     )
-    rows = [
-        [percent(p), percent(o), f"{n:,}"]
-        for p, o, n in zip(found.predicted, found.observed, found.rows, strict=True)
-    ]
-    table = Table.of(["predicted", "observed", "rows"], rows, words=0)
-    legend = (("line s1", "the model, with 95\u00a0% intervals"), ("line s0", "perfect"))
-    picture = chart.picture("reliability")
-    return Figure("reliability", "Whether its probabilities are true", picture, caption, table, legend)

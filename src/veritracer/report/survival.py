@@ -48,7 +48,29 @@ def _conclusion(story: Story) -> str:
             best = max(shares)
             said += f"; of the others, {best[1]} does best with {percent(best[0])}"
         parts.append(said[:1].upper() + said[1:] + ".")
-    return " ".join(parts)
+    return " ".join([*parts, *_provisos(story)])
+
+
+def _provisos(story: Story) -> list[str]:
+    """What has to be known before survival is compared: what it cost, and whether the people are the same."""
+    first, others = story.survivals[0], story.survivals[1:]
+    said = []
+    rivals = [(s.cost, s.method) for s in others if s.cost is not None]
+    if first.cost is not None and rivals:
+        against = _listed([f"{short(cost)} ({method})" for cost, method in rivals])
+        more = "more" if first.cost > max(cost for cost, _ in rivals) else "less"
+        if min(cost for cost, _ in rivals) <= first.cost <= max(cost for cost, _ in rivals):
+            said.append(f"It asks for a mean cost of {short(first.cost)}, against {against}.")
+        else:
+            said.append(f"It asks people for {more}: a mean cost of {short(first.cost)} against {against}.")
+    if len({s.rows for s in story.survivals}) > 1:
+        people = _listed([f"{s.rows:,}" for s in story.survivals])
+        said.append(f"Each method has a model of its own, and so turns other people down ({people}).")
+    return said
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _has(survival: Survival, field: str) -> bool:
