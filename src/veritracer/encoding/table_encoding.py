@@ -144,11 +144,12 @@ class Encoding:
             warnings.warn(message(expected, counts, remedy), DataWarning, stacklevel=2)
         return encoded.to(dtype)
 
-    def decode(self, encoded: Tensor, original: Any = None) -> pd.DataFrame:
+    def decode(self, encoded: Tensor, original: Any = None, *, start: Tensor | None = None) -> pd.DataFrame:
         """The raw rows of ``encoded`` (n, dim): legal values, in the dtypes that ``fit`` saw.
 
         With ``original``, the rows that ``encoded`` started from: the same index, and every cell that did not
-        change is the original's own, even where it was missing, clipped or out of range.
+        change is the original's own, even where it was missing, clipped or out of range. ``start`` is what
+        they were encoded to, for those who know it already.
         """
         if encoded.ndim != 2 or encoded.shape[1] != self.dim:
             got = "x".join(str(size) for size in encoded.shape)
@@ -161,7 +162,7 @@ class Encoding:
             remedy = "check what produced them; project() takes NaN back to the original"
             raise DataError(message("finite numbers to decode", f"NaN or infinity in {rows:,} rows", remedy))
         if original is not None:
-            return self._decode_next_to(encoded, original)
+            return self._decode_next_to(encoded, original, start)
         columns = {
             block.feature.name: cells.write(block.feature, self._cells(encoded, i), self.fitted[i].dtype)
             for i, block in enumerate(self.blocks)
@@ -315,18 +316,22 @@ class Encoding:
             marker = np.where(flags.max(1) > bar, flags.argmax(1), -1)
         return Cells(values, marker)
 
-    def _decode_next_to(self, encoded: Tensor, original: Any) -> pd.DataFrame:
+    def _decode_next_to(self, encoded: Tensor, original: Any, start: Tensor | None) -> pd.DataFrame:
         table = self.schema.frame(original)
         if len(table) != len(encoded):
             got = f"{len(table):,} for {len(encoded):,}"
             raise DataError(
                 message("one original row for each encoded row", got, "pass the rows it started from")
             )
-        differs = self.changed(encoded, self._encode(table)[0].to(encoded.dtype)).numpy()
+        start = self._encode(table)[0] if start is None else start.detach().cpu()
+        differs = self.changed(encoded, start.to(encoded.dtype)).numpy()
         order = original.columns if isinstance(original, pd.DataFrame) else table.columns
         columns = {}
         for name in [name for name in order if name != self.schema.target]:
             i = self.schema.names.index(name)
+            if not differs[:, i].any():
+                columns[name] = table[name].reset_index(drop=True)
+                continue
             found = self._cells(encoded[torch.from_numpy(differs[:, i])], i)
             new = cells.write(self.blocks[i].feature, found, table[name].dtype)
             columns[name] = cells.merge(table[name], differs[:, i], new).reset_index(drop=True)

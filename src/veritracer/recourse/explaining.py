@@ -86,7 +86,8 @@ class Explanation:
             original = original[[name for name in table.columns if name in original.columns]]
         own, sign = x[answers.person], today.sign[answers.person]
         valid = self._turned(answers.x_cf, own, sign)
-        frame = self.encoding.decode(torch.where(valid.unsqueeze(-1), answers.x_cf, own), original=original)
+        answered = torch.where(valid.unsqueeze(-1), answers.x_cf, own)
+        frame = self.encoding.decode(answered, original=original, start=own)
         shown = self.encoding.encode(frame, out_of_range="ignore").to(x)
         found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
         prices = self.options.prices(self.encoding).to(x)
@@ -186,7 +187,7 @@ class Explanation:
     def _starts(self) -> list[Start]:
         first = [self._begin] if self.propose is not None else []
         near = [self._from_neighbours] if len(self.neighbours) > 0 else []
-        return [*first, *near, lambda problem: problem.x]
+        return [*first, *near] or [_own]
 
     def _begin(self, problem: Problem) -> Tensor:
         if self.propose is not None:
@@ -203,6 +204,10 @@ class Explanation:
             for k in range(near.shape[1]):
                 best = best.merge(rows, assess(part, part.legal(near[:, k])))
         return best.x_cf
+
+
+def _own(problem: Problem) -> Tensor:
+    return problem.x
 
 
 def _unanswered(x: Tensor, rows: Tensor) -> Answers:

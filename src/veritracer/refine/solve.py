@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from veritracer.bounds import Method
@@ -22,14 +23,15 @@ WORTH = 0.03
 def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bool] = lambda: False) -> Found:
     """The best counterfactual found for each row.
 
-    The first start serves everybody; those after it only the rows that have no proof yet. Rows that IBP
-    can not prove go on with the tighter bounds, from the point where they came closest; and where a tighter
-    one promises closer answers, it refines them.
+    The first start and the row itself serve everybody, and the better end counts (the search is local);
+    the other starts are for the rows that have no proof yet. Rows that IBP can not prove go on with the
+    tighter bounds, from the point where they came closest; and where a tighter one promises closer answers,
+    it refines them.
     """
-    found = assess(problem, problem.x)
-    for start in starts:
+    found = _from_both(problem, problem.legal(starts[0](problem)), expired)
+    for start in starts[1:]:
         rows = _open(found)
-        if len(rows) > 0:
+        if len(rows) > 0 and not expired():
             part = problem.select(rows)
             found = found.merge(rows, refine(part, part.legal(start(part)), expired=expired))
     for method in CASCADE[1:]:
@@ -39,6 +41,15 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
             found = found.merge(rows, refine(part, found.x_cf[rows], expired=expired))
     found = polish(problem, found) if not expired() else found
     return _tighten(problem, found, expired)
+
+
+def _from_both(problem: Problem, start: Tensor, expired: Callable[[], bool]) -> Found:
+    """The better of what comes of ``start`` and of the rows themselves, searched as one batch."""
+    n = len(problem)
+    twice = torch.arange(n, device=start.device).repeat(2)
+    found = refine(problem.select(twice), torch.cat([start, problem.x]), expired=expired)
+    first, second = (Found(*(field[half] for field in found)) for half in (slice(n), slice(n, None)))
+    return first.better(second)
 
 
 def _open(found: Found) -> Tensor:
