@@ -32,9 +32,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md, from what the library exports.
+# docs/api.md and docs/cli.md, from the code.
 docs: $(READY)
 	$(BIN)/python docs/write_api.py
+	$(BIN)/python docs/write_cli.py
 
 # The soundness suite at 200,000 examples: six minutes on 16 cores, about an hour on two.
 long: $(READY)

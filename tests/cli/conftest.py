@@ -9,7 +9,7 @@ import pytest
 
 from processes import run_many
 
-FIT = ["fit", "train.csv", "--target", "approved", "--favourable", "yes", "--epochs", "5", "--quiet"]
+FIT = ["fit", "train.csv", "--target", "approved", "--favourable", "yes", "--epochs", "6", "--quiet"]
 FIT += ["--immutable", "age,sex,region", "--increase-only", "years_employed", "--out", "model"]
 
 
@@ -17,7 +17,7 @@ FIT += ["--immutable", "age,sex,region", "--increase-only", "years_employed", "-
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.csv, people.csv, people.parquet, and a model of the first."""
     folder = tmp_path_factory.mktemp("made")
-    tables = [("1500", "0", "train.csv"), ("120", "7", "people.csv"), ("120", "7", "people.parquet")]
+    tables = [("3000", "0", "train.csv"), ("120", "7", "people.csv"), ("120", "7", "people.parquet")]
     commands = [
         ["datasets", "write", "loans", "--rows", n, "--seed", seed, "--out", name, "--quiet"]
         for n, seed, name in tables
