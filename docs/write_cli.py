@@ -78,7 +78,7 @@ def _row(param: Any) -> str:
 
 
 def _kind(param: Any) -> str:
-    return {float: "NUMBER", int: "NUMBER", Path: "PATH"}.get(param.bare_type(), "TEXT")
+    return {"float": "NUMBER", "int": "NUMBER", "Path": "PATH"}.get(param.bare_type(), "TEXT")
 
 
 def _default(param: Any) -> str:
