@@ -281,3 +281,24 @@ def test_completion(tmp_path: Path) -> None:
     done = run(before="sys.argv[0] = 'veritracer'", env=env, cwd=tmp_path)
     assert "explain" in done.stdout
     assert "certify" not in done.stdout
+
+
+def test_report(folder: Path) -> None:
+    asked = ["report", "model", "people.csv", "--out", "report.html", "--title", "A <title>", "--json"]
+    (done,) = run_many([asked], folder)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"report": "report.html", "rows": 120})
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "A &lt;title&gt;" in page
+
+
+def test_demo_on_a_small_dataset(tmp_path: Path) -> None:
+    asked = ["demo", "--dataset", "breast_cancer", "--epochs", "12", "--out"]
+    text, told = run_many([[*asked, "a"], [*asked, "b", "--json"]], tmp_path)
+    assert (text.returncode, told.returncode) == (0, 0), text.stderr + told.stderr
+    methods = json.loads(told.stdout)["methods"]
+    assert [m["method"] for m in methods] == ["certified recourse", "CounterNet", "plain gradient search"]
+    assert "What became of the promises" in text.stdout
+    assert "The report: a/report.html" in text.stdout
+    for folder in ("a", "b"):
+        assert [p.name for p in (tmp_path / folder).iterdir()] == ["report.html"]

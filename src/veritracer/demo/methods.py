@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from veritracer.baselines import Wachter
 from veritracer.datasets import Split
 from veritracer.demo.years import Years
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, DataWarning, message
+from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Survival
@@ -102,34 +101,32 @@ def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: i
     """What two ordinary retrainings on tomorrow's rows make of the promises.
 
     *Fine-tuned*: today's network goes on learning by cross-entropy. *From scratch*: the same procedure as
-    today, with another seed. Numbers beyond the ranges of an encoding are clipped by it, as in production.
+    today, with another seed.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        tuned = _fine_tuned(model, years.tomorrow, seed)
-        params = {**model.get_params(deep=False), "random_state": seed + 1}
-        anew = VeriTraCER(**params).fit(years.tomorrow.X_train, years.tomorrow.y_train)
-        later = {
-            "fine_tuned": _says_yes(tuned, given.x_cf),
-            "from_scratch": _says_yes(anew.classifier_, _seen_by(anew.encoding_, model.encoding_, given)),
-        }
-        counts = {when: int((yes & given.promised).sum()) for when, yes in later.items()}
-        distance = (given.x_cf - model.encoding_.encode(given.X)).abs().sum(-1).numpy()[given.promised]
-        y = model.schema_.labels(years.tomorrow.y_test)
-        right = _says_yes(tuned, model.encoding_.encode(years.tomorrow.X_test)) == (y == 1)
-        return Outcome(
-            Survival(
-                name,
-                rows=len(given.X),
-                given=int(given.promised.sum()),
-                cost=float(distance.mean()) if len(distance) else None,
-                certified=given.certified,
-                **counts,
-            ),
-            accuracy=float(model.score(years.today.X_test, years.today.y_test)),
-            accuracy_fine_tuned=float(right.mean()),
-            accuracy_from_scratch=float(anew.score(years.tomorrow.X_test, years.tomorrow.y_test)),
-        )
+    tuned = _fine_tuned(model, years.tomorrow, seed)
+    params = {**model.get_params(deep=False), "random_state": seed + 1}
+    anew = VeriTraCER(**params).fit(years.tomorrow.X_train, years.tomorrow.y_train)
+    later = {
+        "fine_tuned": _says_yes(tuned, given.x_cf),
+        "from_scratch": _says_yes(anew.classifier_, _seen_by(anew.encoding_, model.encoding_, given)),
+    }
+    counts = {when: int((yes & given.promised).sum()) for when, yes in later.items()}
+    distance = (given.x_cf - model.encoding_.encode(given.X)).abs().sum(-1).numpy()[given.promised]
+    y = model.schema_.labels(years.tomorrow.y_test)
+    right = _says_yes(tuned, model.encoding_.encode(years.tomorrow.X_test)) == (y == 1)
+    return Outcome(
+        Survival(
+            name,
+            rows=len(given.X),
+            given=int(given.promised.sum()),
+            cost=float(distance.mean()) if len(distance) else None,
+            certified=given.certified,
+            **counts,
+        ),
+        accuracy=float(model.score(years.today.X_test, years.today.y_test)),
+        accuracy_fine_tuned=float(right.mean()),
+        accuracy_from_scratch=float(anew.score(years.tomorrow.X_test, years.tomorrow.y_test)),
+    )
 
 
 def _seen_by(later: Encoding, today: Encoding, given: Given) -> Tensor:

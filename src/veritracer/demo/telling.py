@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from veritracer.demo.methods import (
     trained,
 )
 from veritracer.demo.years import Years, years
+from veritracer.errors import DataWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Story
@@ -71,8 +73,16 @@ def run(
     data_dir: Path | None = None,
     tell: Callable[[str], None] = lambda step: None,
 ) -> Demo:
-    """The demo on one dataset; ``tell`` hears what is being done."""
-    both = years(dataset, drift=drift, seed=seed, data_dir=data_dir)
+    """The demo on one dataset; ``tell`` hears what is being done.
+
+    Numbers beyond the ranges that a model has learned are clipped by it, as in production, without a word.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return _run(years(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)
+
+
+def _run(both: Years, epochs: int | None, seed: int, tell: Callable[[str], None]) -> Demo:
     X = both.today.X_test
     tell("training a model whose recourse is certified")
     model = trained("veritracer", both, epochs=epochs, seed=seed)

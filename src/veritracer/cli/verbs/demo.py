@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from veritracer.cli.printing import patience, percent, print_json, print_table, 
 from veritracer.cli.verbs import paper
 from veritracer.demo import Demo, Outcome
 from veritracer.demo.telling import EPOCHS
+from veritracer.errors import DataWarning
 from veritracer.recourse.wording import value_in_words
 from veritracer.tablefiles.sinks import writable
 
@@ -87,15 +89,17 @@ def _write(found: Demo, out: Path) -> Path:
 
     today = found.years.today
     title = f"Recourse on {found.years.data.title}"
-    return write_report(
-        out / "report.html",
-        found.model,
-        today.X_test,
-        today.y_test,
-        recourse=found.recourse,
-        title=title,
-        story=found.story,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # numbers beyond a learned range
+        return write_report(
+            out / "report.html",
+            found.model,
+            today.X_test,
+            today.y_test,
+            recourse=found.recourse,
+            title=title,
+            story=found.story,
+        )
 
 
 def _tell(found: Demo) -> None:

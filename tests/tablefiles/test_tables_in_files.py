@@ -1,0 +1,126 @@
+"""Tables in files: what is read is what was written, in pieces of any size, or it is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veritracer.errors import DataError
+from veritracer.schema import Feature, Schema
+from veritracer.tablefiles import csv_text, open_sink, open_table, read_table, typed
+from veritracer.tablefiles.sinks import whole_file
+
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
+
+
+def rows_of(path: Path, **options: int) -> list[list[str]]:
+    with open_table(str(path), **options) as table:
+        pieces = list(table.pieces)
+    return [list(row.values()) for piece in pieces for row in piece.to_pylist()]
+
+
+@given(cells=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=20), size=st.integers(1, 7))
+def test_any_text_comes_back(
+    cells: list[tuple[str, str]], size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    frame = pd.DataFrame(cells, columns=["a", "b"])
+    with open_sink(str(path)) as sink:
+        for at in range(0, len(frame), size):
+            part = frame.iloc[at : at + size]
+            sink.write(pa.table({name: pa.array(part[name].to_numpy(object), pa.string()) for name in part}))
+    # A row of empty cells in one column would be an empty line, which CSV can not hold; here are two.
+    assert rows_of(path, rows=size) == [list(pair) for pair in cells]
+
+
+def test_rows_that_cross_the_ends_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_text, "BLOCK", 64)
+    expected = [[str(i), f'line one\nline "{i}", two'] for i in range(200)]
+    pd.DataFrame(expected, columns=["a", "b"]).to_csv(tmp_path / "t.csv", index=False)
+    assert rows_of(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a,b\n1,2\n3,4\n", b"a,b\n1,2\n3,4", b"a,b\r\n1,2\r\n3,4\r\n", b"\xef\xbb\xbfa,b\n1,2\n\n3,4\n"],
+    ids=["plain", "no end", "windows", "mark and empty line"],
+)
+def test_ends_of_lines(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(content))
+    assert rows_of(tmp_path / "t.csv") == rows_of(tmp_path / "t.csv.gz") == [["1", "2"], ["3", "4"]]
+
+
+def test_types_by_a_schema(tmp_path: Path) -> None:
+    features = [
+        Feature("n", "integer", missing="impute"),
+        Feature("x", "continuous", missing="impute", missing_codes=["unknown"]),
+        Feature("level", "ordinal", categories=[1, 2, 3]),
+        Feature("flag", "binary", categories=[False, True]),
+        Feature("word", "categorical", categories=["NA", "yes"], missing="category"),
+    ]
+    text = "n,x,level,flag,word\n 7,1.5,1.0,true,NA\n,unknown,3,False,yes\n8e1,,2,TRUE,\n"
+    (tmp_path / "t.csv").write_text(text)
+    frame = read_table(str(tmp_path / "t.csv"), schema=Schema(features))
+    assert frame["n"].tolist()[::2] == [7.0, 80.0]
+    assert np.isnan(frame["n"].iloc[1])
+    assert frame["x"].tolist() == [1.5, "unknown", None]
+    assert frame["level"].tolist() == [1, 3, 2]
+    assert frame["flag"].tolist() == [True, False, True]
+    assert frame["word"].tolist()[:2] == ["NA", "yes"]
+    assert pd.isna(frame["word"].iloc[2])
+    assert frame.index.tolist() == [1, 2, 3]
+
+
+def test_types_without_a_schema(tmp_path: Path) -> None:
+    text = "i,f,b,s,gap\n1,1.5,true,a,1\n-2,1e3,false,NA,\n3,nan,true,c,3\n"
+    (tmp_path / "t.csv").write_text(text)
+    frame = read_table(str(tmp_path / "t.csv"))
+    assert [frame[name].dtype.kind for name in ("i", "f", "b", "gap")] == ["i", "f", "b", "f"]
+    assert frame["s"].isna().tolist() == [False, True, False]
+
+
+def test_the_row_of_a_wrong_cell_counts_from_one(tmp_path: Path) -> None:
+    schema = Schema([Feature("n", "integer")])
+    piece = pa.record_batch({"n": pa.array(["1", "two", "3"])})
+    with pytest.raises(DataError, match="'two' in row 102"):
+        typed(piece, schema, is_text=True, start=100)
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    place = tmp_path / "t.csv"
+    place.write_text("before")
+
+    def fail() -> None:
+        with whole_file(place) as file:
+            file.write(b"after")
+            assert (tmp_path / "t.csv.partial").exists()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+    assert place.read_text() == "before"
+    with whole_file(place) as file:
+        file.write(b"after")
+    assert place.read_text() == "after"
+
+
+def test_parquet_in_pieces(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": range(100), "b": [None, 1.5] * 50, "c": ["x", None] * 50})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with open_table(str(tmp_path / "t.parquet"), rows=30) as table:
+        pieces = list(table.pieces)
+        assert table.share() == 1.0
+    assert [piece.num_rows for piece in pieces] == [30, 30, 30, 10]
+    with open_sink(str(tmp_path / "u.parquet")) as sink:
+        for piece in pieces:
+            sink.write(pa.Table.from_batches([piece]))
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "u.parquet"), frame)
