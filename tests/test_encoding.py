@@ -589,3 +589,60 @@ def test_a_value_beyond_one_declared_end_only() -> None:
         Encoding.fit(Schema([Feature("a", "integer", lower=10)]), pd.DataFrame({"a": [1, 2]}))
     with pytest.raises(DataError, match="at or below upper"):
         Encoding.fit(Schema([Feature("a", "integer", upper=0)]), pd.DataFrame({"a": [1, 2]}))
+
+
+def test_proposed_numbers_have_three_digits_of_their_range_unless_the_schema_says_otherwise() -> None:
+    frame = pd.DataFrame({name: [0.123456, 987.654321, 456.789012] for name in "abc"})
+    schema = Schema(
+        [
+            Feature("a", "continuous"),
+            Feature("b", "continuous", display_step=25.0),
+            Feature("c", "continuous", display_step="exact"),
+        ]
+    )
+    encoding = Encoding.fit(schema, frame)
+    assert encoding.decode(encoding.encode(frame)).equals(frame)  # what is read keeps all of its digits
+    x = encoding.encode(frame)
+    shown = encoding.decode(encoding.project(torch.full_like(x, 0.34567), x), original=frame)
+    raw = 0.123456 + 0.34567 * (987.654321 - 0.123456)
+    assert shown["a"].tolist() == [341.0] * 3
+    assert shown["b"].tolist() == [350.0] * 3
+    assert shown["c"].tolist() == pytest.approx([raw] * 3, abs=1e-9)
+    ends = encoding.decode(encoding.project(torch.ones_like(x), x), original=frame)
+    assert ends["a"].tolist() == [987.0, 987.654321, 987.0]  # the last readable value, or one's own
+    assert torch.equal(encoding.encode(ends), encoding.project(torch.ones_like(x), x))
+
+
+@many
+@given(tables(), st.integers(0, 2**31), st.booleans())
+def test_snapping_rounds_the_way_it_is_told_and_stays_within_the_limits(
+    table: Table, seed: int, up: bool
+) -> None:
+    encoding = fitted(table)
+    x = encoding.encode(table.frame)
+    wanted = encoding.project(proposals(encoding, len(x), seed).nan_to_num(0.5), x, relax=True)
+    p = encoding.snap(wanted, x, torch.full_like(x, up, dtype=torch.bool))
+    assert torch.equal(encoding.project(p, x), p)
+    lower, upper = encoding.limits(x)
+    assert bool(((p >= lower) & (p <= upper)).all())
+    first, step = encoding.ladder(x.device)
+    inside = encoding.numeric & (wanted > first) & (wanted < 1 - step) & (p != x)
+    wrong = (p < wanted - 1e-6) if up else (p > wanted + 1e-6)
+    assert not bool((wrong & inside).any())
+    back = encoding.step_back(p, x)
+    assert torch.equal(encoding.project(back, x), back)
+    assert bool((((back - x).abs() <= (p - x).abs() + 1e-12) | ~encoding.numeric).all())
+
+
+def test_a_missing_cell_that_gets_a_value_gets_a_readable_one() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0, 0.123456, None]})
+    encoding = Encoding.fit(Schema([Feature("a", "continuous", missing="impute")]), frame)
+    x = encoding.encode(frame)
+    filled = x.clone()
+    filled[:, 1] = 0.0
+    assert encoding.decode(encoding.project(filled, x), original=frame)["a"].tolist() == [
+        0.0,
+        1.0,
+        0.123456,
+        0.12,
+    ]

@@ -29,7 +29,7 @@ NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional
 """What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Counterfactuals:
     """A counterfactual for each row that was asked about, as arrays with one entry for each.
 
@@ -43,7 +43,8 @@ class Counterfactuals:
     valid, certified
         Whether today's model decides otherwise; whether every model of the set does.
     radius
-        The largest kappa at which a proof was found; 0 where there is none.
+        The largest kappa at which a proof was found; 0 where there is none. Beyond ``kappa`` the proof may
+        need that the original row keeps its decision.
     worst_logit, method, conditional
         Of the certificate: the bound, what proved it, and whether it needs that the original row keeps its
         decision.
@@ -52,8 +53,9 @@ class Counterfactuals:
         features change.
     favourable
         Today's decision on the original row.
-    person, alternative
-        The position of the row in what was asked, and the number of the alternative, from 0.
+    person, alternative, n
+        The position of the row in what was asked, the number of the alternative, from 0, and how many were
+        asked for.
     kappa, norm, radius_rule, overshoot, drift
         What was asked for.
     model_digest, encoding_digest
@@ -77,6 +79,7 @@ class Counterfactuals:
     favourable: NDArray[np.bool_]
     person: NDArray[np.int64]
     alternative: NDArray[np.int64]
+    n: int
     kappa: float
     norm: Norm
     radius_rule: RadiusRule | float
@@ -96,7 +99,10 @@ class Counterfactuals:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
-        return f"{len(self):,} counterfactuals at kappa = {self.kappa:g} ({self.norm}): {counts}"
+        what = "counterfactual" if len(self) == 1 else "counterfactuals"
+        return f"{len(self):,} {what} at kappa = {self.kappa:g} ({self.norm}): {counts}"
+
+    __repr__ = __str__  # and not every row of both tables
 
     @property
     def table(self) -> pd.DataFrame:
@@ -186,7 +192,10 @@ class Counterfactuals:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
-        self.frame.join(self.table.add_prefix("recourse.")).to_parquet(path)
+        # Side by side by position: labels of the index may repeat.
+        parts = [self.frame, self.table.add_prefix("recourse.")]
+        whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
+        whole.set_axis(self.frame.index).to_parquet(path)
 
     def _row(self, i: int) -> dict[str, Any]:
         numbers = {name: _json_value(getattr(self, name)[i]) for name in NUMBERS}
@@ -201,15 +210,15 @@ class Counterfactuals:
             "status": str(self.status[i]),
             "reason": str(self.reason[i]),
             **numbers,
-            "original": {str(k): _json_value(v) for k, v in self.original.iloc[i].items()},
-            "counterfactual": {str(k): _json_value(v) for k, v in self.frame.iloc[i].items()},
+            "original": {name: _json_value(self.original[name].iloc[i]) for name in self.original},
+            "counterfactual": {name: _json_value(self.frame[name].iloc[i]) for name in self.frame},
             "changes": changes,
             "sentence": self.sentence(i),
         }
 
     @property
     def _has_alternatives(self) -> bool:
-        return self.frame.index.names[-1:] == ["alternative"]
+        return self.n > 1
 
     def _label(self, i: int) -> Any:
         """The label of the row that counterfactual ``i`` is for."""
@@ -228,11 +237,16 @@ class Counterfactuals:
 
 
 def _plain(value: Any) -> Any:
+    """The value as Python's own; a narrow float by its shortest digits, which read back as the same cell."""
+    if isinstance(value, np.floating) and value.itemsize < 8:
+        return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _json_value(value: Any) -> Any:
     value = _plain(value)
+    if isinstance(value, tuple):
+        return [_json_value(part) for part in value]
     if value is None or value is pd.NA or value is pd.NaT:
         return None
     if isinstance(value, float) and not np.isfinite(value):

@@ -39,9 +39,9 @@ def is_linear(problem: Problem) -> bool:
 
 
 def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> Found:
-    """The cheapest certified row of each person, or none where there is none.
+    """The cheapest certified row of each person among those that leave missing cells as they are.
 
-    Cells that are missing stay missing. The slack for floating point is that of the person's whole range.
+    The slack for floating point is that of the person's whole range.
     """
     assert is_linear(problem)
     slope, offset = _worst_case(problem)
@@ -71,6 +71,13 @@ def _worst_case(problem: Problem) -> tuple[Tensor, Tensor]:
     return slope, offset + slack
 
 
+def _span(first: Tensor, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """The first point of each column's grid within its limits, and how many steps follow; -1: no point."""
+    start = torch.ceil((lower - first) / step - 1e-6).clamp(min=0.0)
+    stop = torch.floor((upper - first) / step + 1e-6)
+    return first + step * start, torch.where(stop >= start, stop - start, -1.0)
+
+
 class _Columns(NamedTuple):
     """Where the variables of the numbers begin: changed or not, steps, distance; and of the categories."""
 
@@ -91,8 +98,14 @@ class _Program:
         missing = problem.encoding.missing(problem.x)[0].cpu().numpy()
         numeric = problem.encoding.numeric.numpy()
         self.numbers = np.flatnonzero(numeric & ~missing & (upper > lower))
-        self.first, self.step = (t.cpu().numpy()[self.numbers] for t in (first, step))
-        self.lower, self.upper = lower[self.numbers], upper[self.numbers]
+        reachable = _span(first, step, problem.lower[0], problem.upper[0])
+        self.numbers = self.numbers[reachable[1].cpu().numpy()[self.numbers] >= 0]
+        self.base, self.steps = (t.cpu().numpy()[self.numbers] for t in reachable)
+        self.step = step.cpu().numpy()[self.numbers]
+        # Steps too fine to count, or for the solver's tolerance, are measured as a length instead.
+        self.fine = self.step <= FINE
+        self.steps = np.where(self.fine, self.steps * self.step, self.steps)
+        self.step = np.where(self.fine, 1.0, self.step)
         self.categories = [
             np.arange(g.columns.start, g.columns.stop)[upper[g.columns] >= 0.5]
             for g in problem.encoding.category_groups
@@ -118,9 +131,9 @@ class _Program:
         cost[at.changed : at.steps] = PRICE_OF_A_CHANGE
         cost[at.distance : at.categories] = price[self.numbers]
         upper = np.ones(at.total)
-        upper[at.steps : at.distance] = np.maximum((self._last() - self._base()) / self.step, 0.0)
+        upper[at.steps : at.distance] = self.steps
         whole = np.ones(at.total, dtype=np.int64)
-        whole[at.steps : at.distance] = self.step > FINE
+        whole[at.steps : at.distance] = ~self.fine
         whole[at.distance : at.categories] = 0
         position = at.categories
         for group in self.categories:
@@ -129,23 +142,9 @@ class _Program:
             position += len(group)
         return cost, Bounds(np.zeros(at.total), upper), whole
 
-    def _base(self) -> NDArray[np.float64]:
-        """The first point of each number's grid that the person may have."""
-        base: NDArray[np.float64] = self.first + self.step * np.ceil(
-            (self.lower - self.first) / self.step - 1e-6
-        )
-        later: NDArray[np.float64] = np.maximum(base, self.first)
-        return later
-
-    def _last(self) -> NDArray[np.float64]:
-        last: NDArray[np.float64] = self.first + self.step * np.floor(
-            (self.upper - self.first) / self.step + 1e-6
-        )
-        return last
-
     def _constrain(self, bounds: Bounds) -> None:
         """Distances, steps only of what changes, one category of each group, the worst case below zero."""
-        at, base = self.at, self._base()
+        at, base = self.at, self.base
         total_columns: list[int] = []
         total_values: list[float] = []
         constant = self.offset + float(self.slope @ self.x)
@@ -181,8 +180,8 @@ class _Program:
         at, y = self.at, self.x.copy()
         changed = solved[at.changed : at.steps] > 0.5
         steps = solved[at.steps : at.distance]
-        steps = np.where(self.step > FINE, np.rint(steps), steps)
-        y[self.numbers] = np.where(changed, self._base() + self.step * steps, self.x[self.numbers])
+        steps = np.where(self.fine, steps, np.rint(steps))
+        y[self.numbers] = np.where(changed, self.base + self.step * steps, self.x[self.numbers])
         position = at.categories
         for group in self.categories:
             y[group] = np.rint(solved[position : position + len(group)])

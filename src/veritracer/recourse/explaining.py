@@ -67,7 +67,8 @@ class Explanation:
         asked = today.clear.clone()
         if self.options.only_unfavourable:
             asked &= today.sign < 0
-        asked &= ~impossible(self.encoding, self.param_set, x, today.sign)
+        if self.options.refine:
+            asked[asked.clone()] &= ~impossible(self.encoding, self.param_set, x[asked], today.sign[asked])
         deadline = time.monotonic() + (self.options.time_budget or 0.0)
         timed = self.options.time_budget is not None
         parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]
@@ -85,16 +86,13 @@ class Explanation:
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
             original = original[[name for name in table.columns if name in original.columns]]
         own, sign = x[answers.person], today.sign[answers.person]
-        valid = self._turned(answers.x_cf, own, sign)
-        answered = torch.where(valid.unsqueeze(-1), answers.x_cf, own)
-        frame = self.encoding.decode(answered, original=original, start=own)
-        shown = self.encoding.encode(frame, out_of_range="ignore").to(x)
+        frame, shown, valid = self._show(answers.x_cf, original, own, sign)
         found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
         prices = self.options.prices(self.encoding).to(x)
         problem = Problem.of(
             self.encoding, self.param_set, own, sign, prices, self.options.reach(self.encoding)
         )
-        proof = prove_shown(self.module, problem, found, radius=self.options.radius)
+        proof = prove_shown(self.module, problem, found, radius=self.options.search_radius)
         status, reason = verdicts(problem, found, proof, self.options)
         several = self.options.n > 1
         return Counterfactuals(
@@ -109,6 +107,7 @@ class Explanation:
             favourable=(sign > 0).cpu().numpy(),
             person=person,
             alternative=number,
+            n=self.options.n,
             kappa=self.param_set.kappa,
             norm=self.param_set.norm,
             radius_rule=self.radius_rule,
@@ -123,6 +122,23 @@ class Explanation:
             upper=proof.upper.cpu(),
             neighbours=self.neighbours,
         )
+
+    def _show(
+        self, x_cf: Tensor, original: pd.DataFrame, own: Tensor, sign: Tensor
+    ) -> tuple[pd.DataFrame, Tensor, Tensor]:
+        """What people read, what that is encoded to, and where it is decided otherwise today.
+
+        A point whose decoded values are not a counterfactual (a narrow column can not hold every number)
+        is not shown: the row keeps its own values.
+        """
+        while True:
+            frame = self.encoding.decode(x_cf, original=original, start=own)
+            shown = self.encoding.encode(frame, out_of_range="ignore").to(own)
+            valid = self._turned(shown, own, sign)
+            lost = (x_cf != own).any(-1) & ~valid
+            if not bool(lost.any()):
+                return frame, shown, valid
+            x_cf = torch.where(lost.unsqueeze(-1), own, x_cf)
 
     def _turned(self, x_cf: Tensor, x: Tensor, sign: Tensor) -> Tensor:
         """Where today's model decides otherwise; a row that nothing changed is not looked at again."""
@@ -157,9 +173,13 @@ class Explanation:
         """The best point of each row, within the limits that were asked for."""
 
         def plain(part: Problem) -> Found:
-            if is_linear(part):
-                return exact(part, expired=expired)
-            return solve(part, self._starts(), expired=expired)
+            if not is_linear(part):
+                return solve(part, self._starts(), expired=expired)
+            found = exact(part, expired=expired)
+            rows = (~found.proved).nonzero().squeeze(-1)  # exact leaves missing cells alone
+            if len(rows) == 0:
+                return found
+            return found.merge(rows, solve(part.select(rows), self._starts(), expired=expired))
 
         found = plain(problem)
         if self.options.plausibility > 0 and len(self.neighbours) > 0:
@@ -187,7 +207,7 @@ class Explanation:
     def _starts(self) -> list[Start]:
         first = [self._begin] if self.propose is not None else []
         near = [self._from_neighbours] if len(self.neighbours) > 0 else []
-        return [*first, *near] or [_own]
+        return [*first, *near, _mirrored]
 
     def _begin(self, problem: Problem) -> Tensor:
         if self.propose is not None:
@@ -206,8 +226,9 @@ class Explanation:
         return best.x_cf
 
 
-def _own(problem: Problem) -> Tensor:
-    return problem.x
+def _mirrored(problem: Problem) -> Tensor:
+    """Every column at the other end of its limits: far away, but the tangent there is not that of x."""
+    return problem.lower + problem.upper - problem.x
 
 
 def _unanswered(x: Tensor, rows: Tensor) -> Answers:

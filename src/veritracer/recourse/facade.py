@@ -42,6 +42,10 @@ class Recourse:
         The set of models, as in ``ParamSet.around``.
     propose
         Where to begin: a function of encoded rows; ``None`` begins at training rows or at the row itself.
+    neighbours
+        The index of training rows, for those who have one already.
+    favourable
+        Which class of a ``LogisticRegression`` is favourable, where its classes leave that open.
 
     >>> import veritracer as vt
     >>> from sklearn.linear_model import LogisticRegression
@@ -64,9 +68,10 @@ class Recourse:
         radius: RadiusRule | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
         neighbours: Neighbours | None = None,
+        favourable: Any = None,
     ) -> None:
         self.encoding = _encoding_of(schema, encoding, rows)
-        self.module = as_module(module, self.encoding)
+        self.module = as_module(module, self.encoding, favourable)
         width = from_module(self.module)[1][0].shape[1]
         if width != self.encoding.dim:
             remedy = "give the encoding whose rows the model was trained on"
@@ -91,7 +96,7 @@ class Recourse:
         overshoot: float = 0.0,
         drift: Mapping[str, float] | None = None,
         refine: bool = True,
-        radius: bool = True,
+        search_radius: bool = True,
     ) -> Counterfactuals:
         """The closest certified counterfactual of each row of the raw table ``X``.
 
@@ -116,7 +121,7 @@ class Recourse:
             named features moving by so much (raw units) on their own.
         refine
             ``False`` gives the start (the generator's answer) with its certificate, for bulk.
-        radius
+        search_radius
             ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
             is certified, and 0 elsewhere.
         """
@@ -131,7 +136,7 @@ class Recourse:
             overshoot=overshoot,
             drift=drift or {},
             refine=refine,
-            radius=radius,
+            search_radius=search_radius,
         ).checked(self.encoding)
         explanation = Explanation(
             module=self.module,

@@ -73,9 +73,22 @@ def prove_shown(module: nn.Module, problem: Problem, shown: Shown, *, radius: bo
             array[where] = getattr(found, name)
     if not radius:  # the proof at kappa itself is all that is known
         proof.radius[proof.certified] = problem.param_set.kappa
-    # A bound that does not prove anything has no condition either.
+    # A bound that does not prove anything has no condition either, but the proof at a smaller radius may.
     proof.conditional[~proof.certified] = False
+    _look_at_smaller_radii(module, problem, shown, proof)
     return proof
+
+
+def _look_at_smaller_radii(module: nn.Module, problem: Problem, shown: Shown, proof: Proof) -> None:
+    """Set whether the proofs of rows that are certified only below kappa need that x keeps its decision."""
+    rows = np.flatnonzero(~proof.certified & (proof.radius > 0))
+    for radius in np.unique(proof.radius[rows]):
+        some = rows[proof.radius[rows] == radius]
+        part = torch.from_numpy(some).to(shown.x.device)
+        region = Box(proof.lower[part], proof.upper[part])
+        target = region if not problem.reach.is_point else shown.x_cf[part]
+        found = certify(module, shown.x[part], target, problem.param_set.at(float(radius)), radius=False)
+        proof.conditional[some] = found.conditional
 
 
 def verdicts(
@@ -136,7 +149,13 @@ def _what_would_help(problem: Problem, shown: Shown, proof: Proof, options: Opti
     if len(rows) == 0:
         return {}
     part = problem.select(rows.to(problem.x.device))
-    return dict(zip(rows.tolist(), reasons.sufficient_relaxations(part, shown.x_cf[rows]), strict=True))
+    return dict(
+        zip(
+            rows.tolist(),
+            reasons.sufficient_relaxations(part, shown.x_cf[rows], options.max_changes),
+            strict=True,
+        )
+    )
 
 
 def _never(problem: Problem, shown: Shown, searched: NDArray[np.bool_]) -> set[int]:

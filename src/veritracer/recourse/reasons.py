@@ -13,6 +13,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
+from veritracer.recourse.wording import rounded_down
 from veritracer.refine import Problem
 
 FAVOURABLE = "already favourable"
@@ -33,7 +34,7 @@ def certified(kappa: float, method: str, *, conditional: bool, complete: bool) -
 def uncertified(radius: float, suffices: Sequence[str], *, complete: bool) -> str:
     """Why a valid counterfactual is not certified, and what would help."""
     first = NOT_FOUND if complete else OUT_OF_TIME
-    reach = f"certified only up to kappa = {radius:.2g}" if radius > 0 else "certified at no kappa"
+    reach = f"certified only up to kappa = {rounded_down(radius)}" if radius > 0 else "certified at no kappa"
     return f"{first}; this one is valid today, but {reach}{_help(suffices)}"
 
 
@@ -65,11 +66,12 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
 
 
 @torch.no_grad()
-def sufficient_relaxations(problem: Problem, closest: Tensor) -> list[list[str]]:
+def sufficient_relaxations(problem: Problem, closest: Tensor, most: int | None) -> list[list[str]]:
     """For each row the features that, set free alone, would make a certified counterfactual possible.
 
     Each constrained feature is tried at its ends (or at every category) from the closest point found.
-    What is named has been proved to work; what is not named may still work together with other changes.
+    What is named has been proved to work, with at most ``most`` changes; what is not named may still work
+    together with other changes.
     """
     encoding = problem.encoding
     found: list[list[str]] = [[] for _ in range(len(problem))]
@@ -82,6 +84,8 @@ def sufficient_relaxations(problem: Problem, closest: Tensor) -> list[list[str]]
             tried[:, block.start : block.stop] = 0.0
             tried[:, block.group or slice(block.start, block.start + 1)] = value
             works = open_ & (problem.worst(tried) < 0).cpu()
+            if most is not None:
+                works &= (encoding.changed(tried, problem.x).sum(-1) <= most).cpu()
             for row in works.nonzero().squeeze(-1).tolist():
                 found[row].append(block.feature.name)
             open_ &= ~works

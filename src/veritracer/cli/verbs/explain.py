@@ -98,7 +98,7 @@ def explain(
         "overshoot": overshoot,
         "drift": amounts("--drift", drift),
         "refine": refine,
-        "radius": radius,
+        "search_radius": radius,
     }
     recourse = _recourse(model, schema)
     with (
