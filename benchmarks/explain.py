@@ -57,13 +57,12 @@ def broken(model: vt.VeriTraCER, found: vt.Counterfactuals) -> int:
     return count
 
 
-def quality(model: vt.VeriTraCER, found: vt.Counterfactuals) -> Record:
-    """What the answers come to, over all rows that were asked about."""
+def quality(model: vt.VeriTraCER, found: vt.Counterfactuals, *, near: bool = True) -> Record:
+    """What the answers come to, over all rows that were asked about; ``near`` the data, or not looked at."""
     asked = np.array([r != "already favourable" for r in found.reason])
     some = torch.from_numpy(np.flatnonzero(found.valid))
     x, x_cf = found.x[some], found.x_cf[some]
-    near = found.plausibility()
-    return {
+    record = {
         "rows": int(asked.sum()),
         "certified": float(found.certified[asked].mean()),
         "validity": float(found.valid[asked].mean()),
@@ -72,10 +71,12 @@ def quality(model: vt.VeriTraCER, found: vt.Counterfactuals) -> Record:
         "changes": float(found.n_changes[found.valid].mean()),
         "cost": float(found.cost[found.valid].mean()),
         "conditional": int(found.conditional.sum()),
-        "data distance": float(near["distance"].to_numpy()[found.valid].mean()),
-        "lof": float(near["lof"].to_numpy()[found.valid].mean()),
         "broken": broken(model, found),
     }
+    if near:
+        both = found.plausibility()[found.valid].mean()
+        record |= {"data distance": float(both["distance"]), "lof": float(both["lof"])}
+    return record
 
 
 def paper(name: str, seed: int) -> Record:
@@ -102,7 +103,7 @@ def people(name: str, seed: int) -> Record:
     for rules, schema in schemas.items():
         found = model.recourse(schema).explain(split.X_test)
         asked = np.array([r != "already favourable" for r in found.reason])
-        part = quality(model, found)
+        part = quality(model, found, near=False)
         part |= {s: float((found.status[asked] == s).mean()) for s in ("certified", "valid", "none")}
         part["proved impossible"] = float(np.mean([r.startswith("none exists") for r in found.reason[asked]]))
         ends = ranges_of(schema, split.X_train)
@@ -126,7 +127,7 @@ def overshoot(name: str, seed: int) -> Record:
     model, split = trained(name, seed, "paper")
     point = model.explain(split.X_test, only_unfavourable=False)
     region = model.explain(split.X_test, only_unfavourable=False, overshoot=0.05)
-    return {"point": quality(model, point), "region": quality(model, region)}
+    return {"point": quality(model, point, near=False), "region": quality(model, region, near=False)}
 
 
 def speed() -> list[str]:
@@ -254,9 +255,10 @@ def report(part: str, found: dict[tuple[str, int], Record]) -> None:
                 [name, pull, *(_mean([r[pull] for r in records], c) for c in columns)] for pull in records[0]
             ]
         else:
-            header = ["dataset", "certified for", *columns]
+            kept = [column for column in columns if column not in ("data distance", "lof")]
+            header = ["dataset", "certified for", *kept]
             lines += [
-                [name, what, *(_mean([r[what] for r in records], c) for c in columns)]
+                [name, what, *(_mean([r[what] for r in records], c) for c in kept)]
                 for what in ("point", "region")
             ]
     seeds = len({seed for _, seed in found})
