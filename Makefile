@@ -46,6 +46,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.tightness
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.streaming
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'

@@ -77,8 +77,9 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tens
 
 def _document(target: Path) -> dict[str, Any]:
     """``model.json``, with its format, version and digest checked."""
+    data = _bytes(target / DOCUMENT)
     try:
-        document = json.loads(_bytes(target / DOCUMENT))
+        document = json.loads(data)
     except (ValueError, UnicodeDecodeError) as error:
         raise _damaged(target / DOCUMENT, "JSON", str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:

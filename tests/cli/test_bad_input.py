@@ -46,6 +46,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "drift of a category": (explain("people.csv", "--drift", "region=1"), "categorical"),
     "unknown method": (fit("train.csv", *TARGET, "--method", "magic"), "'veritracer' or 'counternet'"),
     "no epochs": (fit("train.csv", *TARGET, "--epochs", "0"), "greater than or equal to 1"),
+    "large seed": (fit("train.csv", *TARGET, "--seed", "9" * 30), "less than or equal to"),
     "long separator": (explain("people.csv", "--separator", "--"), "one character"),
     # the table, as a file
     "missing file": (explain("nobody.csv"), "no file nobody.csv"),
@@ -91,6 +92,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "misspelt column": (explain("misspelt.csv"), "was 'incme' meant?"),
     "extra column": (explain("extra.csv"), "--keep id"),
     "keep of nothing": (explain("people.csv", "--keep", "id"), "no 'id' in people.csv"),
+    "keep of a feature": (explain("people.csv", "--keep", "age"), "no features, got 'age'"),
     "unseen category": (explain("unseen.csv"), "'moon' in row 1"),
     "text for a number": (explain("text.csv"), "'plenty' in row 1"),
     "number with commas": (explain("thousands.csv"), "'1,200'"),
@@ -105,7 +107,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     # the model
     "missing model": (explain("people.csv", model="modell"), "model folder"),
     "a file as model": (explain("people.csv", model="people.csv"), "model folder"),
-    "an empty folder": (explain("people.csv", model="void"), "model folder"),
+    "an empty folder": (explain("people.csv", model="void"), "expected a model folder with model.json"),
     "truncated tensors": (explain("people.csv", model="cut_model"), "take it from a backup"),
     "edited model": (explain("people.csv", model="edited"), "an altered one"),
     "model of no JSON": (explain("people.csv", model="no_json"), "JSON"),

@@ -122,7 +122,7 @@ BAD = [
     (["datasets", "fetch"], "missing argument"),
     (["datasets", "fetch", "ctg", "--url", "file:///etc/hostname"], "http or https"),
     (["demo", "--outt", "x"], "no such option: --outt"),
-    (["demo", "--out", "file"], "pass another one with --out"),
+    (["demo", "--out", "file"], "the file file"),
     (["demmo"], "demmo"),
 ]
 

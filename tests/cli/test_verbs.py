@@ -64,6 +64,7 @@ COMMANDS = {
     "inspect json": ["inspect", "model", "--json"],
     "inspect table": ["inspect", "people.csv"],
     "inspect schema": ["inspect", "edited.json", "--json"],
+    "refit once": ["fit", "train.csv", "--target", "approved", "--epochs", "1", "--out", "second", "--quiet"],
     "refit": ["fit", "train.csv", "--schema", "edited.json", "--epochs", "2", "--out", "second", "--json"],
 }
 

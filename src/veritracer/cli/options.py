@@ -23,7 +23,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no note
 Separator = Annotated[
     str, typer.Option(help="What separates the columns of CSV: a character, or comma, semicolon, tab, pipe.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of everything random.")]
 Keep = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME,...", help="Columns to carry along, such as an identity.", show_default=False),

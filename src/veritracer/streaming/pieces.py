@@ -33,6 +33,10 @@ def check_columns(table: Table, schema: Schema, keep: Sequence[str]) -> None:
     if unknown:
         received = f"no {listing(unknown)} in {table.name}"
         raise DataError(message("columns to keep that exist", received, "check their spelling"))
+    features = [name for name in keep if name in schema.names]
+    if features:
+        remedy = "leave them out of --keep: their values are in the output"
+        raise DataError(message("columns to keep that are no features", listing(features), remedy))
     expected = f"the {len(schema.names)} columns of the model in {table.name}"
     if absent:
         close = difflib.get_close_matches(absent[0], extra, n=1)

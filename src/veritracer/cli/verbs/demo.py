@@ -19,7 +19,7 @@ from veritracer.cli.printing import patience, percent, print_json, print_table, 
 from veritracer.cli.verbs import paper
 from veritracer.demo import Demo, Outcome
 from veritracer.demo.telling import EPOCHS
-from veritracer.errors import DataWarning
+from veritracer.errors import DataError, DataWarning, message
 from veritracer.recourse.wording import value_in_words
 from veritracer.tablefiles.sinks import writable
 
@@ -58,8 +58,10 @@ def demo(
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
     """A folder that is made for the block, and gone again if the block fails."""
+    if out.exists():
+        raise DataError(message("a folder for the report", f"the file {out}", "choose another name"))
     made = [place for place in (out, *out.parents) if not place.exists()]
-    with writable(out.parent / out.name if out.parent.is_dir() else made[-1]):
+    with writable(made[-1]):
         out.mkdir(parents=True, exist_ok=True)
     try:
         yield

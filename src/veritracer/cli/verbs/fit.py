@@ -123,8 +123,8 @@ def _check_folder(out: Path) -> None:
         place = place.parent
     if not place.is_dir():
         raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
-    with writable(place / out.name):
-        probe = place / f".{out.name}.probe"
+    probe = place / f".{out.name}.probe"
+    with writable(probe):
         probe.mkdir()
         probe.rmdir()
 
