@@ -32,7 +32,7 @@ ORDER = [
     ["saved"],
     ["datasets", "tablefiles"],
     ["metrics", "shifts", "baselines", "streaming"],
-    ["report"],
+    ["report", "bench"],
     ["demo"],
     ["cli", "__main__"],
 ]

@@ -1,0 +1,131 @@
+"""One result: a method answers for test rows, and everything that the tables say of it is measured."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from veritracer import metrics
+from veritracer.bench import groups
+from veritracer.bench.cells import Cell, Key, where, write
+from veritracer.bench.methods import Question, resolve
+from veritracer.bench.plan import Plan, group_of
+from veritracer.bench.subjects import Subject, subject_of
+from veritracer.bench.trainers import arguments
+from veritracer.certificate import certify
+from veritracer.errors import DataWarning
+from veritracer.model import VeriTraCER
+
+TIMED_EPOCHS = (1, 1, 3)
+"""An epoch takes half of what the third run takes longer than the second; the first only warms up."""
+
+
+def measure(out: Path, key: Key, plan: Plan) -> Cell:
+    """The result, also written to its file."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # test values beyond the training rows are clipped
+        numbers = _epochs(key, plan) if key.experiment == "time" else _answers(out, key, plan)
+    seconds = time.perf_counter() - start
+    cell = Cell(key, plan.configuration(key), numbers, seconds, where())
+    write(out / "cells", cell)
+    return cell
+
+
+def _epochs(key: Key, plan: Plan) -> dict[str, float]:
+    """Seconds that one epoch of one model takes, the whole set in force from the start."""
+    subject = subject_of(key.dataset, plan.rows, plan.train_rows, plan.data_dir)
+    took = []
+    for epochs in TIMED_EPOCHS:
+        model = VeriTraCER(subject.schema, epochs=epochs, warmup=0.0, ramp=0.0, **arguments(key.method))
+        start = time.process_time()
+        model.fit(subject.X_train, subject.y_train)
+        took.append(time.process_time() - start)
+    return {"seconds_per_epoch": (took[2] - took[1]) / (TIMED_EPOCHS[2] - TIMED_EPOCHS[1])}
+
+
+def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
+    """Quality of the answers to the test rows, and how they fare on other models."""
+    subject = subject_of(key.dataset, plan.rows_of(key.experiment), plan.train_rows, plan.data_dir)
+    group = group_of(key)
+    assert group is not None
+    model = groups.model_of(out, group, key.seed)
+    x_train = model.encoding_.encode(subject.X_train)
+    model = groups.model_of(out, group, key.seed, x_train)
+    x = model.encoding_.encode(subject.X_test)
+    start = time.process_time()
+    x_cf = _ask(key, model, subject, subject.X_test, x_train)
+    seconds = time.process_time() - start
+    numbers = {"rows": float(len(x)), "seconds_per_counterfactual": seconds / len(x)}
+    numbers |= _quality(model, x, x_cf, x_train)
+    labels = torch.as_tensor(model.schema_.labels(subject.y_test))
+    numbers["accuracy"] = metrics.accuracy(model.classifier_, x, labels)
+    if key.experiment == "ri":
+        numbers |= _robustness(model, x, x_cf, plan.attacked)
+    today = groups.classifiers_of(out, group, model, "today")
+    others = [each for i, each in enumerate(today) if i != key.seed]
+    numbers |= _across(model.classifier_, others, x, x_cf)
+    if subject.later is not None and key.experiment == "ri":
+        later = groups.classifiers_of(out, group, model, "later")[key.seed]
+        numbers |= _after_shift(key, model, subject, later, x_train)
+    return numbers
+
+
+def _ask(key: Key, model: VeriTraCER, subject: Subject, X: pd.DataFrame, x_train: Tensor) -> Tensor:
+    y_train = torch.as_tensor(model.schema_.labels(subject.y_train), dtype=torch.float64)
+    question = Question(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
+    return resolve(key.method).answer(question)
+
+
+def _quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
+    valid = metrics.valid_rows(model.classifier_, x, x_cf)
+    return {
+        "validity": metrics.validity(model.classifier_, x, x_cf),
+        "proximity": metrics.proximity(x, x_cf, valid),
+        "sparsity": metrics.sparsity(model.encoding_, x, x_cf, valid),
+        "ddm": metrics.manifold_distance(x_cf, x_train, valid),
+        "broken_groups": metrics.broken_groups(model.encoding_, x_cf),
+    }
+
+
+def _robustness(model: VeriTraCER, x: Tensor, x_cf: Tensor, attacked: int) -> dict[str, float]:
+    """Certified over all rows and over valid ones, and what an attack of the first rows leaves."""
+    param_set = model.param_set()
+    found = certify(model.classifier_, x, x_cf, param_set, radius=False)
+    some = slice(0, attacked)
+    return {
+        "certified": metrics.certified_rate(found.certified),
+        "certified_of_valid": metrics.certified_rate_of_valid(found.certified, found.valid),
+        "certified_of_attacked": metrics.certified_rate(found.certified[some]),
+        "unbroken_of_attacked": metrics.unbroken_rate(param_set, x[some], x_cf[some]),
+    }
+
+
+def _across(
+    module: nn.Module, others: list[nn.Sequential], x: Tensor, x_cf: Tensor, prefix: str = ""
+) -> dict[str, float]:
+    found = metrics.cross_model_validity(module, others, x, x_cf)
+    return {f"{prefix}{name}": float(np.mean(each)) for name, each in found._asdict().items()}
+
+
+def _after_shift(
+    key: Key, model: VeriTraCER, subject: Subject, later: nn.Sequential, x_train: Tensor
+) -> dict[str, float]:
+    """How answers of today's model to old and new rows fare once it was fine-tuned, for all and by group."""
+    assert subject.later is not None
+    x = model.encoding_.encode(subject.later.X_test)
+    x_cf = _ask(key, model, subject, subject.later.X_test, x_train)
+    numbers = _across(model.classifier_, [later], x, x_cf, "shift_")
+    numbers["shift_rows"] = float(len(x))
+    for name in np.unique(subject.later.groups):
+        rows = torch.from_numpy(subject.later.groups == name)
+        part = _across(model.classifier_, [later], x[rows], x_cf[rows], "")
+        numbers[f"shift_keeps, {name}"] = part["keeps"] if bool(rows.any()) else math.nan
+    return numbers

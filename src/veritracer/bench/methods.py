@@ -1,0 +1,122 @@
+"""The methods that are compared: which training each needs, and how it answers for test rows.
+
+A method of the library is a line in ``METHODS``. One from elsewhere is a subclass of ``Baseline`` in a module
+that can be imported, named ``module:Class``; see docs/adding-a-method.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+from torch import Tensor
+
+from veritracer.baselines import BASELINES, Baseline
+from veritracer.bench.trainers import arguments
+from veritracer.errors import NotSupportedError, message
+from veritracer.model import VeriTraCER
+from veritracer.schema.tables import unknown_name
+
+
+class Question(NamedTuple):
+    """What a method is asked: a fitted model, raw rows ``X`` and the same encoded, and the training rows."""
+
+    model: VeriTraCER
+    X: pd.DataFrame
+    x: Tensor
+    x_train: Tensor
+    y_train: Tensor
+    seed: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """A name, what tables call it, the training that it needs, and its answer (n, d) to a question.
+
+    ``seconds`` is what a thousand rows take on one core, about.
+    """
+
+    name: str
+    title: str
+    trainer: str
+    answer: Callable[[Question], Tensor]
+    seconds: float = 1.0
+
+
+def refined(question: Question) -> Tensor:
+    """The closest certified counterfactuals, in the paper's setting: both decisions are explained."""
+    return question.model.explain(question.X, only_unfavourable=False, search_radius=False).x_cf
+
+
+def generated(question: Question) -> Tensor:
+    """What the generator proposes."""
+    return question.model.propose_encoded(question.x)
+
+
+def searched(kind: type[Baseline[Any]]) -> Callable[[Question], Tensor]:
+    """The answers of a baseline, with its default hyperparameters."""
+
+    def answer(question: Question) -> Tensor:
+        model = question.model
+        rows = question.x_train, question.y_train
+        explainer = kind(model.classifier_, model.encoding_, *rows, random_state=question.seed)
+        return explainer.explain(question.x)
+
+    return answer
+
+
+def from_baseline(kind: type[Baseline[Any]], title: str | None = None, seconds: float = 4.0) -> Method:
+    """A method that searches; it explains a classifier trained for accuracy, unless it has a ``trainer``."""
+    trainer = str(getattr(kind, "trainer", "standard"))
+    arguments(trainer)  # refuses an unknown one
+    return Method(kind.name, title or kind.name, trainer, searched(kind), seconds)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("veritracer", "VeriTraCER", "veritracer", refined),
+        Method("generator", "VeriTraCER, generator alone", "veritracer", generated, 0.1),
+        Method("counternet", "CounterNet", "counternet", generated, 0.1),
+        from_baseline(BASELINES["roar"], "ROAR", 12.0),
+        from_baseline(BASELINES["sns"], "SNS", 6.0),
+        from_baseline(BASELINES["wachter"], "Wachter", 3.0),
+        from_baseline(BASELINES["neighbour"], "nearest neighbour", 0.5),
+        from_baseline(BASELINES["dice"], "DiCE", 200.0),
+        Method("veritracer-ibp", "VeriTraCER, IBP", "veritracer-ibp", refined),
+        Method("generator-ibp", "generator, IBP", "veritracer-ibp", generated, 0.1),
+        Method("veritracer-crown-ibp", "VeriTraCER, CROWN-IBP", "veritracer-crown-ibp", refined),
+        Method("generator-crown-ibp", "generator, CROWN-IBP", "veritracer-crown-ibp", generated, 0.1),
+    )
+}
+"""Every method of the library by its name."""
+
+COMPARED = ("veritracer", "generator", "counternet", "roar", "sns", "wachter", "neighbour")
+"""The methods of the tables, where none are named."""
+
+BY_BOUND = {
+    "IBP": ("generator-ibp", "veritracer-ibp"),
+    "CROWN-IBP": ("generator-crown-ibp", "veritracer-crown-ibp"),
+    "Simul-CROWN": ("generator", "veritracer"),
+}
+"""The methods of the ablation: for each bound in training, the generator alone and with refinement."""
+
+
+def resolve(name: str) -> Method:
+    """The method of this name, or the one that ``module:Class`` names."""
+    if ":" not in name:
+        if name not in METHODS:
+            raise NotSupportedError(unknown_name("the name of a method", name, METHODS))
+        return METHODS[name]
+    place, _, attribute = name.partition(":")
+    remedy = "name a subclass of veritracer.baselines.Baseline that Python can import"
+    try:
+        kind = getattr(importlib.import_module(place), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise NotSupportedError(message(f"a method at {name!r}", str(error), remedy)) from None
+    if not (isinstance(kind, type) and issubclass(kind, Baseline)):
+        raise NotSupportedError(message(f"a method at {name!r}", repr(kind), remedy))
+    return from_baseline(kind)

@@ -1,0 +1,155 @@
+"""What is to be measured: datasets, methods, tables, seeds and sizes, and the results that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from veritracer import datasets as catalogue
+from veritracer.bench.cells import Key
+from veritracer.bench.methods import BY_BOUND, COMPARED, resolve
+from veritracer.bench.subjects import SHIFTING
+from veritracer.bench.trainers import SECONDS, TRAINERS, arguments
+from veritracer.errors import NotSupportedError, message
+from veritracer.schema.tables import unknown_name
+
+TABLES = {
+    "ri": "ri",
+    "loo": "loo",
+    "shift": "ri",
+    "delta": "ri",
+    "proximity": "ri",
+    "sparsity": "ri",
+    "ddm": "ri",
+    "accuracy": "ri",
+    "ablation": "ri",
+    "time": "time",
+}
+"""The tables, and which experiment each is made from."""
+
+PAPER = ("heloc", "taiwan_credit", "oula", "ctg", "who")
+WITHOUT_FILE = ("breast_cancer", "loans")
+ABLATED = ("heloc", "taiwan_credit", "oula", *WITHOUT_FILE)
+"""Datasets of the ablation: the paper's three, and those that need no file."""
+
+
+class Group(NamedTuple):
+    """Models that are trained together: by one training, on one dataset, for one experiment."""
+
+    experiment: str
+    dataset: str
+    trainer: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes
+    ----------
+    datasets, methods, tables
+        Names; a method may be ``module:Class``.
+    seeds
+        Models of each kind; the first so many seeds.
+    rows, attacked
+        Test rows, at most (half as many where rows are left out), and how many of them are attacked.
+    epochs, train_rows
+        Of training; ``None`` is the library's own number, and all rows.
+    data_dir
+        The folder of the datasets' files.
+    """
+
+    datasets: tuple[str, ...] = PAPER
+    methods: tuple[str, ...] = COMPARED
+    tables: tuple[str, ...] = tuple(TABLES)
+    seeds: int = 10
+    rows: int = 2000
+    attacked: int = 500
+    epochs: int | None = None
+    train_rows: int | None = None
+    data_dir: str | None = None
+
+    def checked(self) -> Plan:
+        """The same plan, or an error that says which name does not exist."""
+        for name in self.datasets:
+            catalogue.info(name)
+        for name in self.methods:
+            resolve(name)
+        for name in self.tables:
+            if name not in TABLES:
+                raise NotSupportedError(unknown_name("the name of a table", name, TABLES))
+        if self.seeds < 2:
+            remedy = "a model is compared with those of the other seeds"
+            raise NotSupportedError(message("2 seeds or more", repr(self.seeds), remedy))
+        if not (self.datasets and self.methods and self.tables):
+            raise NotSupportedError(message("a dataset, a method and a table", "none", "name one of each"))
+        return self
+
+    def keys(self) -> list[Key]:
+        """The results that the tables need."""
+        return list(dict.fromkeys(self._keys()))
+
+    def _keys(self) -> Iterator[Key]:
+        experiments = dict.fromkeys(TABLES[name] for name in self.tables)
+        if set(self.tables) == {"ablation"}:
+            experiments = {}
+        for experiment in experiments:
+            for dataset in self.datasets:
+                names: Sequence[str] = list(TRAINERS) if experiment == "time" else self.methods
+                seeds = 1 if experiment == "time" else self.seeds
+                yield from (Key(experiment, dataset, name, seed) for name in names for seed in range(seeds))
+        if "ablation" in self.tables:
+            named = [name for pair in BY_BOUND.values() for name in pair]
+            some = [name for name in self.datasets if name in ABLATED]
+            yield from (Key("ri", d, name, seed) for d in some for name in named for seed in range(self.seeds))
+
+    def configuration(self, key: Key) -> dict[str, Any]:
+        """All that a result depends on besides its key; a stored result with another one is measured anew."""
+        shared = {"epochs": self.epochs, "train_rows": self.train_rows}
+        if key.experiment == "time":
+            return {"training": arguments(key.method), "train_rows": self.train_rows}
+        sizes = {"seeds": self.seeds, "rows": self.rows_of(key.experiment), **shared}
+        attacked = {"attacked": self.attacked} if key.experiment == "ri" else {}
+        return {**sizes, **attacked, "training": arguments(resolve(key.method).trainer)}
+
+    def group_configuration(self, group: Group) -> dict[str, Any]:
+        """All that the models of a group depend on."""
+        sizes = {"seeds": self.seeds, "epochs": self.epochs, "train_rows": self.train_rows}
+        return {**sizes, "training": arguments(group.trainer)}
+
+    def rows_of(self, experiment: str) -> int:
+        """How many test rows an experiment has at most."""
+        return max(1, self.rows // 2) if experiment == "loo" else self.rows
+
+
+def group_of(key: Key) -> Group | None:
+    """The models that a result needs; None where it trains its own."""
+    return None if key.experiment == "time" else Group(key.experiment, key.dataset, resolve(key.method).trainer)
+
+
+def cost_of(key: Key, plan: Plan) -> float:
+    """Seconds that a result takes on one core, about."""
+    if key.experiment == "time":
+        return 8.0
+    rows = plan.rows_of(key.experiment) * (0.25 if key.dataset in SHIFTING else 1.0) / 1000
+    attacked = plan.attacked / 1000 * 7.0 if key.experiment == "ri" else 0.0
+    return 0.5 + rows * resolve(key.method).seconds + attacked
+
+
+def cost_of_training(group: Group, plan: Plan) -> float:
+    """Seconds that the models of a group take on one core, about; few small epochs are some share of that."""
+    share = 1.0 if plan.epochs is None else plan.epochs / 40
+    return SECONDS[group.trainer] * share * max(0.3, plan.seeds / 10)
+
+
+def quick(data_dir: str | None, *, has_files: bool) -> Plan:
+    """Under five minutes on two cores: HELOC and CTG where their files are, else what needs none."""
+    named = ("heloc", "ctg") if has_files else WITHOUT_FILE
+    return Plan(named, seeds=2, rows=200, attacked=50, epochs=10, data_dir=data_dir)
+
+
+def smoke() -> Plan:
+    """What CI can afford: data that needs no file, and next to no training."""
+    some = tuple(name for name in COMPARED if name != "wachter")  # it is slow where nothing was learned
+    return Plan(WITHOUT_FILE, some, seeds=2, rows=24, attacked=8, epochs=2, train_rows=400)
