@@ -86,8 +86,10 @@ def proposals(model: VeriTraCER, X: pd.DataFrame) -> Given:
 def gradient_search(model: VeriTraCER, X: pd.DataFrame, years: Years) -> Given:
     """Plain gradient counterfactuals, as they are published: points of the encoded space.
 
-    The method knows nothing of grids, of categories or of what people can change. Nothing is rounded or put
-    back, since that would undo most of its answers.
+    The method knows nothing of grids, of categories or of what people can change. Nothing is rounded, and
+    that matters. Of 802 answers (loans, seed 0; kept after fine-tuning and after training anew: 0.94, 0.84)
+    rounding to the nearest values leaves 405 valid (0.96, 0.87); rounding away from where people are leaves
+    690 (0.99, 0.96), which then ask for three times as much: a longer way lasts longer.
     """
     declined = _declined(model, X)
     x_train = model.encoding_.encode(years.today.X_train)
