@@ -1,4 +1,4 @@
-"""One result of the evaluation: what was measured, under which conditions, as one file that is whole or absent."""
+"""One result of the evaluation: what was measured and how, as one file that is whole or absent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = "veritracer-bench-1"
 
 
 class Key(NamedTuple):
-    """Which result: ``experiment`` is ``ri``, ``loo`` or ``time``; ``method`` a training's name in ``time``."""
+    """Which result: ``experiment`` is ``ri``, ``loo`` or ``time`` (``method`` is then a training)."""
 
     experiment: str
     dataset: str
@@ -79,7 +79,10 @@ def write_results(folder: Path, cells: Iterable[Cell]) -> list[Path]:
         by_dataset.setdefault(cell.key.dataset, []).append(cell)
     paths = []
     for dataset, found in by_dataset.items():
-        content = [{**cell.key._asdict(), **{k: v for k, v in cell._asdict().items() if k != "key"}} for cell in found]
+        content = [
+            {**cell.key._asdict(), **{k: v for k, v in cell._asdict().items() if k != "key"}}
+            for cell in found
+        ]
         write_json(folder / f"{dataset}.json", {"format": FORMAT, "cells": content})
         paths.append(folder / f"{dataset}.json")
     return paths

@@ -41,7 +41,7 @@ def is_trained(out: Path, group: Group, plan: Plan) -> bool:
 
 
 def train(out: Path, group: Group, plan: Plan) -> None:
-    """Train the models of a group in one batched run, and write them; the last file says that all are there."""
+    """Train the models of a group in one batched run, and write them; the last file says that all are."""
     start = time.process_time()
     subject = subject_of(group.dataset, plan.rows, plan.train_rows, plan.data_dir)
     models = _fit(group, plan, subject)
@@ -56,7 +56,9 @@ def train(out: Path, group: Group, plan: Plan) -> None:
         slim = copy.copy(model)
         slim.neighbours_ = Neighbours(torch.empty(0, model.encoding_.dim))  # all models have the same rows
         slim.save(folder / str(index))
-    tensors = {f"{name}.{i}": t for name, module in kept.items() for i, t in enumerate(from_module(module)[1])}
+    tensors = {
+        f"{name}.{i}": t for name, module in kept.items() for i, t in enumerate(from_module(module)[1])
+    }
     save_file({name: t.detach().contiguous() for name, t in tensors.items()}, folder / CLASSIFIERS)
     document: dict[str, Any] = {"configuration": plan.group_configuration(group)}
     document |= {"seconds": time.process_time() - start, "epochs": len(models[0].history_)}
@@ -100,7 +102,7 @@ def classifiers_of(out: Path, group: Group, model: VeriTraCER, when: str) -> lis
     """The classifiers of all models of a group, ``today`` or ``later``, in the order of their seeds."""
     tensors = load_file(folder_of(out, group) / CLASSIFIERS)
     network, theta = from_module(model.classifier_)
-    found = []
+    found: list[nn.Sequential] = []
     while f"{when}.{len(found)}.0" in tensors:
         prefix = f"{when}.{len(found)}"
         found.append(to_module(network, tuple(tensors[f"{prefix}.{i}"] for i in range(len(theta)))).eval())

@@ -102,7 +102,9 @@ class Plan:
         if "ablation" in self.tables:
             named = [name for pair in BY_BOUND.values() for name in pair]
             some = [name for name in self.datasets if name in ABLATED]
-            yield from (Key("ri", d, name, seed) for d in some for name in named for seed in range(self.seeds))
+            yield from (
+                Key("ri", d, name, seed) for d in some for name in named for seed in range(self.seeds)
+            )
 
     def configuration(self, key: Key) -> dict[str, Any]:
         """All that a result depends on besides its key; a stored result with another one is measured anew."""
@@ -125,7 +127,9 @@ class Plan:
 
 def group_of(key: Key) -> Group | None:
     """The models that a result needs; None where it trains its own."""
-    return None if key.experiment == "time" else Group(key.experiment, key.dataset, resolve(key.method).trainer)
+    return (
+        None if key.experiment == "time" else Group(key.experiment, key.dataset, resolve(key.method).trainer)
+    )
 
 
 def cost_of(key: Key, plan: Plan) -> float:

@@ -48,7 +48,7 @@ class Run:
         self.plan.checked()
         self.keys = self.plan.keys()
         self._started = time.monotonic()
-        self._spent = 0.0
+        self._spent = self._left = 0.0
 
     def cells(self) -> list[Cell]:
         """The results of the plan that are there."""
@@ -71,7 +71,7 @@ class Run:
             else:
                 waiting.setdefault(group, []).append(key)
         tasks: list[Task] = [*waiting, *ready]
-        self._left = sum(self._cost(task) for task in [*todo, *waiting])
+        self._left = sum(map(self._cost, todo)) + sum(map(self._cost, waiting))
         if tasks:
             with pool_of(workers) as pool:
                 self._work(pool, sorted(tasks, key=self._cost, reverse=True), waiting, stop_after)
@@ -108,7 +108,7 @@ class Run:
         except BrokenProcessPool:
             remedy = "was it short of memory? Run the same command again, with fewer --workers"
             raise TrainingError(message("workers that go on", "one that was killed", remedy)) from None
-        except Exception as error:  # noqa: BLE001  # one result less must not cost all the others
+        except Exception as error:  # one result less must not cost all the others
             self.failed[_label(task)] = f"{type(error).__name__}: {error}"
         else:
             self.measured += isinstance(task, Key)

@@ -1,4 +1,4 @@
-"""How the classifiers of the evaluation are trained: each entry is what departs from ``VeriTraCER``'s defaults.
+"""How the classifiers of the evaluation are trained: what departs from ``VeriTraCER``'s defaults.
 
 CounterNet is trained as its authors do it: the generator that rebuilds the whole row, and their weights of
 the three losses (1 for accuracy, 0.2 for validity, 0.1 for proximity). What departs from their code: the

@@ -18,7 +18,7 @@ import torch
 
 from veritracer.errors import DataWarning
 
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Pool(Protocol):
@@ -37,7 +37,7 @@ class Here:
         future: Future[Any] = Future()
         try:
             future.set_result(call(*args))
-        except Exception as error:  # noqa: BLE001  # whoever asks for the result gets it
+        except Exception as error:  # whoever asks for the result gets it
             future.set_exception(error)
         return future
 

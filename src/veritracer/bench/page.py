@@ -1,0 +1,92 @@
+"""The page of results: tables from stored results, where we lose, and every departure from the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from veritracer.bench import targets
+from veritracer.bench.cells import Cell
+from veritracer.bench.paper_tables import tables_of
+from veritracer.bench.plan import TABLES
+from veritracer.bench.tables import Results, Table, markdown, number_text, verdict
+
+LEGEND = (
+    "Mean over seeds, standard deviation in parentheses, the paper's number in brackets: ▲ ours is better, "
+    "▼ it is worse, = they print alike. **Bold** is the best of a column as run here. VeriTraCER is with "
+    "refinement."
+)
+
+DEPARTURES = """\
+- **The set of models** is the one behind the paper's numbers: an l∞ box, κ = 0.2 times the mean magnitude of
+  each tensor (the text has the norm).
+- **VeriTraCER** is trained with this library's residual generator and refined (`model.explain`); *generator
+  alone* is what training gives. Both decisions are explained, nothing is immutable, no grids.
+- **CounterNet** has its own generator and its authors' weights of the losses (1, 0.2, 0.1); its proximity
+  loss is absolute, its accuracy loss cross-entropy.
+- **ROAR, SNS, Wachter, nearest neighbour** explain a classifier of the same architecture trained for accuracy
+  alone. ROAR leaves categories alone; SNS and Wachter move one-hot columns like numbers and break them (\\*).
+- **Epochs**: some 2,500 steps, 12 epochs at least, instead of 100 epochs.
+- **Leave-out**: ten models of one seed, each without another random 1 % of the training rows.
+- **Distribution shift**: one split of all rows; today's model learns from the old rows of the training part,
+  is fine-tuned for 20 epochs at a fifth of the learning rate on all rows of it, by cross-entropy for every
+  method (the paper: each method's own loss), and answers for all rows of the test part, old and new.
+- **Rates** are of valid counterfactuals where the paper's are; δ-robustness is given of all rows as well.
+- **Times** are CPU time of one core in a batch of rows, with every core of the machine busy.
+"""
+
+
+def page(cells: Iterable[Cell], *, names: Sequence[str] = tuple(TABLES), head: str = "") -> str:
+    """The whole page as Markdown."""
+    results = Results(cells)
+    tables = tables_of(results, names)
+    found = targets.targets(results)
+    parts = ["# Results", head, LEGEND, "## How it was measured", *_conditions(results)]
+    if found:
+        parts += ["## What was wanted", targets.markdown(found)]
+    parts += ["## Tables", *(markdown(table) for table in tables)]
+    parts += ["## Where VeriTraCER does not win", "\n".join(losses(tables)) or "Nowhere."]
+    parts += ["## Departures from the paper", DEPARTURES]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def losses(tables: Sequence[Table]) -> list[str]:
+    """A line for each entry of ours that another method here beats, or that is worse than the paper's own."""
+    lines = []
+    for table in tables:
+        for title, entries in table.lines:
+            if title != "VeriTraCER":
+                continue
+            for index, (column, entry) in enumerate(zip(table.columns, entries, strict=True)):
+                if entry is None or column.sign == 0:
+                    continue
+                said = f"- {table.title}, {column.title}: {number_text(entry.mean)}"
+                rivals = [t for (t, _), best in zip(table.lines, table.best(index), strict=True) if best]
+                if rivals and title not in rivals:
+                    best = next(line[index] for t, line in table.lines if t == rivals[0])
+                    assert best is not None
+                    lines.append(f"{said}; {rivals[0]} has {number_text(best.mean)}.")
+                if verdict(entry, column.sign) == "▼":
+                    assert entry.paper is not None
+                    lines.append(f"{said}; the paper prints {entry.paper.mean:g}.")
+    return lines
+
+
+def _conditions(results: Results) -> Iterator[str]:
+    """Sizes, versions and times, each set of them once."""
+    cells = results.cells
+    sizes: dict[str, set[str]] = {}
+    for cell in cells:
+        conf = cell.configuration
+        if cell.key.experiment != "time":
+            rows = int(cell.numbers.get("rows", 0))
+            said = f"{cell.key.experiment}: {conf['seeds']} seeds, {rows:,} test rows"
+            said += f", {min(conf['attacked'], rows):,} attacked" if "attacked" in conf else ""
+            said += "" if conf["epochs"] is None else f", {conf['epochs']} epochs"
+            sizes.setdefault(cell.key.dataset, set()).add(said)
+    for dataset, told in sorted(sizes.items()):
+        yield f"- `{dataset}`: {'; '.join(sorted(told))}."
+    places = {tuple(sorted((k, str(v)) for k, v in cell.where.items())) for cell in cells}
+    for place in sorted(places):
+        yield "- " + ", ".join(f"{name} {value}" for name, value in place) + "."
+    total = sum(cell.seconds for cell in cells)
+    yield f"- {len(cells):,} results took {total:,.0f} core-seconds besides the training of the models."

@@ -1,0 +1,243 @@
+"""Which tables there are: each of the paper's, and those that say what the paper leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from veritracer.bench.methods import BY_BOUND, COMPARED, METHODS
+from veritracer.bench.plan import ABLATED, PAPER
+from veritracer.bench.subjects import TITLES
+from veritracer.bench.tables import Column, Results, Table
+from veritracer.bench.trainers import TRAINERS
+
+ORDER = (*COMPARED, "dice")
+
+
+def tables_of(results: Results, names: Sequence[str]) -> list[Table]:
+    """The named tables, each with what the results have for it; a table without an entry is left out."""
+    made = [table for name in names for table in MAKERS[name](results)]
+    return [table for table in made if any(entry for _, line in table.lines for entry in line)]
+
+
+def title_of(method: str) -> str:
+    """What tables call a method; a foreign one by its class."""
+    return METHODS[method].title if method in METHODS else method.partition(":")[2]
+
+
+def _over_datasets(
+    results: Results,
+    name: str,
+    title: str,
+    number: str,
+    sign: int,
+    *,
+    experiment: str = "ri",
+    printed: str = "",
+    cap: str = "",
+    note: str = "",
+) -> Table:
+    """A line for each method, a column for each dataset."""
+    datasets = [
+        dataset
+        for dataset in results.datasets(experiment, PAPER)
+        if any(
+            results.values(experiment, dataset, method, number)
+            for method in results.methods(experiment, ORDER)
+        )
+    ]
+    lines = [
+        (
+            title_of(method),
+            [results.entry((experiment, d, method), number, printed=printed, cap=cap) for d in datasets],
+        )
+        for method in results.methods(experiment, ORDER)
+    ]
+    return Table(name, title, note, [Column(TITLES[d], sign) for d in datasets], lines)
+
+
+_WORDS = "Share of the valid counterfactuals of one model that the other models decide as their own does."
+_CODE = (
+    "The definition in the authors' code: the other model decides x′ otherwise than x. After ≤ stands "
+    "how often the models agree on x, which is all that a counterfactual that always holds can reach."
+)
+
+
+def _cross(experiment: str, title: str) -> Callable[[Results], list[Table]]:
+    def make(results: Results) -> list[Table]:
+        words = _over_datasets(
+            results,
+            experiment,
+            f"{title}, f_m(x′) = f(x′)",
+            "keeps",
+            1,
+            experiment=experiment,
+            printed=experiment,
+            note=_WORDS,
+        )
+        code = _over_datasets(
+            results,
+            f"{experiment}-code",
+            f"{title}, f_m(x′) ≠ f_m(x)",
+            "differs",
+            1,
+            experiment=experiment,
+            cap="agreement",
+            note=_CODE,
+        )
+        return [words, code]
+
+    return make
+
+
+def _shift(results: Results) -> list[Table]:
+    note = "Today's model is fine-tuned on old and new rows; test rows, old and new, are among neither."
+    words = _over_datasets(
+        results, "shift", "Distribution shift, f_m(x′) = f(x′)", "shift_keeps", 1, printed="shift", note=note
+    )
+    code = _over_datasets(
+        results,
+        "shift-code",
+        "Distribution shift, f_m(x′) ≠ f_m(x)",
+        "shift_differs",
+        1,
+        cap="shift_agreement",
+        note=_CODE,
+    )
+    return [words, code, *_groups(results)]
+
+
+def _groups(results: Results) -> list[Table]:
+    """The shift by group of rows: CTG's classes, years elsewhere."""
+    made = []
+    for dataset in results.datasets("ri", PAPER):
+        prefix = "shift_keeps, "
+        cells = [cell for cell in results.cells if cell.key.dataset == dataset]
+        names = list(
+            dict.fromkeys(n.removeprefix(prefix) for c in cells for n in c.numbers if n.startswith(prefix))
+        )
+        if not names:
+            continue
+        order = {"normal": 0, "suspect": 1, "pathological": 2}
+        names.sort(key=lambda name: (order.get(name, 0), name))
+        lines = [
+            (
+                title_of(m),
+                [results.entry(("ri", dataset, m), prefix + n, printed=f"shift, {n}") for n in names],
+            )
+            for m in results.methods("ri", ORDER)
+        ]
+        title = f"Distribution shift on {TITLES[dataset]}, by group"
+        columns = [Column(name, 1) for name in names]
+        made.append(
+            Table(f"shift-{dataset}", title, "f_m(x′) = f(x′) for the rows of each group.", columns, lines)
+        )
+    return made
+
+
+def _delta(results: Results) -> list[Table]:
+    limit = "What an attack of the set's models leaves: no proof could reach more. The first rows only."
+    return [
+        _over_datasets(
+            results,
+            "delta",
+            "δ-robustness at κ = 0.2, of all rows",
+            "certified",
+            1,
+            printed="delta",
+            note="The share of test rows with a certified counterfactual; one without counts as 0.",
+        ),
+        _over_datasets(
+            results,
+            "delta-valid",
+            "δ-robustness at κ = 0.2, of valid counterfactuals",
+            "certified_of_valid",
+            1,
+            printed="delta",
+            note="As the paper measures it.",
+        ),
+        _over_datasets(
+            results, "attacked", "Attacked limit of δ-robustness", "unbroken_of_attacked", 1, note=limit
+        ),
+        _over_datasets(results, "validity", "Validity", "validity", 1, note="Of all test rows."),
+    ]
+
+
+_BROKEN = "\\* breaks one-hot groups: nobody can be such a row."
+
+
+def _distance(name: str, title: str, note: str) -> Callable[[Results], list[Table]]:
+    def make(results: Results) -> list[Table]:
+        return [_over_datasets(results, name, title, name, -1, printed=name, note=f"{note} {_BROKEN}")]
+
+    return make
+
+
+def _accuracy(results: Results) -> list[Table]:
+    """One line for each training; methods that share a training share its accuracy."""
+    table = _over_datasets(results, "accuracy", "Accuracy on test rows", "accuracy", 1, printed="accuracy")
+    titles = {title_of("veritracer"): "VeriTraCER", title_of("counternet"): "CounterNet"}
+    standard = [m for m in results.methods("ri", ORDER) if m not in ("veritracer", "generator", "counternet")]
+    if standard:
+        titles[title_of(standard[0])] = "trained for accuracy (ROAR, SNS, Wachter, neighbour)"
+    return [table._replace(lines=[(titles[t], line) for t, line in table.lines if t in titles])]
+
+
+def _ablation(results: Results) -> list[Table]:
+    numbers = {"certified": 1, "keeps": 1, "accuracy": 1, "proximity": -1, "sparsity": -1, "ddm": -1}
+    titles = ["δ-robust", "RI", "accuracy", "proximity", "sparsity", "DDM"]
+    made = []
+    for dataset in results.datasets("ri", ABLATED):
+        lines = [
+            (
+                f"{bound}, {'refined' if method.startswith('veritracer') else 'generator'}",
+                [results.entry(("ri", dataset, method), n, printed=f"ablation {n}") for n in numbers],
+            )
+            for bound, pair in BY_BOUND.items()
+            for method in pair
+        ]
+        if not results.values("ri", dataset, "generator-ibp", "certified"):
+            continue
+        columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
+        note = "Training with each bound; certified afterwards by the cascade with Simul-CROWN."
+        made.append(
+            Table(f"ablation-{dataset}", f"Bounds in training, {TITLES[dataset]}", note, columns, lines)
+        )
+    return made
+
+
+def _time(results: Results) -> list[Table]:
+    note = "Seconds on one core, all test rows together, amortised; the paper's are for one row at a time."
+    made = [
+        _over_datasets(
+            results,
+            "seconds",
+            "Seconds per counterfactual",
+            "seconds_per_counterfactual",
+            -1,
+            printed="seconds",
+            note=note,
+        )
+    ]
+    datasets = results.datasets("time", PAPER)
+    lines = [
+        (name, [results.entry(("time", d, name), "seconds_per_epoch", printed="epoch") for d in datasets])
+        for name in TRAINERS
+    ]
+    columns = [Column(TITLES[d], -1) for d in datasets]
+    made.append(Table("epoch", "Seconds per epoch, one model on one core", "", columns, lines))
+    return made
+
+
+MAKERS: dict[str, Callable[[Results], list[Table]]] = {
+    "ri": _cross("ri", "Random initialisation"),
+    "loo": _cross("loo", "Leave-out (1 % of the rows)"),
+    "shift": _shift,
+    "delta": _delta,
+    "proximity": _distance("proximity", "Proximity", "L1 distance over encoded columns, of valid rows."),
+    "sparsity": _distance("sparsity", "Sparsity", "Share of features that move by more than 0.01."),
+    "ddm": _distance("ddm", "Distance to the data manifold", "L1 distance to the nearest training row."),
+    "accuracy": _accuracy,
+    "ablation": _ablation,
+    "time": _time,
+}
+"""What makes each table that ``plan.TABLES`` names."""

@@ -1,0 +1,113 @@
+"""Pictures of the results: boxes over seeds, robustness against distance, and the paper's own figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from veritracer.bench.paper_numbers import PAPER as PRINTED
+from veritracer.bench.paper_tables import ORDER, title_of
+from veritracer.bench.plan import PAPER
+from veritracer.bench.subjects import TITLES
+from veritracer.bench.tables import Results
+from veritracer.report import paper_figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BOXES = (
+    ("ri", "keeps", "random initialisation: f_m(x′) = f(x′)"),
+    ("loo", "keeps", "leave-out: f_m(x′) = f(x′)"),
+    ("ri", "shift_keeps", "distribution shift: f_m(x′) = f(x′)"),
+    ("ri", "certified", "δ-robustness at κ = 0.2, of all rows"),
+    ("ri", "proximity", "proximity (less is better)"),
+    ("ri", "sparsity", "sparsity (less is better)"),
+)
+
+COLOURS = ("#003f5c", "#2f7f9e", "#7a5195", "#ef5675", "#ffa600", "#6b7a86", "#9aa57c", "#b9c2c9")
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """The pictures that the results have numbers for, as PNG files; returns where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = [_boxes(results, *kind, folder) for kind in BOXES] + [_pareto(results, folder)]
+    return [path for path in made if path is not None] + [paper_figures.draw(folder / "paper_figures.png")]
+
+
+def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.2 + 2.6 * count, 3.6), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    figure.suptitle(title, fontsize=11)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes)
+
+
+def _boxes(results: Results, experiment: str, number: str, title: str, folder: Path) -> Path | None:
+    """A box over seeds for each method, a panel for each dataset."""
+    methods = results.methods(experiment, ORDER)
+    found = {
+        dataset: {m: v for m in methods if (v := results.values(experiment, dataset, m, number))}
+        for dataset in results.datasets(experiment, PAPER)
+    }
+    found = {dataset: values for dataset, values in found.items() if values}
+    if not found:
+        return None
+    figure, axes = _panels(len(found), title)
+    for axis, (dataset, values) in zip(axes, found.items(), strict=True):
+        boxes = axis.boxplot(list(values.values()), widths=0.6, patch_artist=True)
+        for box, method in zip(boxes["boxes"], values, strict=True):
+            box.set_facecolor(_colour(method, methods))
+        for line in boxes["medians"]:
+            line.set_color("black")
+        names = [title_of(m).replace("VeriTraCER, ", "") for m in values]
+        axis.set_xticks(range(1, len(values) + 1), names, rotation=60, ha="right", fontsize=7)
+        axis.set_title(TITLES[dataset], fontsize=9)
+    path = folder / f"boxes_{experiment}_{number}.png"
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _pareto(results: Results, folder: Path) -> Path | None:
+    """Robustness to random initialisation against proximity; hollow points are the paper's."""
+    methods = [m for m in results.methods("ri", ORDER) if m != "dice"]
+    datasets = [d for d in results.datasets("ri", PAPER) if _points(results, d, methods)]
+    if not datasets:
+        return None
+    figure, axes = _panels(len(datasets), "robustness against proximity: the upper left corner is best")
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for method, (near, keeps) in _points(results, dataset, methods).items():
+            axis.scatter(near, keeps, color=_colour(method, methods), label=title_of(method), zorder=3)
+        for method in methods:
+            printed = [PRINTED.get((name, dataset, method)) for name in ("proximity", "ri")]
+            if printed[0] is not None and printed[1] is not None:
+                edge = _colour(method, methods)
+                axis.scatter(printed[0].mean, printed[1].mean, facecolor="none", edgecolor=edge, marker="s")
+        axis.set_xscale("log")
+        axis.set_title(TITLES[dataset], fontsize=9)
+        axis.set_xlabel("proximity", fontsize=8)
+    axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
+    path = folder / "pareto.png"
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _points(results: Results, dataset: str, methods: list[str]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for method in methods:
+        near = results.values("ri", dataset, method, "proximity")
+        keeps = results.values("ri", dataset, method, "keeps")
+        if near and keeps:
+            found[method] = float(np.mean(near)), float(np.mean(keeps))
+    return found
+
+
+def _colour(method: str, methods: list[str]) -> str:
+    return COLOURS[methods.index(method) % len(COLOURS)]
