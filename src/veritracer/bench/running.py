@@ -46,7 +46,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.plan.checked()
-        self.keys = self.plan.keys()
+        self.keys = self.plan.wanted()
         self._started = time.monotonic()
         self._spent = self._left = 0.0
 

@@ -9,7 +9,7 @@ import torch
 import typer
 
 import veritracer
-from veritracer.cli.verbs import certify, datasets, demo, explain, fit, inspect, report
+from veritracer.cli.verbs import bench, certify, datasets, demo, explain, fit, inspect, report
 from veritracer.errors import VeriTracerError, message
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command(epilog="Example: veritracer certify model applicants.csv recourse.cs
 )
 app.command(epilog="Example: veritracer inspect model")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)
+app.command(epilog="Example: veritracer bench --quick")(bench.bench)
 app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")
 
 

@@ -1,0 +1,30 @@
+"""Writes docs/RESULTS.md from the stored results of a full run.
+
+``python docs/write_results.py``; tests/bench/test_results.py compares.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from veritracer import bench
+
+PAGE = Path(__file__).with_name("RESULTS.md")
+STORED = Path(__file__).parents[1] / "benchmarks/results/bench"
+HEAD = """\
+Written by `python docs/write_results.py` from `benchmarks/results/bench`; a test compares the two. To make
+the results again: `veritracer bench --out out/bench` with the datasets' files in `VERITRACER_DATA`, then copy
+`out/bench/results/*.json` there. The run can be stopped and goes on where it was.
+The tightness of the three bounds is drawn in
+[tightness.png](../benchmarks/results/tightness.png) (`python -m benchmarks.tightness`), the paper's Figure 1
+and 2 by `veritracer demo --paper`.
+"""
+
+
+def text() -> str:
+    """The text of the page."""
+    return bench.page(bench.read_results(STORED), head=HEAD)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")

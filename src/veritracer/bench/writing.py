@@ -1,0 +1,41 @@
+"""What a run leaves behind: results by dataset, the tables as JSON, the page, and pictures."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from veritracer.bench.cells import Cell, write_json, write_results
+from veritracer.bench.page import page
+from veritracer.bench.paper_tables import tables_of
+from veritracer.bench.tables import Results, Table, plain
+
+PAGE, TABLES = "results.md", "tables.json"
+
+
+def write_all(out: Path, cells: Sequence[Cell], names: Sequence[str]) -> list[Table]:
+    """The named tables; also written to the folder, with everything that they are made from.
+
+    Pictures need matplotlib (the extra ``report``); without it there are none.
+    """
+    results = Results(cells)
+    tables = tables_of(results, names)
+    write_results(out / "results", cells)
+    write_json(out / TABLES, {"tables": [plain(table) for table in tables]})
+    _write_text(out / PAGE, page(cells, names=names))
+    if importlib.util.find_spec("matplotlib") is not None:
+        from veritracer.bench.plots import draw
+
+        draw(results, out / "plots")
+    return tables
+
+
+def _write_text(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).chmod(0o644)
+    Path(name).replace(path)

@@ -1,0 +1,156 @@
+"""``veritracer bench``: the paper's evaluation, with its numbers beside ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from veritracer import bench as library
+from veritracer import datasets as catalogue
+from veritracer.bench import Plan, Run, Standing
+from veritracer.cli.options import AsJson, DataDir, Quiet, names
+from veritracer.cli.printing import note, print_json, say
+from veritracer.errors import DataError, message
+from veritracer.tablefiles.sinks import writable
+
+NOT_ACHIEVED = 1
+EVERY = 10.0
+"""Seconds between two lines about progress, where there is no terminal."""
+
+Names = list[str] | None
+
+
+def bench(
+    out: Annotated[Path, typer.Option(help="The folder of the run; a second run goes on there.")] = Path(
+        "out/bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A cut of under five minutes on two cores.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="The smallest cut, on data without files.")] = False,
+    datasets: Annotated[
+        Names, typer.Option(metavar="NAME,...", help="Which ones.", show_default=False)
+    ] = None,
+    methods: Annotated[
+        Names,
+        typer.Option(metavar="NAME,...", help="Which ones; module:Class is yours.", show_default=False),
+    ] = None,
+    tables: Annotated[Names, typer.Option(metavar="NAME,...", help="Which ones.", show_default=False)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Models of each kind (10).", show_default=False)
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Test rows at most (2000).", show_default=False)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; every core if left out.", show_default=False)
+    ] = None,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="End after so many seconds; run again to go on.", show_default=False),
+    ] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the paper's evaluation, or go on with it: every finished result is a file that is not made again.
+
+    Prints the tables, and writes results/DATASET.json, tables.json, results.md and plots into the folder.
+    Exits with 1 while results are missing.
+    """
+    plan = _plan(data_dir, quick=quick, smoke=smoke)
+    given = {"datasets": names(datasets), "methods": names(methods), "tables": names(tables)}
+    chosen: dict[str, Any] = {name: tuple(value) for name, value in given.items() if value}
+    chosen |= {k: v for k, v in (("seeds", seeds), ("rows", rows), ("epochs", epochs)) if v is not None}
+    plan = replace(plan, **chosen).checked()
+    _make(out)
+    with _told(quiet=quiet) as tell:
+        run = Run(plan, out, tell)
+        complete = run.go(workers or _cores(), stop_after=stop_after)
+    cells = run.cells()
+    made = library.write_all(out, cells, plan.tables)
+    note((f"{what} failed: {why}" for what, why in run.failed.items()), quiet=quiet)
+    if as_json:
+        summary = {"results": len(cells), "wanted": len(run.keys), "failed": run.failed}
+        print_json({"out": str(out), **summary, "measured": run.measured, "trained": run.trained})
+    elif not quiet:
+        say(*(library.markdown(table) for table in made))
+        say(f"{len(cells):,} of {len(run.keys):,} results, {run.measured:,} of them new: {out}")
+    if not complete:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
+def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:
+    folder = None if data_dir is None else str(data_dir)
+    if smoke:
+        return replace(library.smoke(), data_dir=folder)
+    if quick:
+        there = all(catalogue.info(name, data_dir=folder).path for name in ("heloc", "ctg"))
+        return library.quick(folder, has_files=there)
+    return Plan(data_dir=folder)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _make(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise DataError(message("a folder for --out", f"the file {out}", "name another one"))
+    existing = next(place for place in (out, *out.absolute().parents) if place.exists())
+    with writable(existing / "results.md"):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _told(*, quiet: bool) -> Iterator[Callable[[Standing], None]]:
+    """Hears how far the run is: a bar with the time left on a terminal, a line now and then elsewhere."""
+    if quiet:
+        yield lambda _: None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None, left="")
+
+        def tell(now: Standing) -> None:
+            bar.update(task, description=now.last, total=now.wanted, completed=now.done, left=_left(now))
+
+        yield tell
+
+
+class _Lines:
+    """Prints where the run stands, not too often."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __call__(self, now: Standing) -> None:
+        if time.monotonic() - self.last < EVERY and now.done < now.wanted:
+            return
+        self.last = time.monotonic()
+        print(f"… {now.done} of {now.wanted} results{_left(now)} ({now.last})", file=sys.stderr, flush=True)
+
+
+def _left(now: Standing) -> str:
+    if now.seconds_left is None or now.done == now.wanted:
+        return ""
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    return f", about {minutes}:{seconds:02d} left"

@@ -1,0 +1,216 @@
+"""Results as files, plans, splits and tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from veritracer import bench
+from veritracer.bench import cells, page, plan
+from veritracer.bench.cells import Cell, Key
+from veritracer.bench.methods import COMPARED, resolve
+from veritracer.bench.paper_numbers import PAPER
+from veritracer.bench.paper_tables import MAKERS, tables_of
+from veritracer.bench.subjects import Subject, subject_of
+from veritracer.bench.tables import Entry, Results, markdown, verdict
+from veritracer.bench.targets import targets
+from veritracer.datasets import info
+from veritracer.errors import DatasetError, NotSupportedError
+
+ROOT = Path(__file__).parents[2]
+
+
+def cell(
+    method: str, seed: int = 0, dataset: str = "heloc", experiment: str = "ri", **numbers: float
+) -> Cell:
+    conf = {"seeds": 2, "epochs": None, "attacked": 5}
+    return Cell(Key(experiment, dataset, method, seed), conf, {"rows": 10.0, **numbers}, 1.5, cells.where())
+
+
+def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    """Nan is written as null, which is what JSON has; six digits are kept."""
+    one = cell("roar", keeps=0.123456, proximity=math.nan)
+    cells.write(tmp_path, one)
+    back = cells.read(tmp_path, one.key)
+    assert back is not None
+    assert back._replace(numbers={}) == one._replace(numbers={})
+    assert back.numbers["keeps"] == 0.123456
+    assert math.isnan(back.numbers["proximity"])
+    assert [p.name for p in tmp_path.iterdir()] == ["ri.heloc.roar.0.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "veritracer-bench-1"}', '{"format": "other"}'])
+def test_a_damaged_file_is_no_result(tmp_path: Path, text: str) -> None:
+    key = Key("ri", "heloc", "roar", 0)
+    (tmp_path / key.file).write_text(text)
+    assert cells.read(tmp_path, key) is None
+
+
+def test_a_file_under_another_name_is_no_result(tmp_path: Path) -> None:
+    cells.write(tmp_path, cell("roar"))
+    other = Key("ri", "heloc", "sns", 0)
+    (tmp_path / "ri.heloc.roar.0.json").rename(tmp_path / other.file)
+    assert cells.read(tmp_path, other) is None
+
+
+def test_results_by_dataset_come_back(tmp_path: Path) -> None:
+    some = [cell("roar", dataset=name, keeps=0.5) for name in ("heloc", "oula")]
+    paths = cells.write_results(tmp_path, some)
+    assert [p.name for p in paths] == ["heloc.json", "oula.json"]
+    assert bench.read_results(tmp_path) == some
+
+
+def test_a_full_plan_has_every_cell_once() -> None:
+    keys = plan.Plan().wanted()
+    assert len(keys) == len(set(keys))
+    compared = [k for k in keys if k.experiment == "loo"]
+    assert len(compared) == 5 * 7 * 10
+    ablated = {k.method for k in keys if k.dataset == "heloc" and k.experiment == "ri"}
+    assert ablated == {*COMPARED, *(n for pair in bench.methods.BY_BOUND.values() for n in pair)}
+
+
+def test_only_what_the_tables_need_is_planned() -> None:
+    assert {k.experiment for k in plan.Plan(tables=("proximity",)).wanted()} == {"ri"}
+    assert {k.experiment for k in plan.Plan(tables=("loo", "time")).wanted()} == {"loo", "time"}
+    assert {k.method for k in plan.Plan(tables=("ablation",), methods=("roar",)).wanted()}.isdisjoint(
+        {"roar"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"datasets": ("helok",)}, "helok"),
+        ({"methods": ("raor",)}, "raor"),
+        ({"methods": ("no_such_module:Class",)}, "no_such_module"),
+        ({"methods": ("math:pi",)}, "math:pi"),
+        ({"tables": ("rii",)}, "rii"),
+        ({"seeds": 1}, "2 seeds"),
+        ({"methods": ()}, "none"),
+    ],
+)
+def test_a_plan_refuses_what_does_not_exist(wrong: dict[str, object], said: str) -> None:
+    sensible = plan.Plan(datasets=("loans",))
+    with pytest.raises((NotSupportedError, DatasetError), match=said):
+        replace(sensible, **wrong).checked()
+
+
+def test_every_table_has_a_maker_and_every_method_a_training() -> None:
+    assert set(MAKERS) == set(plan.TABLES)
+    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.trainers.TRAINERS)
+
+
+def overlap(one: pd.DataFrame, other: pd.DataFrame) -> int:
+    """Rows that are in both, by their values."""
+    return len(one.drop_duplicates().merge(other.drop_duplicates(), how="inner"))
+
+
+def check_split(subject: Subject) -> None:
+    assert subject.later is not None
+    assert len(subject.later.groups) == len(subject.later.X_test)
+    assert not set(subject.X_test.index) & set(subject.X_train.index)
+    assert overlap(subject.X_train, subject.later.X_train) == len(subject.X_train.drop_duplicates())
+
+
+def test_nobody_is_tested_whom_a_model_was_fine_tuned_on() -> None:
+    subject = subject_of("loans", 10_000)
+    check_split(subject)
+    assert subject.later is not None
+    assert overlap(subject.later.X_test, subject.later.X_train) == 0
+    assert overlap(subject.X_test, subject.later.X_test) == len(subject.X_test)
+
+
+@pytest.mark.skipif(info("ctg").path is None or info("who").path is None, reason="needs the files")
+@pytest.mark.parametrize("name", ["ctg", "who"])
+def test_the_papers_shifts_keep_test_rows_apart(name: str) -> None:
+    subject = subject_of(name, 10_000)
+    check_split(subject)
+    assert subject.later is not None
+    assert not set(subject.later.X_test.index) & set(subject.later.X_train.index)
+    assert set(subject.X_train.index) < set(subject.later.X_train.index)
+    assert set(subject.X_test.index) < set(subject.later.X_test.index)
+    new = {"ctg": "pathological", "who": "later"}[name]
+    old = subject.later.X_test.index[subject.later.groups != new]
+    assert set(old) == set(subject.X_test.index)
+
+
+def test_means_winners_and_the_papers_numbers() -> None:
+    """(0.9 + 1.0) / 2 = 0.95 with deviation 0.05 beats the paper's 0.93; ROAR's 0.8 is below 0.88."""
+    some = [cell("veritracer", 0, keeps=0.9), cell("veritracer", 1, keeps=1.0), cell("roar", keeps=0.8)]
+    table = tables_of(Results(some), ["ri"])[0]
+    assert table.best(0) == [True, False]
+    text = markdown(table)
+    assert "| VeriTraCER | **0.950** (0.050) [0.93 ▲] |" in text
+    assert "| ROAR | 0.800 [0.88 ▼] |" in text
+
+
+def test_less_is_better_for_distances_and_equal_digits_are_a_tie() -> None:
+    some = [
+        cell("veritracer", proximity=0.01004, broken_groups=0.0),
+        cell("roar", proximity=0.01, broken_groups=0.0),
+        cell("sns", proximity=0.02, broken_groups=0.5),
+    ]
+    table = tables_of(Results(some), ["proximity"])[0]
+    assert table.best(0) == [True, True, False]
+    assert "| SNS | 0.020* [0.041 ▲] |" in markdown(table)
+
+
+def test_a_method_that_found_nothing_has_no_distance() -> None:
+    some = [cell("veritracer", proximity=0.3), cell("roar", proximity=math.nan), cell("sns", proximity=0.4)]
+    table = tables_of(Results(some), ["proximity"])[0]
+    assert [title for title, line in table.lines if line == [None]] == ["ROAR"]
+    assert table.best(0) == [True, False, False]
+
+
+def test_equal_to_the_paper_is_judged_by_the_digits_that_it_prints() -> None:
+    printed = PAPER["ri", "heloc", "veritracer"]
+    assert verdict(Entry(0.934, 0.0, 1, printed), 1) == "="
+    assert verdict(Entry(0.936, 0.0, 1, printed), 1) == "▲"
+    assert verdict(Entry(0.936, 0.0, 1, printed), -1) == "▼"
+
+
+def test_the_papers_numbers_are_the_papers() -> None:
+    """Corners of each of its tables."""
+    assert PAPER["ri", "taiwan_credit", "roar"][:2] == (0.44, 0.25)
+    assert PAPER["loo", "oula", "sns"][:2] == (0.90, 0.06)
+    assert PAPER["shift", "who", "veritracer"][:2] == (0.995, 0.027)
+    assert PAPER["proximity", "ctg", "veritracer"][0] == 0.250
+    assert PAPER["sparsity", "oula", "sns"][0] == 0.292
+    assert PAPER["ddm", "heloc", "sns"][0] == 0.054
+    assert PAPER["ablation keeps", "oula", "generator-crown-ibp"][:2] == (0.941, 0.055)
+    assert PAPER["seconds", "oula", "roar"][:2] == (2.75, 0.52)
+    assert PAPER["epoch", "oula", "veritracer"][:2] == (126.61, 1.92)
+
+
+def test_the_page_says_where_we_lose() -> None:
+    some = [cell("veritracer", keeps=0.9, proximity=0.2), cell("roar", keeps=0.8, proximity=0.1)]
+    text = page.page(some)
+    lost = text.partition("## Where VeriTraCER does not win")[2].partition("\n## ")[0]
+    assert "Proximity, HELOC: 0.200; ROAR has 0.100." in lost
+    assert "Proximity, HELOC: 0.200; the paper prints 0.099." in lost
+    assert "Random initialisation, f_m(x′) = f(x′), HELOC: 0.900; the paper prints 0.93." in lost
+    assert "Random initialisation, f_m(x′) = f(x′), HELOC: 0.900; ROAR" not in lost
+
+
+def test_goals_are_judged_by_the_means() -> None:
+    some = [cell("veritracer", certified=0.99, keeps=0.97), cell("veritracer", 1, certified=1.0, keeps=0.98)]
+    found = {target.what: target.met for target in targets(Results(some))}
+    assert found == {"certified at κ = 0.2, HELOC": True, "RI, f_m(x′) = f(x′), HELOC": False}
+
+
+@pytest.mark.skipif(not (ROOT / "benchmarks/results/bench").is_dir(), reason="no stored results")
+def test_the_page_of_results_is_the_one_that_the_stored_results_give() -> None:
+    text = runpy.run_path(str(ROOT / "docs/write_results.py"))["text"]()
+    assert (ROOT / "docs/RESULTS.md").read_text(encoding="utf-8") == text, "run python docs/write_results.py"
+
+
+def test_stored_results_are_small_and_whole() -> None:
+    for path in (ROOT / "benchmarks/results/bench").glob("*.json"):
+        assert path.stat().st_size < 2_000_000, path
+        assert json.loads(path.read_text(encoding="utf-8"))["cells"]
