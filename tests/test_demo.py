@@ -8,7 +8,7 @@ import torch
 
 from veritracer import demo
 from veritracer.demo import methods
-from veritracer.errors import DatasetError
+from veritracer.errors import DataError, DatasetError
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +83,12 @@ def test_a_change_is_seen_alike_by_another_scale() -> None:
     # Shown values are rounded to a thousandth of the range; where the later range ends earlier they are cut.
     close = (shown[0] - shown[1]).abs() <= 0.002 * whole
     assert float(close.to_numpy().mean()) > 0.9
+
+
+def test_a_model_that_turns_nobody_down_is_refused(found: demo.Demo) -> None:
+    favourable = found.years.today.X_test[found.recourse.favourable]
+    x = found.model.encoding_.decode(found.model.encoding_.encode(favourable, out_of_range="ignore"))
+    with pytest.raises(DataError, match="somebody who is turned down"):
+        methods.certified_recourse(found.model.explain(x))
+    with pytest.raises(DataError, match="somebody who is turned down"):
+        methods.proposals(found.model, x)

@@ -65,6 +65,7 @@ def trained(method: Any, years: Years, *, epochs: int | None, seed: int, verbose
 def certified_recourse(recourse: Counterfactuals) -> Given:
     """The certified counterfactuals of everybody who was turned down."""
     declined = ~recourse.favourable
+    _check_somebody(int(declined.sum()))
     certified = recourse.certified[declined]
     return Given(
         recourse.original[declined],
@@ -149,10 +150,14 @@ def _seen_by(later: Encoding, today: Encoding, given: Given) -> Tensor:
 
 def _declined(model: VeriTraCER, X: pd.DataFrame) -> pd.DataFrame:
     declined = X[model.decision_function(X) <= 0]
-    if len(declined) == 0:
-        remedy = "take another seed or dataset"
-        raise DataError(message("somebody who is turned down", "nobody among the test rows", remedy))
+    _check_somebody(len(declined))
     return declined
+
+
+def _check_somebody(declined: int) -> None:
+    if declined == 0:
+        remedy = "train for more epochs, or take another seed"
+        raise DataError(message("somebody who is turned down", "nobody among the test rows", remedy))
 
 
 def _fine_tuned(model: VeriTraCER, tomorrow: Split, seed: int) -> torch.nn.Module:

@@ -69,14 +69,18 @@ def run(
     *,
     drift: float = 1.0,
     seed: int = 0,
-    epochs: int | None = EPOCHS,
+    epochs: int | None = None,
     data_dir: Path | None = None,
     tell: Callable[[str], None] = lambda step: None,
 ) -> Demo:
     """The demo on one dataset; ``tell`` hears what is being done.
 
+    Without ``epochs`` there are ``EPOCHS`` for loans, and as many as the model itself chooses elsewhere.
+
     Numbers beyond the ranges that a model has learned are clipped by it, as in production, without a word.
     """
+    if epochs is None and dataset == "loans":
+        epochs = EPOCHS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         return _run(years(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)

@@ -28,7 +28,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder for the report.")] = Path("out"),
     dataset: Annotated[str, typer.Option(help="loans, or a dataset of the paper.")] = "loans",
     drift: Annotated[float, typer.Option(help="How strongly the years of loans differ.")] = 1.0,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows in each training.")] = EPOCHS,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Passes over the rows; {EPOCHS} for loans, else chosen.", show_default=False
+        ),
+    ] = None,
     seed: Seed = 0,
     paper_figures: Annotated[
         bool, typer.Option("--paper", help="The paper's two-dimensional examples instead.")
