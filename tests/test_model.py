@@ -223,7 +223,7 @@ def test_ctrl_c_stops_after_the_batch(capsys: pytest.CaptureFixture[str]) -> Non
     assert time.monotonic() - start < 60
     assert "interrupted" in model.stopped_
     assert model.predict(frame).shape == (240,)
-    assert "accuracy" in capsys.readouterr().out
+    assert "accuracy" in capsys.readouterr().err
 
 
 def test_silent_by_default(
