@@ -26,6 +26,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
 
 
 def main() -> None:
+    """Explain a network and a logistic regression."""
     data = vt.datasets.load("breast_cancer")
     split = data.split()
     encoding = vt.Encoding.fit(data.schema, split.X_train)  # the model sees rows of this encoding

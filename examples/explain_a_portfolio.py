@@ -9,6 +9,7 @@ import veritracer as vt
 
 
 def main() -> None:
+    """Train, explain, and ask for other things."""
     data = vt.datasets.loans(rows=4000)
     split = data.split()
     model = vt.VeriTraCER(schema=data.schema, epochs=20, batch_size=256).fit(split.X_train, split.y_train)

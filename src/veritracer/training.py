@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from veritracer.errors import TrainingError, message
 from veritracer.generator import Generator, init_parameters, legal, make_generator, observe
 from veritracer.network import Network, Theta
 from veritracer.param_sets import ParamSet
+from veritracer.threads import one_thread
 
 
 class Rows(NamedTuple):
@@ -87,20 +87,8 @@ def train(
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
     training objective, on rows that were not trained on, with the counterfactuals as they will be shown.
     """
-    with _threads_for(len(seeds), rows.x.device):
+    with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
         return _Run(config, encoding, rows, validation, seeds).run(on_epoch, interrupted)
-
-
-@contextmanager
-def _threads_for(models: int, device: torch.device) -> Iterator[None]:
-    """One thread for one model on a CPU: its operations are too small to share, and sharing costs."""
-    before = torch.get_num_threads()
-    if models == 1 and device.type == "cpu":
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Run:

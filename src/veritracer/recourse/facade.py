@@ -22,6 +22,7 @@ from veritracer.recourse.linear import as_module
 from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.options import Options
 from veritracer.schema import Feature, Schema
+from veritracer.threads import one_thread
 
 
 class Recourse:
@@ -147,7 +148,8 @@ class Recourse:
             neighbours=self.neighbours,
             options=options,
         )
-        return explanation.of(as_table(X))
+        with one_thread(next(self.module.parameters()).device.type == "cpu"):
+            return explanation.of(as_table(X))
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models that certificates speak of."""
