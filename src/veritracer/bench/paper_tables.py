@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from veritracer.bench.methods import BY_BOUND, COMPARED, METHODS
+from veritracer.bench.methods import BY_BOUND, BY_KAPPA, COMPARED, METHODS
 from veritracer.bench.plan import ABLATED, PAPER
 from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Column, Results, Table
@@ -205,6 +205,25 @@ def _ablation(results: Results) -> list[Table]:
     return made
 
 
+def _curve(results: Results) -> list[Table]:
+    """Robustness to another seed against distance, as the radius that is certified grows."""
+    numbers = {"keeps": 1, "certified": 1, "validity": 1, "proximity": -1, "sparsity": -1}
+    titles = ["RI", "δ-robust at κ = 0.2", "validity", "proximity", "sparsity"]
+    made = []
+    for dataset in results.datasets("ri", PAPER):
+        if not results.values("ri", dataset, BY_KAPPA[0.3], "keeps"):
+            continue
+        lines = [
+            (f"κ = {kappa}", [results.entry(("ri", dataset, method), n) for n in numbers])
+            for kappa, method in BY_KAPPA.items()
+        ]
+        columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
+        title = f"Another seed against distance, {TITLES[dataset]}"
+        note = "The models are those trained at κ = 0.2; counterfactuals are certified at a larger one."
+        made.append(Table(f"curve-{dataset}", title, note, columns, lines))
+    return made
+
+
 def _time(results: Results) -> list[Table]:
     note = "Seconds on one core, all test rows together, amortised; the paper's are for one row at a time."
     made = [
@@ -238,6 +257,7 @@ MAKERS: dict[str, Callable[[Results], list[Table]]] = {
     "ddm": _distance("ddm", "Distance to the data manifold", "L1 distance to the nearest training row."),
     "accuracy": _accuracy,
     "ablation": _ablation,
+    "curve": _curve,
     "time": _time,
 }
 """What makes each table that ``plan.TABLES`` names."""

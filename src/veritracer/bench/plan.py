@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from veritracer import datasets as catalogue
 from veritracer.bench.cells import Key
-from veritracer.bench.methods import BY_BOUND, COMPARED, resolve
+from veritracer.bench.methods import BY_BOUND, BY_KAPPA, COMPARED, resolve
 from veritracer.bench.subjects import SHIFTING
 from veritracer.bench.trainers import SECONDS, TRAINERS, arguments
 from veritracer.errors import NotSupportedError, message
@@ -24,6 +24,7 @@ TABLES = {
     "ddm": "ri",
     "accuracy": "ri",
     "ablation": "ri",
+    "curve": "ri",
     "time": "time",
 }
 """The tables, and which experiment each is made from."""
@@ -93,19 +94,22 @@ class Plan:
 
     def _keys(self) -> Iterator[Key]:
         experiments = dict.fromkeys(TABLES[name] for name in self.tables)
-        if set(self.tables) == {"ablation"}:
+        if set(self.tables) <= {"ablation", "curve"}:
             experiments = {}
         for experiment in experiments:
             for dataset in self.datasets:
                 names: Sequence[str] = list(TRAINERS) if experiment == "time" else self.methods
                 seeds = 1 if experiment == "time" else self.seeds
                 yield from (Key(experiment, dataset, name, seed) for name in names for seed in range(seeds))
-        if "ablation" in self.tables:
-            named = [name for pair in BY_BOUND.values() for name in pair]
-            some = [name for name in self.datasets if name in ABLATED]
-            yield from (
-                Key("ri", d, name, seed) for d in some for name in named for seed in range(self.seeds)
-            )
+        for table, names, some in self._extra():
+            if table in self.tables:
+                yield from (Key("ri", d, name, i) for d in some for name in names for i in range(self.seeds))
+
+    def _extra(self) -> Iterator[tuple[str, list[str], list[str]]]:
+        """The tables with methods of their own: those methods, and the datasets that they are asked about."""
+        bounds = [name for pair in BY_BOUND.values() for name in pair]
+        yield "ablation", bounds, [name for name in self.datasets if name in ABLATED]
+        yield "curve", list(BY_KAPPA.values()), list(self.datasets)
 
     def configuration(self, key: Key) -> dict[str, Any]:
         """All that a result depends on besides its key; a stored result with another one is measured anew."""
@@ -151,10 +155,12 @@ def cost_of_training(group: Group, plan: Plan) -> float:
 def quick(data_dir: str | None, *, has_files: bool) -> Plan:
     """Under five minutes on two cores: HELOC and CTG where their files are, else what needs none."""
     named = ("heloc", "ctg") if has_files else WITHOUT_FILE
-    return Plan(named, seeds=2, rows=200, attacked=50, epochs=10, data_dir=data_dir)
+    tables = tuple(name for name in TABLES if name != "ablation")
+    return Plan(named, tables=tables, seeds=2, rows=200, attacked=50, data_dir=data_dir)
 
 
 def smoke() -> Plan:
     """What CI can afford: data that needs no file, few rows, and a minute of one core."""
-    some = tuple(name for name in COMPARED if name != "wachter")  # it is slow where nothing was learned
-    return Plan(WITHOUT_FILE, some, seeds=2, rows=16, attacked=4, epochs=15, train_rows=400)
+    methods = tuple(name for name in COMPARED if name != "wachter")
+    tables = tuple(name for name in TABLES if name != "curve")
+    return Plan(WITHOUT_FILE, methods, tables, seeds=2, rows=16, attacked=4, epochs=30, train_rows=600)
