@@ -53,7 +53,7 @@ def _epochs(key: Key, plan: Plan) -> dict[str, float]:
 
 def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
     """Quality of the answers to the test rows, and how they fare on other models."""
-    subject = subject_of(key.dataset, plan.rows_of(key.experiment), plan.train_rows, plan.data_dir)
+    subject = subject_of(key.dataset, plan.rows_of(key), plan.train_rows, plan.data_dir)
     group = group_of(key)
     assert group is not None
     model = groups.model_of(out, group, key.seed)
@@ -68,7 +68,7 @@ def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
     labels = torch.as_tensor(model.schema_.labels(subject.y_test))
     numbers["accuracy"] = metrics.accuracy(model.classifier_, x, labels)
     if key.experiment == "ri":
-        numbers |= _robustness(model, x, x_cf, plan.attacked)
+        numbers |= _robustness(model, x, x_cf, plan.attacked_of(key))
     today = groups.classifiers_of(out, group, model, "today")
     others = [each for i, each in enumerate(today) if i != key.seed]
     numbers |= _across(model.classifier_, others, x, x_cf)
@@ -99,13 +99,15 @@ def _robustness(model: VeriTraCER, x: Tensor, x_cf: Tensor, attacked: int) -> di
     """Certified over all rows and over valid ones, and what an attack of the first rows leaves."""
     param_set = model.param_set()
     found = certify(model.classifier_, x, x_cf, param_set, radius=False)
-    some = slice(0, attacked)
-    return {
+    numbers = {
         "certified": metrics.certified_rate(found.certified),
         "certified_of_valid": metrics.certified_rate_of_valid(found.certified, found.valid),
-        "certified_of_attacked": metrics.certified_rate(found.certified[some]),
-        "unbroken_of_attacked": metrics.unbroken_rate(param_set, x[some], x_cf[some]),
     }
+    if attacked:
+        some = slice(0, attacked)
+        numbers["certified_of_attacked"] = metrics.certified_rate(found.certified[some])
+        numbers["unbroken_of_attacked"] = metrics.unbroken_rate(param_set, x[some], x_cf[some])
+    return numbers
 
 
 def _across(

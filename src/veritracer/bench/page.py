@@ -40,7 +40,7 @@ def page(cells: Iterable[Cell], *, names: Sequence[str] = tuple(TABLES), head: s
     results = Results(cells)
     tables = tables_of(results, names)
     found = targets.targets(results)
-    parts = ["# Results", head, LEGEND, "## How it was measured", *_conditions(results)]
+    parts = ["# Results", head, LEGEND, "## How it was measured", "\n".join(_conditions(results))]
     if found:
         parts += ["## What was wanted", targets.markdown(found)]
     parts += ["## Tables", *(markdown(table) for table in tables)]
@@ -80,7 +80,7 @@ def _conditions(results: Results) -> Iterator[str]:
         if cell.key.experiment != "time":
             rows = int(cell.numbers.get("rows", 0))
             said = f"{cell.key.experiment}: {conf['seeds']} seeds, {rows:,} test rows"
-            said += f", {min(conf['attacked'], rows):,} attacked" if "attacked" in conf else ""
+            said += f", {min(conf['attacked'], rows):,} attacked" if conf["attacked"] else ""
             said += "" if conf["epochs"] is None else f", {conf['epochs']} epochs"
             sizes.setdefault(cell.key.dataset, set()).add(said)
     for dataset, told in sorted(sizes.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from veritracer.bench.methods import BY_BOUND, BY_KAPPA, COMPARED, METHODS
-from veritracer.bench.plan import ABLATED, PAPER
+from veritracer.bench.plan import PAPER, THREE
 from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Column, Results, Table
 from veritracer.bench.trainers import TRAINERS
@@ -186,7 +186,7 @@ def _ablation(results: Results) -> list[Table]:
     numbers = {"certified": 1, "keeps": 1, "accuracy": 1, "proximity": -1, "sparsity": -1, "ddm": -1}
     titles = ["δ-robust", "RI", "accuracy", "proximity", "sparsity", "DDM"]
     made = []
-    for dataset in results.datasets("ri", ABLATED):
+    for dataset in results.datasets("ri", THREE):
         lines = [
             (
                 f"{bound}, {'refined' if method.startswith('veritracer') else 'generator'}",
