@@ -19,7 +19,7 @@ def main() -> None:
     print(recourse)
     print(recourse.sentence(0))
     print(recourse.changes().head(6).to_string(index=False))
-    for options in ({"max_changes": 2}, {"cost": {"income": 5.0}}, {"kappa": 0.1}, {"overshoot": 0.05}):
+    for options in ({"max_changes": 2}, {"cost": {"savings": 5.0}}, {"kappa": 0.1}, {"overshoot": 0.05}):
         other = model.explain(declined, **options)
         print(f"{options}: {other}; mean cost {other.cost[other.valid].mean():.2f}")
     print("a choice for the first applicant:")

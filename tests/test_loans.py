@@ -116,7 +116,7 @@ def test_every_feature_says_what_it_is_and_what_may_change() -> None:
     assert all(feature.note for feature in schema.features)
     assert all(f.lower is not None and f.upper is not None for f in schema.features if f.is_numeric)
     actions = {feature.name: feature.action for feature in schema.features}
-    assert {actions[name] for name in ("age", "sex", "region")} == {"immutable"}
+    assert {actions[name] for name in ("age", "sex", "region", "income")} == {"immutable"}
     assert {actions[name] for name in ("education", "years_employed", "history_years")} == {"increase_only"}
     assert actions["missed_payments"] == "decrease_only"
     assert [f.name for f in schema.features if f.missing == "impute"] == ["income", "savings"]

@@ -65,7 +65,8 @@ _WORK = [
         upper=people.INCOMES[1],
         step=100,
         missing="impute",
-        note="gross, a year; empty for self-employed people without audited accounts",
+        action="immutable",
+        note="gross, a year; nobody earns more on request. Empty for self-employed without audited accounts",
     ),
 ]
 _MONEY = [
