@@ -95,7 +95,7 @@ def _write(found: Demo, out: Path) -> Path:
     from veritracer.report.html import write_report
 
     today = found.years.today
-    title = f"Recourse on {found.years.data.title}"
+    title = f"Recourse: {found.years.data.title[0].lower()}{found.years.data.title[1:]}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # numbers beyond a learned range
         return write_report(
