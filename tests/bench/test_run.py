@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import CLEAN, assert_refused, run
+from processes import CLEAN, assert_refused, run, run_many
 from veritracer import bench
 from veritracer.bench import Key, groups
 from veritracer.bench.measuring import measure
@@ -183,17 +183,15 @@ def test_the_method_of_the_documentation_works(tmp_path: Path) -> None:
     assert results.values("ri", "breast_cancer", "halfway:Halfway", "validity") == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_wrong_choices_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    wrong = [
         ["--datasets", "helok"],
         ["--methods", "raor"],
         ["--tables", "rii"],
         ["--seeds", "1"],
         ["--datasets", "heloc"],
         ["--workers", "0"],
-    ],
-)
-def test_wrong_choices_are_refused_in_one_sentence(wrong: list[str], tmp_path: Path) -> None:
-    assert_refused(run("bench", "--smoke", *wrong, "--out", str(tmp_path / "out")))
+    ]
+    for done in run_many([["bench", "--smoke", *args, "--out", "out"] for args in wrong], tmp_path):
+        assert_refused(done)
     assert not (tmp_path / "out").exists()

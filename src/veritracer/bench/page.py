@@ -80,7 +80,7 @@ def _conditions(results: Results) -> Iterator[str]:
         if cell.key.experiment != "time":
             rows = int(cell.numbers.get("rows", 0))
             said = f"{cell.key.experiment}: {conf['seeds']} seeds, {rows:,} test rows"
-            said += f", {min(conf['attacked'], rows):,} attacked" if conf["attacked"] else ""
+            said += f", {min(conf['attacked'], rows):,} attacked" if conf.get("attacked") else ""
             said += "" if conf["epochs"] is None else f", {conf['epochs']} epochs"
             sizes.setdefault(cell.key.dataset, set()).add(said)
     for dataset, told in sorted(sizes.items()):

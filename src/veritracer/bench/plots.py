@@ -27,6 +27,8 @@ BOXES = (
     ("ri", "sparsity", "sparsity (less is better)"),
 )
 
+TICKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
 COLOURS = ("#003f5c", "#2f7f9e", "#7a5195", "#ef5675", "#ffa600", "#6b7a86", "#9aa57c", "#b9c2c9")
 
 
@@ -90,6 +92,9 @@ def _pareto(results: Results, folder: Path) -> Path | None:
                 edge = _colour(method, methods)
                 axis.scatter(printed[0].mean, printed[1].mean, facecolor="none", edgecolor=edge, marker="s")
         axis.set_xscale("log")
+        ticks = [tick for tick in TICKS if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]]
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=8)
+        axis.set_xticks([], minor=True)
         axis.set_title(TITLES[dataset], fontsize=9)
         axis.set_xlabel("proximity", fontsize=8)
     axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
