@@ -89,4 +89,5 @@ def _conditions(results: Results) -> Iterator[str]:
     for place in sorted(places):
         yield "- " + ", ".join(f"{name} {value}" for name, value in place) + "."
     total = sum(cell.seconds for cell in cells)
-    yield f"- {len(cells):,} results took {total:,.0f} seconds of one worker, waits included, besides the training of the models."
+    took = f"{total:,.0f} seconds of one worker, waits included"
+    yield f"- {len(cells):,} results took {took}, besides the training of the models."
