@@ -31,8 +31,8 @@ DEPARTURES = """\
   is fine-tuned for 20 epochs at a fifth of the learning rate on all rows of it, by cross-entropy for every
   method (the paper: each method's own loss), and answers for all rows of the test part, old and new.
 - **Rates** are of valid counterfactuals where the paper's are; δ-robustness is given of all rows as well.
-- **CTG**: CounterNet and ROAR move farther in the paper than here, and ROAR and SNS survive its shift far less
-  often. Which detail differs is not known; on HELOC and OULA they land near the paper's figures.
+- **CTG**: CounterNet and ROAR move farther in the paper than here, and ROAR and SNS survive its shift far
+  less often. Which detail differs is not known; on HELOC and OULA they land near the paper's figures.
 - **Times** are CPU time of one core in a batch of rows, with every core of the machine busy.
 """
 
