@@ -174,9 +174,7 @@ def _distance(name: str, title: str, note: str) -> Callable[[Results], list[Tabl
 
 def _accuracy(results: Results) -> list[Table]:
     """One line for each training; methods that share a training share its accuracy."""
-    table = _over_datasets(
-        results, "accuracy", "Accuracy on test rows", "accuracy", 1, printed="accuracy"
-    )
+    table = _over_datasets(results, "accuracy", "Accuracy on test rows", "accuracy", 1, printed="accuracy")
     titles = {title_of("veritracer"): "VeriTraCER", title_of("counternet"): "CounterNet"}
     standard = [m for m in results.methods("ri", ORDER) if m not in ("veritracer", "generator", "counternet")]
     if standard:
