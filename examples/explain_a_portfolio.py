@@ -10,9 +10,9 @@ import veritracer as vt
 
 def main() -> None:
     """Train, explain, and ask for other things."""
-    data = vt.datasets.loans(rows=4000)
+    data = vt.datasets.loans(rows=2500)
     split = data.split()
-    model = vt.VeriTraCER(schema=data.schema, epochs=20, batch_size=256).fit(split.X_train, split.y_train)
+    model = vt.VeriTraCER(schema=data.schema, epochs=15, batch_size=256).fit(split.X_train, split.y_train)
     print(f"accuracy on rows it has not seen: {model.score(split.X_test, split.y_test):.3f}")
     declined = split.X_test[model.predict(split.X_test) == "no"].head(100)
     recourse = model.explain(declined)

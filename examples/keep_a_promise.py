@@ -13,9 +13,9 @@ from veritracer.shifts import fine_tune
 
 def main() -> None:
     """Update a model twice, and see which update kept the promises."""
-    today, later = vt.datasets.loans(rows=4000), vt.datasets.loans(rows=4000, year=2, drift=2.0)
+    today, later = vt.datasets.loans(rows=2500), vt.datasets.loans(rows=2500, year=2, drift=2.0)
     split = today.split()
-    model = vt.VeriTraCER(schema=today.schema, epochs=20, batch_size=256).fit(split.X_train, split.y_train)
+    model = vt.VeriTraCER(schema=today.schema, epochs=15, batch_size=256).fit(split.X_train, split.y_train)
     recourse = model.explain(split.X_test)
     promised = recourse.certified
     print(f"{promised.sum()} promises given at kappa = {recourse.kappa}")
