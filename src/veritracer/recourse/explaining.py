@@ -162,12 +162,11 @@ class Explanation:
         if self.options.n == 1:
             return _single(rows, found.x_cf, complete=not expired())
         several = alternatives(problem, found, self.options.n, solver)
-        count = torch.tensor([len(options) for options in several])
-        number = torch.cat([torch.arange(c) for c in count.tolist()])
+        count = rows.new_tensor([len(options) for options in several])
+        number = torch.cat([torch.arange(c, device=rows.device) for c in count.tolist()])
         points = torch.cat([option.x_cf for options in several for option in options])
-        return Answers(
-            rows.repeat_interleave(count), number, points, torch.full((len(points),), not expired())
-        )
+        person = rows.repeat_interleave(count)
+        return Answers(person, number, points, torch.full_like(person, not expired(), dtype=torch.bool))
 
     def _solve(self, problem: Problem, expired: Callable[[], bool]) -> Found:
         """The best point of each row, within the limits that were asked for."""
