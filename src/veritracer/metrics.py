@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
+from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor, nn
 
 from veritracer.bounds.attack import attack
 from veritracer.encoding import Encoding
 from veritracer.network import from_module, sign_of
 from veritracer.param_sets import ParamSet
+from veritracer.recourse import Neighbours
 
 MOVED = 0.01
 """A feature counts as changed when it moves by more than this in scaled units, as in the paper's code."""
@@ -134,9 +135,8 @@ def manifold_distance(x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike |
     chosen = _select(x_cf, valid)
     if not len(chosen):
         return float("nan")
-    index = NearestNeighbors(n_neighbors=1, metric="manhattan").fit(_array(x_train))
-    distance, _ = index.kneighbors(chosen)
-    return float(distance.mean() / chosen.shape[1])
+    _, distance = Neighbours(x_train).nearest(torch.from_numpy(chosen))
+    return float(distance.mean())
 
 
 def local_outlier_factor(

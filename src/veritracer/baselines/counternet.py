@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from veritracer.baselines.explainer import Baseline, Options
-from veritracer.encoding import Encoding
 from veritracer.errors import NotSupportedError, message
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module
@@ -32,16 +31,8 @@ class CounterNet(Baseline[GeneratorOptions]):
     name = "counternet"
     options = GeneratorOptions
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        encoding: Encoding,
-        x_train: Tensor,
-        y_train: Tensor,
-        config: GeneratorOptions | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
+    def prepare(self) -> None:
+        """Check that the generator is there, and that it belongs to this classifier."""
         model = self.config.model
         if model is None or model.generator_ is None:
             received = "none" if model is None else f"method={model.method!r}, which trains none"

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from veritracer.baselines.explainer import Baseline, Options
-from veritracer.encoding import Encoding
 from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
 
@@ -40,16 +39,8 @@ class Dice(Baseline[DiceOptions]):
     name = "dice"
     options = DiceOptions
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        encoding: Encoding,
-        x_train: Tensor,
-        y_train: Tensor,
-        config: DiceOptions | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
+    def prepare(self) -> None:
+        """Build DiCE's own engine over the training rows."""
         dice_ml = _package()
         self.varied = self._varied()
         table = self._table(self.x_train).assign(outcome=self.y_train.long().numpy())

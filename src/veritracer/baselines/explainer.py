@@ -83,6 +83,10 @@ class Baseline(ABC, Generic[C]):
         self.x_train, self.y_train = self._rows(x_train), y_train.detach().to("cpu", torch.float64)
         self.config: C = self._checked(config)
         self.random_state = random_state
+        self.prepare()
+
+    def prepare(self) -> None:  # most methods have nothing to prepare
+        """Make what every search needs, once; the end of the constructor."""
 
     @abstractmethod
     def search(self, x: Tensor) -> Tensor:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from sklearn.neighbors import NearestNeighbors
-from torch import Tensor, nn
+from torch import Tensor
 
 from veritracer.baselines.explainer import Baseline, Options
-from veritracer.encoding import Encoding
 
 
 class Neighbour(Baseline[Options]):
@@ -19,16 +18,8 @@ class Neighbour(Baseline[Options]):
     name = "neighbour"
     options = Options
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        encoding: Encoding,
-        x_train: Tensor,
-        y_train: Tensor,
-        config: Options | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
+    def prepare(self) -> None:
+        """Index the training rows of each decision."""
         favourable = self.logit(self.x_train) > 0
         self.pools = {1.0: self.x_train[favourable], -1.0: self.x_train[~favourable]}
         self.indices = {

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from veritracer.baselines import surrogate
 from veritracer.baselines.explainer import Baseline, Options
 from veritracer.baselines.surrogate import Linear
-from veritracer.encoding import Encoding
 
 LAMBDAS = (0.0005, 0.001, 0.005, *(0.01 + 0.05 * i for i in range(22)))
 """The costs that are tried for each row, as in the authors' code."""
@@ -85,17 +84,9 @@ class Roar(Baseline[RoarOptions]):
     name = "roar"
     options = RoarOptions
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        encoding: Encoding,
-        x_train: Tensor,
-        y_train: Tensor,
-        config: RoarOptions | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
-        self.fixed = surrogate.category_columns(encoding)
+    def prepare(self) -> None:
+        """Draw the sample that local models are fitted to."""
+        self.fixed = surrogate.category_columns(self.encoding)
         size = self.config.samples
         self.sample = surrogate.draw(self.logit, self.x_train, self.fixed, size, self.stream())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from veritracer.baselines.elastic import Elastic, ElasticOptions
 from veritracer.baselines.explainer import Baseline, Options
-from veritracer.encoding import Encoding
+from veritracer.network import to_module
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,14 @@ class Sns(Baseline[SnsOptions]):
     name = "sns"
     options = SnsOptions
 
-    def __init__(
-        self,
-        classifier: nn.Module,
-        encoding: Encoding,
-        x_train: Tensor,
-        y_train: Tensor,
-        config: SnsOptions | None = None,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(classifier, encoding, x_train, y_train, config, random_state)
-        self.base = Elastic(classifier, encoding, x_train, y_train, self.config.base, random_state)
+    def prepare(self) -> None:
+        """Build the base search, and draw its offset."""
+        module = to_module(self.network, self.theta)
+        self.base = Elastic(
+            module, self.encoding, self.x_train, self.y_train, self.config.base, self.random_state
+        )
         # The same offset for every row, so that no row's answer depends on where in a batch it stands.
-        self.offset = torch.randn(encoding.dim, generator=self.stream(), dtype=torch.float64)
+        self.offset = torch.randn(self.encoding.dim, generator=self.stream(), dtype=torch.float64)
 
     def search(self, x: Tensor) -> Tensor:
         """The last point of the ascent that has the decision wanted; the start where none has."""
