@@ -100,8 +100,8 @@ def verdicts(
     favourable = (shown.sign > 0).cpu().numpy() & options.only_unfavourable
     unclear, complete = ~shown.clear.cpu().numpy(), shown.complete.cpu().numpy()
     reason = np.empty(len(valid), dtype=object)
-    reason[favourable] = reasons.FAVOURABLE
     reason[unclear] = reasons.TOO_CLOSE
+    reason[favourable] = reasons.FAVOURABLE  # also where it is close: nobody was turned down
     open_ = ~favourable & ~unclear
     _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set.kappa)
     helpers = _what_would_help(problem, shown, proof, options)
