@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import veritracer as vt
-from veritracer.shifts import fine_tune
+from veritracer.fine_tuning import fine_tune
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from veritracer.bench.plan import Group, Plan
 from veritracer.bench.subjects import Subject, subject_of
 from veritracer.bench.trainers import arguments
 from veritracer.errors import TrainingError, message
+from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module, to_module
 from veritracer.recourse.neighbours import Neighbours, thinned
@@ -77,11 +78,11 @@ def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequentia
     x = models[0].encoding_.encode(subject.later.X_train)
     y = torch.as_tensor(models[0].schema_.labels(subject.later.y_train), dtype=x.dtype)
     return [
-        shifts.fine_tune(
+        fine_tune(
             model.classifier_,
             x,
             y,
-            learning_rate=shifts.SLOWER * model.learning_rate,
+            learning_rate=SLOWER * model.learning_rate,
             batch_size=model.batch_size,
             threshold=model.threshold,
             random_state=seed,

@@ -16,10 +16,10 @@ from veritracer.datasets import Split
 from veritracer.demo.years import Years
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, message
+from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Survival
-from veritracer.shifts import SLOWER, fine_tune
 
 
 class Given(NamedTuple):

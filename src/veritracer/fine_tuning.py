@@ -1,0 +1,74 @@
+"""A model trained on: some epochs on new rows, wherever its parameters may go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from veritracer.errors import TrainingError, message
+from veritracer.network import Network, Theta, from_module, to_module
+
+EPOCHS = 20
+
+SLOWER = 0.2
+"""Fine-tuning runs at this share of the learning rate of training."""
+
+
+def fine_tune(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epochs: int = EPOCHS,
+    learning_rate: float = SLOWER * 2e-3,
+    batch_size: int = 128,
+    threshold: float = 0.5,
+    random_state: int = 0,
+    project: Callable[[Theta], Theta] | None = None,
+) -> nn.Sequential:
+    """A copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows and 0/1 labels.
+
+    ``project`` is applied to the parameters after every step: ``ParamSet.project`` keeps the model in its
+    set. The logit's sign stays the decision at ``threshold``. Precision and device are the module's own.
+    """
+    _check_labels(x, y)
+    network, theta = from_module(module)
+    theta = tuple(t.detach().clone() for t in theta)
+    x, y = x.to(theta[0]), y.to(theta[0])
+    order = torch.Generator().manual_seed(random_state)
+    optimiser = torch.optim.Adam(_learned(network, theta), lr=learning_rate)
+    offset = math.log(threshold / (1.0 - threshold))
+    for _ in range(epochs):
+        for batch in torch.split(torch.randperm(len(x), generator=order).to(x.device), batch_size):
+            logit = network.logit(theta, x[batch]) + offset
+            loss = nn.functional.binary_cross_entropy_with_logits(logit, y[batch])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            if project is not None:
+                _overwrite(theta, project(tuple(t.detach() for t in theta)))
+    return to_module(network, tuple(t.detach() for t in theta)).eval()
+
+
+def _learned(network: Network, theta: Theta) -> list[Tensor]:
+    """The tensors that training may move: a bias that a layer does not have is none of them."""
+    has = [there for biased in network.biased for there in (True, biased)]
+    return [t.requires_grad_() for t, there in zip(theta, has, strict=True) if there]
+
+
+@torch.no_grad()
+def _overwrite(theta: Theta, new: Theta) -> None:
+    for old, value in zip(theta, new, strict=True):
+        old.copy_(value)
+
+
+def _check_labels(x: Tensor, y: Tensor) -> None:
+    if y.shape != x.shape[:1] or not len(x):
+        received = f"{tuple(y.shape)} labels for {tuple(x.shape)} rows"
+        raise TrainingError(message("rows (n, d) and a label for each, (n,)", received, "encode both"))
+    if not bool(((y == 0) | (y == 1)).all()):
+        remedy = "use schema.labels(y), which gives 1 for favourable"
+        raise TrainingError(message("labels 0 and 1", "others", remedy))
