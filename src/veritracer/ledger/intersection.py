@@ -124,8 +124,8 @@ class Intersection:
     def of(cls, sets: Sequence[ParamSet], start: Sequence[Tensor] | None = None) -> Intersection:
         """The intersection; ``start`` is a model that may be in it, such as today's.
 
-        Raises ``EmptyIntersectionError`` where no common model is found: pairs of sets that are too far apart are
-        named, and a failure without such a pair is the search's.
+        Raises ``EmptyIntersectionError`` where no common model is found: pairs of sets that are too far
+        apart are named, and a failure without such a pair is the search's.
         """
         if not sets:
             raise ParamSetError(message("at least one set of models", "none", "update without keeping any"))
