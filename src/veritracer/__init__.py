@@ -13,7 +13,7 @@ from veritracer.certificate import Certificate, Certificates, certified_radius, 
 from veritracer.encoding import Encoding
 from veritracer.model import VeriTraCER
 from veritracer.param_sets import ParamSet
-from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
 from veritracer.saved import load
 from veritracer.schema import Feature, Schema
 from veritracer.version import __version__
@@ -25,6 +25,7 @@ __all__ = [
     "Encoding",
     "Feature",
     "ParamSet",
+    "ReasonCodes",
     "Recourse",
     "Schema",
     "VeriTraCER",

@@ -10,7 +10,9 @@
     ├── ParamSetError      a set of models that does not belong to the model at hand
     ├── TrainingError      training can not start or can not go on
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
-    └── DatasetError       a dataset that is unknown, absent or damaged
+    ├── LetterError        a letter without a reason code, or with a template that can not be filled in
+    ├── DatasetError       a dataset that is unknown, absent or damaged
+    └── LedgerError        a ledger that can not be opened, read or written, or a promise that it does not hold
 
     VeriTracerWarning
     ├── DataWarning        a table was accepted after something in it was changed (and how much)
@@ -57,8 +59,16 @@ class ModelFileError(VeriTracerError, ValueError):
     """A saved model that is damaged, altered or of an unknown version."""
 
 
+class LetterError(VeriTracerError, ValueError):
+    """A letter without a reason code, or with a template that can not be filled in."""
+
+
 class DatasetError(VeriTracerError, LookupError):
     """A dataset that is unknown, absent or damaged."""
+
+
+class LedgerError(VeriTracerError, RuntimeError):
+    """A ledger that can not be opened, read or written, or a promise that it does not hold."""
 
 
 class VeriTracerWarning(UserWarning):

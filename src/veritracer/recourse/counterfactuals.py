@@ -18,7 +18,10 @@ from veritracer.balls import Norm
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, message
 from veritracer.param_sets import RadiusRule
+from veritracer.recourse.letter import write_letter
+from veritracer.recourse.letter_template import Format
 from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.reason_codes import ReasonCodes, as_codes
 from veritracer.recourse.wording import Change, Promise, instruction, promise_in_words, region_in_words
 
 FORMAT, VERSION = "veritracer-recourse", 1
@@ -151,6 +154,25 @@ class Counterfactuals:
         if not holds and self.radius[i] == 0:
             return f"{said}This is valid today; nothing is proved about later versions of the model."
         return said + promise_in_words(self.promise(i), holds=holds)
+
+    def letter(
+        self,
+        i: int,
+        template: str | os.PathLike[str] | None = None,
+        codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        *,
+        format: Format | None = None,  # noqa: A002  # the word that a caller expects
+        **fields: Any,
+    ) -> str:
+        """A notice for the person of row ``i``: decision, reasons, what to change, what is promised.
+
+        ``codes`` has a reason for every feature that changes (a mapping, ``ReasonCodes`` or a JSON file); a
+        change without one is refused. ``template`` is a Jinja2 template, as a file or as text, instead of the
+        default one, ``format`` is ``"text"`` or ``"html"`` (by default what the file's name says, else text),
+        and ``fields`` are what the institution adds: institution, recipient, reference, date, expires,
+        contact, rights, or whatever an own template names. Needs the extra ``report``.
+        """
+        return write_letter(self, i, template, as_codes(codes), format, fields)
 
     def promise(self, i: int) -> Promise:
         """What the certificate of counterfactual ``i`` promises: at the kappa asked for, if it is reached."""
