@@ -11,6 +11,7 @@ from __future__ import annotations
 from veritracer import datasets, errors
 from veritracer.certificate import Certificate, Certificates, certified_radius, certify
 from veritracer.encoding import Encoding
+from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.param_sets import ParamSet
 from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
@@ -24,6 +25,7 @@ __all__ = [
     "Counterfactuals",
     "Encoding",
     "Feature",
+    "Ledger",
     "ParamSet",
     "ReasonCodes",
     "Recourse",

@@ -12,7 +12,7 @@
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
     ├── LetterError        a letter without a reason code, or with a template that can not be filled in
     ├── DatasetError       a dataset that is unknown, absent or damaged
-    └── LedgerError        a ledger that can not be opened, read or written, or a promise that it does not hold
+    └── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
 
     VeriTracerWarning
     ├── DataWarning        a table was accepted after something in it was changed (and how much)

@@ -21,7 +21,16 @@ BAD_INPUT, INTERRUPTED = 2, 130
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says when there is no room left."""
 
-EXTRAS = {"typer": "cli", "rich": "cli", "pyarrow": "cli", "matplotlib": "report", "jinja2": "report"}
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "pyarrow": "cli",
+    "matplotlib": "report",
+    "jinja2": "report",
+    "sqlalchemy": "ledger",
+    "psycopg": "postgres",
+    "cryptography": "encryption",
+}
 """Which extra brings a package that the base install does not have."""
 
 

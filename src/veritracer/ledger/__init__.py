@@ -1,5 +1,19 @@
 """Issued recourse that can be audited, and updates that keep what was promised."""
 
+from veritracer.ledger.book import Counts, Ledger
+from veritracer.ledger.issuing import Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
+from veritracer.ledger.sealing import new_key
+from veritracer.ledger.verifying import Finding, Verification
 
-__all__ = ["IssuingModel", "Limit", "Promises"]
+__all__ = [
+    "Counts",
+    "Finding",
+    "Issued",
+    "IssuingModel",
+    "Ledger",
+    "Limit",
+    "Promises",
+    "Verification",
+    "new_key",
+]

@@ -1,0 +1,297 @@
+"""The ledger: promises that were made, in a database whose past can not be changed unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from torch import nn
+
+from veritracer.errors import LedgerError, listing, message
+from veritracer.ledger import kept_models
+from veritracer.ledger.arrays import Gone, Terms, to_promises
+from veritracer.ledger.issuing import Batch, Issued
+from veritracer.ledger.promised import IssuingModel, Limit, Promises
+from veritracer.ledger.records import HEADER, Original
+from veritracer.ledger.records import Terms as IssueTerms
+from veritracer.ledger.sealing import opened, sealer
+from veritracer.ledger.times import Moment, expiry, in_words, moment
+from veritracer.ledger.verifying import Check, Verification
+from veritracer.recourse import Counterfactuals
+
+if TYPE_CHECKING:
+    from veritracer.ledger.sql.reader import Reader
+    from veritracer.ledger.sql.store import Store
+
+CHUNK = 50_000
+"""Promises that are read at once: some 100 MB at 50 encoded columns."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many promises there are, by what has become of them; the sum is all that were made."""
+
+    live: int
+    expired: int
+    released: int
+    erased: int
+
+
+class Ledger:
+    """Issued promises, in a SQLite file or a PostgreSQL database, chained by hashes.
+
+    ``place`` is a path or a URL such as ``postgresql://user@host/name``; a ledger that is not there yet is
+    created, unless ``create=False``. ``key`` opens original rows that were stored encrypted. A ledger can be
+    used in a ``with`` block, by many threads and by many processes.
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str], *, key: bytes | str | None = None, create: bool = True
+    ) -> None:
+        self._store = _open(place, create=create)
+        self._seal = None if key is None else sealer(key)
+        self._models: dict[int, IssuingModel] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._store.url.render_as_string(hide_password=True)!r})"
+
+    def close(self) -> None:
+        """Nothing; connections to the database are closed."""
+        self._store.close()
+
+    @property
+    def head(self) -> str:
+        """The newest link of the chain, in hexadecimal.
+
+        Noted elsewhere, it shows in ``verify`` whether the end of the ledger was cut off or rewritten.
+        """
+        with self._store.reading() as reader:
+            return reader.tail()[1].hex()
+
+    def issue(
+        self,
+        found: Counterfactuals,
+        module: nn.Module,
+        *,
+        ids: Sequence[Any],
+        threshold: float = 0.5,
+        expires: timedelta | datetime | None = None,
+        now: Moment = None,
+        original: Original = "plain",
+        key: bytes | str | None = None,
+    ) -> Issued:
+        """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
+
+        ``module`` is the model that they were found for, ``ids`` says whose each row is. ``original`` says
+        how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their
+        ``"commitment"``.
+        """
+        with self.issuing(
+            module, threshold=threshold, expires=expires, now=now, original=original, key=key
+        ) as batch:
+            batch.add(found, ids)
+        return batch.issued
+
+    @contextmanager
+    def issuing(
+        self,
+        module: nn.Module,
+        *,
+        threshold: float = 0.5,
+        expires: timedelta | datetime | None = None,
+        now: Moment = None,
+        original: Original = "plain",
+        key: bytes | str | None = None,
+    ) -> Iterator[Batch]:
+        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
+        issued = moment(now)
+        seal = self._seal if key is None else sealer(key)
+        terms = IssueTerms(issued, expiry(expires, issued), original, seal)
+        batch = Batch(module, threshold, terms)
+        try:
+            yield batch
+            batch.commit(self._store)
+        finally:
+            batch.close()
+
+    def models(self) -> dict[str, IssuingModel]:
+        """The models that issued promises, by digest."""
+        with self._store.reading() as reader:
+            return {model.digest: model for model in self._known_models(reader).values()}
+
+    def promises(self, at: Moment = None, *, expired: bool = False, chunk: int = CHUNK) -> Iterator[Promises]:
+        """The promises that are live ``at`` a moment, with ``expired`` also those past their end.
+
+        They come in chunks of one issuing model each, all from one state of the ledger. Without ``at`` it is
+        now, and all that were made count; with it those that were made by then.
+        """
+        with self._store.reading() as reader:
+            for number, model in self._known_models(reader).items():
+                gone, then = self._gone(reader, at), moment(at)
+                for rows in reader.promises(number, chunk):
+                    terms = Terms.of(rows, gone, None if at is None else then, then)
+                    kept = terms.live | (terms.expired & terms.made) if expired else terms.live
+                    if kept.any():
+                        yield to_promises(model, rows, terms, kept, self._seal)
+
+    def counts(self, at: Moment = None) -> Counts:
+        """How many promises are live at a moment (now), and how many have expired or are gone."""
+        total = np.zeros(4, dtype=np.int64)
+        for _, terms in self._terms(at):
+            groups = terms.live, terms.expired, terms.released, terms.erased
+            total += [int((terms.made & group).sum()) for group in groups]
+        return Counts(*total.tolist())
+
+    def limits(self, at: Moment = None) -> list[Limit]:
+        """What live promises ask of a later model: one entry for each issuing model and kappa."""
+        found: dict[tuple[str, float], tuple[int, int]] = {}
+        for digest, terms in self._terms(at):
+            header = terms.header[terms.live]
+            conditional = (header["flags"] & 1) > 0
+            for kappa in np.unique(header["kappa"]).tolist():
+                these = header["kappa"] == kappa
+                before = found.get((digest, kappa), (0, 0))
+                counts = int(these.sum()), int((these & conditional).sum())
+                found[digest, kappa] = before[0] + counts[0], before[1] + counts[1]
+        return [Limit(digest, kappa, *counts) for (digest, kappa), counts in found.items()]
+
+    def shown(self, sequence: int) -> dict[str, Any]:
+        """Everything about one promise as it was told: id, values, sentence, dates, certificate.
+
+        ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
+        """
+        with self._store.reading() as reader:
+            row = reader.record(int(sequence))
+            if row is None:
+                remedy = "it may have been erased: see Ledger.counts()"
+                raise LedgerError(message(f"a record of promise {sequence}", "none", remedy))
+            model = self._known_models(reader)[row[0]]
+        header = np.frombuffer(row[1], HEADER)[0]
+        private = self._private(row[6], encrypted=int(header["original"]) == 1)
+        return {
+            "sequence": int(sequence),
+            "id": row[3].decode(),
+            "issued": in_words(float(header["issued"])),
+            "expires": in_words(float(header["expires"])),
+            "kappa": float(header["kappa"]),
+            "radius": float(header["radius"]),
+            "values": json.loads(row[4]),
+            "original": private.get("row"),
+            "sentence": private.get("sentence"),
+            "model": model.digest,
+        }
+
+    def sequences_of(self, identity: Any) -> list[int]:
+        """The numbers of all promises to a person."""
+        with self._store.reading() as reader:
+            return reader.of(str(identity).encode())
+
+    def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
+        """The new head: from now on these promises need not be kept, and the ledger says why.
+
+        The reason can not be erased: it should name no person.
+        """
+        numbers = sorted({int(one) for one in sequence})
+        with self._store.writing() as (writer, reader):
+            unknown = sorted(set(numbers) - reader.known(numbers))
+            if unknown or not numbers or not reason.strip():
+                received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
+                remedy = "give the numbers that issue or audit told, and say why"
+                raise LedgerError(message("promises to release, and a reason", received, remedy))
+            content = {"time": moment(now), "sequence": numbers, "reason": reason}
+            writer.append("release", json.dumps(content, sort_keys=True).encode())
+            return writer.link.hex()
+
+    def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
+        """The numbers of the promises to this person, whose records are gone now.
+
+        Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
+        """
+        with self._store.writing() as (writer, reader):
+            numbers = reader.of(str(identity).encode())
+            if not numbers:
+                remedy = "check the id; it may have been erased before"
+                raise LedgerError(message("a person with a record", repr(str(identity)), remedy))
+            self._store.delete(writer, numbers)
+            content = {"time": moment(now), "sequence": numbers}
+            writer.append("erasure", json.dumps(content, sort_keys=True).encode())
+        self._store.forget_traces()
+        return numbers
+
+    def verify(self, head: str | None = None, *, chunk: int = CHUNK // 5) -> Verification:
+        """Whether the ledger is what was written, entry by entry.
+
+        With a ``head`` that was noted earlier, also whether it still ends there, or goes on from there.
+        """
+        check = Check(None if head is None else _hash(head))
+        with self._store.reading() as reader:
+            for rows in reader.everything(chunk):
+                for row in rows:
+                    check.entry(row)
+            return check.conclude(reader.sizes(), reader.migrations())
+
+    def _known_models(self, reader: Reader) -> dict[int, IssuingModel]:
+        """The issuing models by the number of their entry; they never change, and are read once."""
+        for seq, _, _ in reader.events("model"):
+            if seq not in self._models:
+                self._models[seq] = kept_models.from_bytes(*reader.model(seq))
+        return dict(self._models)
+
+    def _gone(self, reader: Reader, at: Moment) -> Gone:
+        return Gone.of(reader.events("release", "erasure"), None if at is None else moment(at))
+
+    def _terms(self, at: Moment) -> Iterator[tuple[str, Terms]]:
+        """The headers of all promises, with the digest of their model."""
+        then = moment(at)
+        with self._store.reading() as reader:
+            gone = self._gone(reader, at)
+            for number, model in self._known_models(reader).items():
+                for rows in reader.headers(number, CHUNK):
+                    yield model.digest, Terms.of(rows, gone, None if at is None else then, then)
+
+    def _private(self, content: bytes | None, *, encrypted: bool) -> dict[str, Any]:
+        """What is known of a person's own row."""
+        if content is None or (encrypted and self._seal is None):
+            return {}
+        if encrypted:
+            assert self._seal is not None
+            content = opened(content, self._seal)
+        found: dict[str, Any] = json.loads(content)
+        return found
+
+
+def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
+    try:
+        from veritracer.ledger.sql.store import Store
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sqlalchemy":
+            raise
+        remedy = "pip install 'veritracer[ledger]'"
+        raise LedgerError(message("the package sqlalchemy", "an install without it", remedy)) from None
+    return Store(place, create=create)
+
+
+def _hash(text: str) -> bytes:
+    try:
+        found = bytes.fromhex(text.strip())
+    except ValueError:
+        found = b""
+    if len(found) != 32:
+        remedy = "give the head that issue printed"
+        raise LedgerError(message("a head of 64 hexadecimal digits", repr(text), remedy))
+    return found

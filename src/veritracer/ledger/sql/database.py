@@ -1,0 +1,163 @@
+"""A database of either kind: how it is opened, how one writer at a time is let in, what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
+
+from veritracer.errors import LedgerError, message
+
+PATIENCE = 120.0
+"""Seconds that a writer waits for those before it."""
+
+LOCK = 0x56655269  # a number that no other program should use for its advisory locks
+
+BUSY = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
+
+
+def place_of(given: str | os.PathLike[str]) -> URL:
+    """The database that a path or a URL names."""
+    text = os.fspath(given)
+    if isinstance(given, str) and "://" in text:
+        try:
+            url = make_url(text)
+        except ArgumentError:
+            remedy = "write sqlite:///promises.db or postgresql://user@host/name"
+            raise LedgerError(message("a path or a database's URL", repr(text), remedy)) from None
+    else:
+        url = URL.create("sqlite", database=text)
+    kind = url.get_backend_name()
+    if kind not in ("sqlite", "postgresql"):
+        raise LedgerError(message("SQLite or PostgreSQL", kind, "keep the ledger in one of these"))
+    if kind == "sqlite" and url.database in (None, "", ":memory:"):
+        raise LedgerError(message("a file for the ledger", "none", "a promise must outlive the process"))
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+
+
+def connect(url: URL) -> Engine:
+    """The engine of the database; nothing is opened yet."""
+    if url.get_backend_name() == "sqlite":
+        # No pool: a connection that outlives a fork would corrupt the file, and opening costs microseconds.
+        engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": PATIENCE})
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        return sa.create_engine(url, pool_pre_ping=True, pool_size=2)
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'veritracer[postgres]'"
+        raise LedgerError(message(f"the package {error.name}", "an install without it", remedy)) from None
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where we say so, not at the first INSERT
+    for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    # Readers and a writer side by side. Two processes that switch a new file at once may get in each other's
+    # way, whatever the time-out says; the loser finds it done.
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if str(error) not in BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get("writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that no other writer shares: all of it is kept, or nothing."""
+    with translated(engine), _admitted(engine) as connection:
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that sees one state of the ledger from its beginning to its end."""
+    options: dict[str, Any] = {}
+    if engine.dialect.name == "postgresql":
+        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def _admitted(engine: Engine) -> Iterator[Connection]:
+    with engine.connect().execution_options(writing=True) as connection, _begun(connection):
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(PATIENCE)}s'")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+        yield connection
+
+
+@contextmanager
+def _begun(connection: Connection) -> Iterator[None]:
+    """The transaction, begun again while SQLite is busy with something that its time-out does not cover."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            transaction = connection.begin()
+            break
+        except OperationalError as error:
+            connection.rollback()
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    with transaction:
+        yield
+
+
+@contextmanager
+def translated(engine: Engine) -> Iterator[None]:
+    """What the database refuses, as one sentence."""
+    try:
+        yield
+    except DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        where = engine.url.render_as_string(hide_password=True)
+        if _is_busy(error):
+            remedy = "another process writes for too long: try again when it is done"
+            raise LedgerError(message(f"{where} to be free", said, remedy)) from error
+        remedy = "check the path or URL, the rights to it, and the room on its disk"
+        raise LedgerError(message(f"a ledger in {where}", said, remedy)) from error
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    return any(word in str(error.orig) or word in type(error.orig).__name__ for word in BUSY)
+
+
+def forget_traces(engine: Engine) -> None:
+    """Nothing; what was deleted also leaves the files where the database can do that at once.
+
+    SQLite overwrites deleted content (``secure_delete``), but older pages stay in its write-ahead log until
+    that is folded in. PostgreSQL keeps dead rows until they are vacuumed, and its log for as long as its
+    administrator says.
+    """
+    with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            connection.exec_driver_sql("VACUUM veritracer_encoded, veritracer_texts")
+
+
+def exists(url: URL) -> bool:
+    """Whether there is a database; a server is asked only when it is used."""
+    return url.get_backend_name() != "sqlite" or Path(url.database or "").exists()

@@ -1,0 +1,112 @@
+"""What can be asked of a ledger, in one state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from veritracer.ledger import chain
+from veritracer.ledger.sql.tables import encoded, entries, migrations, models, texts
+
+MOST = 900
+"""Values in one IN (...): every SQLite takes that many."""
+
+Rows = Sequence[Any]
+
+
+class Reader:
+    """Questions to the database within one transaction; long answers come piece by piece."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def tail(self) -> tuple[int, bytes]:
+        """The number and the link of the newest entry."""
+        last = sa.select(entries.c.seq, entries.c.link).order_by(entries.c.seq.desc()).limit(1)
+        found = self.connection.execute(last).first()
+        return (0, chain.BEGINNING) if found is None else (int(found[0]), bytes(found[1]))
+
+    def events(self, *kinds: chain.Kind) -> Rows:
+        """Number, kind and header of all entries of these kinds, which are not promises."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.model == 0, entries.c.kind.in_(kinds)).order_by(entries.c.seq)
+        return self.connection.execute(wanted).all()
+
+    def model(self, seq: int) -> tuple[bytes, bytes]:
+        """Document and weights of an issuing model."""
+        row = self.connection.execute(
+            sa.select(models.c.document, models.c.tensors).where(models.c.seq == seq)
+        )
+        document, tensors = row.one()
+        return document, tensors
+
+    def headers(self, model: int, chunk: int) -> Iterator[Rows]:
+        """Number and header of the model's promises."""
+        wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.model == model)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def promises(self, model: int, chunk: int) -> Iterator[Rows]:
+        """Number, header, id and encoded rows of the model's promises that were not erased."""
+        wanted = (
+            sa.select(entries.c.seq, entries.c.header, encoded.c.who, encoded.c.x_cf, encoded.c.x)
+            .join(encoded, encoded.c.seq == entries.c.seq)
+            .where(entries.c.model == model)
+        )
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def record(self, seq: int) -> Any:
+        """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
+        wanted = (
+            sa.select(
+                entries.c.model,
+                entries.c.header,
+                entries.c.commitments,
+                encoded.c.who,
+                texts.c.shown,
+                encoded.c.x,
+                texts.c.original,
+            )
+            .join(encoded, encoded.c.seq == entries.c.seq)
+            .join(texts, texts.c.seq == entries.c.seq)
+        )
+        return self.connection.execute(wanted.where(entries.c.seq == seq)).first()
+
+    def of(self, who: bytes) -> list[int]:
+        """The numbers of all promises to somebody."""
+        wanted = sa.select(encoded.c.seq).where(encoded.c.who == who).order_by(encoded.c.seq)
+        return [int(seq) for seq in self.connection.scalars(wanted)]
+
+    def known(self, sequence: Iterable[int]) -> set[int]:
+        """Which of these numbers are promises."""
+        asked, found = list(sequence), set()
+        for at in range(0, len(asked), MOST):
+            some = entries.c.seq.in_(asked[at : at + MOST])
+            wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
+            found |= {int(seq) for seq in self.connection.scalars(wanted)}
+        return found
+
+    def everything(self, chunk: int) -> Iterator[Rows]:
+        """All that verifying looks at: each entry with its parts, None where it has none."""
+        apart = [encoded.c.salts, encoded.c.who, encoded.c.x_cf, encoded.c.x, texts.c.shown, texts.c.original]
+        wanted = sa.select(*entries.c, *apart, models.c.document, models.c.tensors)
+        for table in (encoded, texts, models):
+            wanted = wanted.outerjoin(table, table.c.seq == entries.c.seq)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows the tables have that stand beside the entries."""
+        return {
+            table.name: self.connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+            for table in (encoded, texts, models)
+        }
+
+    def migrations(self) -> Rows:
+        """Version, name and entry of each migration that was applied."""
+        return self.connection.execute(sa.select(migrations).order_by(migrations.c.version)).all()
+
+    def _pieces(self, wanted: sa.Select[Any], chunk: int) -> Iterator[Rows]:
+        found = self.connection.execute(wanted, execution_options={"yield_per": chunk})
+        yield from found.partitions()

@@ -1,0 +1,85 @@
+"""Moments and durations: seconds since 1970 in UTC inside, what people give outside."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+
+from veritracer.errors import DataError, message
+
+Moment = datetime | float | None
+"""A date with a time zone, seconds since 1970, or None for now."""
+
+UNITS = {"d": 1, "w": 7, "y": 365}
+"""Days in what a duration on the command line is counted in."""
+
+
+def moment(given: Moment) -> float:
+    """Seconds since 1970, in UTC.
+
+    >>> moment(datetime(1970, 1, 2, tzinfo=UTC))
+    86400.0
+    """
+    if given is None:
+        return time.time()
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            remedy = "say which: datetime(..., tzinfo=timezone.utc)"
+            raise DataError(message("a time with its time zone", str(given), remedy))
+        return given.timestamp()
+    if not math.isfinite(given):
+        raise DataError(message("a moment", repr(given), "give a datetime, or seconds since 1970"))
+    return float(given)
+
+
+def expiry(given: timedelta | datetime | float | None, issued: float) -> float:
+    """The end of a promise that is made at ``issued``: infinite for None; a duration counts from there."""
+    if given is None:
+        return math.inf
+    end = issued + given.total_seconds() if isinstance(given, timedelta) else moment(given)
+    if end <= issued:
+        received = f"{in_words(end)}, issued {in_words(issued)}"
+        raise DataError(message("an expiry after the day of issue", received, "give a later one"))
+    return end
+
+
+def in_words(seconds: float) -> str:
+    """The moment as people write it.
+
+    >>> in_words(86400.0), in_words(math.inf)
+    ('1970-01-02T00:00:00+00:00', 'never')
+    """
+    if math.isinf(seconds):
+        return "never"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def read_moment(text: str) -> datetime:
+    """The moment in a text such as ``2027-01-31`` or ``2027-01-31T12:00+01:00``; UTC where no zone is named.
+
+    >>> read_moment("2027-01-31").isoformat()
+    '2027-01-31T00:00:00+00:00'
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        remedy = "write 2027-01-31, or 2027-01-31T12:00+01:00"
+        raise DataError(message("a date", repr(text), remedy)) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def read_expiry(text: str) -> timedelta | datetime:
+    """The duration or the moment in a text such as ``365d``, ``52w``, ``1y`` or ``2027-01-31``.
+
+    >>> read_expiry("2w"), read_expiry("1y").days
+    (datetime.timedelta(days=14), 365)
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    if unit in UNITS and number.replace(".", "", 1).isdigit():
+        return timedelta(days=float(number) * UNITS[unit])
+    try:
+        return read_moment(text)
+    except DataError:
+        remedy = "write 365d, 52w, 1y or 2027-01-31"
+        raise DataError(message("a duration or a date", repr(text), remedy)) from None
