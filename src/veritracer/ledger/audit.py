@@ -1,0 +1,246 @@
+"""An audit: every live promise against one model, streamed, in one pass."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from veritracer.encoding import Encoding
+from veritracer.ledger.broken import BrokenPromises, NewRecourse
+from veritracer.ledger.candidate import Candidate
+from veritracer.ledger.in_memory import Source
+from veritracer.ledger.promised import IssuingModel, Promises
+from veritracer.ledger.times import Moment, in_words, moment
+from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge, Judged
+from veritracer.threads import one_thread
+
+FORMAT, VERSION = "veritracer-audit", 1
+RECOURSE = 20
+"""Broken promises that get new recourse unless more are asked for: each is a search of its own."""
+
+CHUNK = 50_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """The promises of one issuing model at one kappa.
+
+    Attributes
+    ----------
+    model, norm, kappa
+        Which models were promised to be fine.
+    counts
+        How many promises got each verdict.
+    obstacle
+        Why nothing can be proved, whatever the distance: another encoding, threshold or architecture.
+    distances
+        How far each tensor (W1, b1, W2, ...) moved, as a share of its promised radius: at most 1 is inside.
+        Infinite for a tensor that moved where none was to; None where architectures differ.
+    """
+
+    model: str
+    norm: str
+    kappa: float
+    counts: dict[str, int]
+    obstacle: str
+    distances: tuple[float, ...] | None
+
+    @property
+    def farthest(self) -> float | None:
+        """The largest of the distances."""
+        return None if self.distances is None else max(self.distances)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What one model makes of all live promises.
+
+    Attributes
+    ----------
+    at
+        The moment at which promises had to be live, in seconds since 1970.
+    model_digest, encoding_digest, threshold
+        The model that was audited.
+    counts
+        How many promises got each verdict, and how many are ``expired``.
+    groups
+        The same by issuing model and kappa, with the distance between the models; the farthest first.
+    broken
+        A table of all broken promises: sequence, id, logit (how far x′ is on the wrong side), kappa, model.
+    recourse
+        New recourse for the worst of them.
+    """
+
+    at: float
+    model_digest: str
+    encoding_digest: str
+    threshold: float
+    counts: dict[str, int]
+    groups: tuple[Group, ...]
+    broken: pd.DataFrame
+    recourse: tuple[NewRecourse, ...]
+
+    @property
+    def live(self) -> int:
+        """How many promises were held against the model."""
+        return sum(self.counts[name] for name in VERDICTS)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no promise is broken."""
+        return self.counts["broken"] == 0
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{self.counts[name]:,} {name}" for name in (*VERDICTS, "expired"))
+        return f"{self.live:,} live promises: {parts}"
+
+    __repr__ = __str__  # and not the table of broken ones
+
+    def table(self) -> pd.DataFrame:
+        """The broken promises, the worst first."""
+        return self.broken
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The whole audit as JSON text, also written to ``path``."""
+        text = json.dumps(self.to_plain(), ensure_ascii=False, indent=1, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    def to_plain(self) -> dict[str, Any]:
+        """The whole audit as numbers, texts, lists and mappings."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "at": in_words(self.at),
+            "ok": self.ok,
+            "live": self.live,
+            "counts": self.counts,
+            "model_digest": self.model_digest,
+            "encoding_digest": self.encoding_digest,
+            "threshold": self.threshold,
+            "groups": [_plain_group(group) for group in self.groups],
+            "broken": self.broken.to_dict("records"),
+            "recourse": [_plain_recourse(one) for one in self.recourse],
+        }
+
+
+def audit(
+    source: Source,
+    model: Any,
+    *,
+    encoding: Encoding | None = None,
+    threshold: float | None = None,
+    at: Moment = None,
+    recourse: int | None = RECOURSE,
+    chunk: int = CHUNK,
+    watch: Callable[[int, float | None], None] | None = None,
+) -> Audit:
+    """The verdict of ``model`` on every promise that is live at that time.
+
+    Parameters
+    ----------
+    source
+        A ``Ledger``, or promises ``in_memory``.
+    model, encoding, threshold
+        A fitted VeriTraCER, a ``Recourse``, or a torch module with its ``encoding`` (and its ``threshold``,
+        0.5 if it is not given).
+    recourse
+        How many of the broken promises get new recourse, the worst first; None is all of them.
+    chunk
+        Promises that are read at once.
+    watch
+        Called with the number of promises done, and the share of all.
+    """
+    now = moment(at)
+    candidate = Candidate.of(model, encoding, threshold)
+    judge, models, counted = Judge(candidate), source.models(), source.counts(now)
+    broken, tally, done = BrokenPromises(recourse), _Tally(), 0
+    with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
+        for promises in source.promises(now, chunk=chunk):
+            judged = judge.judge(promises, models[promises.model])
+            tally.add(promises, judged)
+            broken.add(promises, judged)
+            done += len(promises)
+            if watch is not None:
+                watch(done, done / max(counted.live, 1))
+        found = broken.recourse(candidate, models)
+    groups = [_group(judge, models[name], kappa, count) for (name, kappa), count in tally.groups.items()]
+    total = sum(tally.groups.values(), np.zeros(len(VERDICTS), dtype=np.int64))
+    return Audit(
+        at=now,
+        model_digest=candidate.network.digest(candidate.theta),
+        encoding_digest=candidate.encoding.digest,
+        threshold=candidate.threshold,
+        counts={**_named(total), "expired": int(counted.expired)},
+        groups=tuple(sorted(groups, key=_how_far, reverse=True)),
+        broken=broken.table(),
+        recourse=found,
+    )
+
+
+class _Tally:
+    """Verdicts counted by issuing model and kappa."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, float], NDArray[np.int64]] = {}
+
+    def add(self, promises: Promises, judged: Judged) -> None:
+        kappas, which = np.unique(promises.kappa, return_inverse=True)
+        counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
+        np.add.at(counts, (which, judged.verdict), 1)
+        for kappa, row in zip(kappas.tolist(), counts, strict=True):
+            key = promises.model, kappa
+            self.groups[key] = self.groups.get(key, 0) + row
+
+
+def _named(counts: NDArray[np.int64]) -> dict[str, int]:
+    return dict(zip(VERDICTS, counts.tolist(), strict=True))
+
+
+def _group(judge: Judge, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
+    obstacle = judge.obstacle(issuing)
+    comparable = obstacle != "another architecture"
+    distances = _shares(issuing, kappa, judge.candidate) if comparable else None
+    return Group(issuing.digest, issuing.norm, kappa, _named(counts), obstacle, distances)
+
+
+def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[float, ...] | None:
+    """How far each tensor moved, in promised radii."""
+    param_set = issuing.param_set(kappa)
+    if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
+        return None
+    moved = zip(param_set.distances(candidate.theta), param_set.radii, strict=True)
+    return tuple(
+        distance / float(radius) if radius > 0 else (0.0 if distance == 0 else np.inf)
+        for distance, radius in moved
+    )
+
+
+def _how_far(group: Group) -> tuple[int, float]:
+    return group.counts[VERDICTS[BROKEN]], np.inf if group.farthest is None else group.farthest
+
+
+def _plain_group(group: Group) -> dict[str, Any]:
+    shares = group.distances
+    plain = None if shares is None else [None if np.isinf(share) else share for share in shares]
+    return {**vars(group), "distances": plain}
+
+
+def _plain_recourse(one: NewRecourse) -> Mapping[str, Any]:
+    changes = [dict(zip(("feature", "from", "to"), map(_cell, c), strict=True)) for c in one.changes]
+    return {**one._asdict(), "changes": changes}
+
+
+def _cell(value: Any) -> Any:
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,156 @@
+"""What a model makes of promises: kept by proof, kept as far as was checked, overtaken, or broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from veritracer.bounds import Box
+from veritracer.bounds.ibp import trace
+from veritracer.bounds.rounding import logit_error
+from veritracer.decisions import AT_ONCE, decisions
+from veritracer.errors import LedgerError, message
+from veritracer.ledger.candidate import Candidate
+from veritracer.ledger.promised import IssuingModel, Promises
+from veritracer.ledger.reading import Rows, rows_for
+from veritracer.param_sets import ParamSet
+from veritracer.proving import PRECISION, Question, prove
+
+VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken")
+"""In the order of their numbers; a promise that has expired gets none of them."""
+
+PROOF, CHECKED, OVERTAKEN, BROKEN = range(4)
+
+LOOKED_AT = 256
+"""Rows of each piece on which the module itself is compared with what its layers say."""
+
+
+class Judged(NamedTuple):
+    """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
+
+    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row.
+    """
+
+    verdict: NDArray[np.int8]
+    margin: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One model against which promises are held."""
+
+    candidate: Candidate
+    _inside: dict[tuple[str, float], bool] = field(default_factory=dict)
+
+    def judge(self, promises: Promises, issuing: IssuingModel) -> Judged:
+        """The verdicts on some promises of one issuing model."""
+        rows = rows_for(self.candidate.encoding, promises, issuing)
+        sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
+        margin, holds, point = self._promised_side(rows, sign)
+        always, while_declined = self._proved(promises, issuing)
+        same, turned = self._originals(rows, sign, needed=~always)
+        proved = always | (while_declined & same)
+        self._confirm(proved & (point <= 0), issuing)
+        verdict = np.full(len(promises), BROKEN, dtype=np.int8)
+        verdict[holds] = CHECKED
+        verdict[holds & turned] = OVERTAKEN
+        verdict[proved] = PROOF
+        return Judged(verdict, margin)
+
+    def obstacle(self, issuing: IssuingModel) -> str:
+        """Why nothing can be proved for this issuing model, whatever the distance; empty if it can."""
+        mine = self.candidate
+        if mine.encoding.digest != issuing.encoding.digest:
+            return "another encoding"
+        if mine.threshold != issuing.threshold:
+            return f"threshold {mine.threshold:g} instead of {issuing.threshold:g}"
+        shapes = [[tuple(t.shape) for t in theta] for theta in (mine.theta, issuing.theta)]
+        return "" if mine.network == issuing.network and shapes[0] == shapes[1] else "another architecture"
+
+    def inside(self, issuing: IssuingModel, kappa: float) -> bool:
+        """Whether the model is in the promised set, in float64; never with another encoding or threshold."""
+        key = issuing.digest, kappa
+        if key not in self._inside:
+            free = not self.obstacle(issuing)
+            self._inside[key] = free and issuing.param_set(kappa).contains(self.candidate.theta)
+        return self._inside[key]
+
+    def _proved(
+        self, promises: Promises, issuing: IssuingModel
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which promises are proved whatever became of x, and which while x keeps its decision.
+
+        The larger ``radius`` has a proof too, but nobody wrote down whether that one needs the condition.
+        """
+        within = self._each(promises.kappa, issuing)
+        reached = (promises.radius > promises.kappa) & self._each(promises.radius, issuing)
+        return within & ~promises.conditional, (within & promises.conditional) | reached
+
+    def _each(self, kappas: NDArray[np.float64], issuing: IssuingModel) -> NDArray[np.bool_]:
+        values, which = np.unique(kappas, return_inverse=True)
+        found: NDArray[np.bool_] = np.array([self.inside(issuing, float(k)) for k in values], dtype=bool)
+        return found[which]
+
+    def _promised_side(
+        self, rows: Rows, sign: Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
+        """How far each promise is on its side, where that is beyond rounding, and how far x′ alone is."""
+        logit, clear = self._logits(rows.x_cf)
+        point = -sign * logit
+        margin = point.clone()
+        holds = (margin > 0) & clear
+        wide = rows.region.nonzero().squeeze(-1)
+        for part in wide.split(AT_ONCE):
+            box = Box(rows.lower[part], rows.upper[part])
+            with torch.no_grad():
+                question = Question(rows.x_cf[part], box, sign[part])
+                worst = prove(self._alone, question, ("ibp", "crown-ibp")).worst_logit
+            margin[part] = torch.minimum(margin[part], -worst)
+            holds[part] &= worst < 0
+        return margin.numpy(), holds.numpy(), point.numpy()
+
+    def _originals(
+        self, rows: Rows, sign: Tensor, needed: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Where the original row surely keeps its decision, and where it surely has the other one."""
+        same, turned = np.zeros((2, len(sign)), dtype=bool)
+        some = (torch.from_numpy(needed) & rows.known).nonzero().squeeze(-1)
+        logit, clear = self._logits(rows.x[some])
+        kept = (logit > 0) == (sign[some] > 0)
+        same[some.numpy()] = (kept & clear).numpy()
+        turned[some.numpy()] = (~kept & clear).numpy()
+        return same, turned
+
+    def _logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The exact logit of each row, and whether no rounding from float32 on could turn its sign.
+
+        One bound for the box around all rows settles nearly all; the others get a bound of their own.
+        """
+        if len(x) == 0:
+            return x.new_zeros(0), torch.zeros(0, dtype=torch.bool)
+        decisions(self.candidate.module, x[:LOOKED_AT])  # refuses a module that computes something else
+        with torch.no_grad():
+            logit = self.candidate.network.logit(self.candidate.theta, x)
+            around = Box(x.amin(0, keepdim=True), x.amax(0, keepdim=True))
+            clear = logit.abs() > logit_error(self._alone, trace(self._alone, around), PRECISION)
+            for part in (~clear).nonzero().squeeze(-1).split(AT_ONCE):
+                error = logit_error(self._alone, trace(self._alone, x[part]), PRECISION)
+                clear[part] = logit[part].abs() > error
+        return logit, clear
+
+    @property
+    def _alone(self) -> ParamSet:
+        return ParamSet.of(self.candidate.network, self.candidate.theta, kappa=0.0)
+
+    def _confirm(self, contradicted: NDArray[np.bool_], issuing: IssuingModel) -> None:
+        """Nothing; stops where the prediction contradicts a proof, which an unaltered ledger can not do."""
+        if contradicted.any():
+            expected = f"predictions that agree with the proofs of {issuing.digest[:12]}"
+            received = f"{int(contradicted.sum()):,} counterfactuals that a model of the set rejects"
+            remedy = "run veritracer verify: the ledger was altered, or this is a bug that must be reported"
+            raise LedgerError(message(expected, received, remedy))
