@@ -7,7 +7,8 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +27,8 @@ from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.errors import DataError, TrainingError, TrainingWarning, message
 from veritracer.generator import Generator, GeneratorKind, observe
+from veritracer.ledger import Issued, Ledger, at_hand
+from veritracer.ledger.records import Original
 from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
@@ -240,6 +243,38 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """
         check_is_fitted(self, "classifier_")
         return self.recourse().explain(self._checked(X), **options)
+
+    def issue(
+        self,
+        X: Any,
+        *,
+        ids: Sequence[Any],
+        ledger: Ledger | str | os.PathLike[str],
+        expires: timedelta | datetime | None = None,
+        now: datetime | None = None,
+        original: Original = "plain",
+        key: bytes | str | None = None,
+        **options: Any,
+    ) -> Issued:
+        """The promises that are in the ledger now: every counterfactual that ``explain`` finds for ``X``.
+
+        ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
+        duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
+        ``"encrypted"`` with ``key``, or only their ``"commitment"``. ``options`` are those of ``explain``.
+        """
+        found = self.explain(X, **options)
+        with at_hand(ledger) as book:
+            issued = book.issue(
+                found,
+                self.classifier_,
+                ids=ids,
+                threshold=self.threshold,
+                expires=expires,
+                now=now,
+                original=original,
+                key=key,
+            )
+        return replace(issued, recourse=found)
 
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """What answers ``explain``; with another ``schema``, other rules of what may change."""

@@ -1,6 +1,6 @@
 """Issued recourse that can be audited, and updates that keep what was promised."""
 
-from veritracer.ledger.book import Counts, Ledger
+from veritracer.ledger.book import Counts, Ledger, at_hand
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
 from veritracer.ledger.sealing import new_key
@@ -15,5 +15,6 @@ __all__ = [
     "Limit",
     "Promises",
     "Verification",
+    "at_hand",
     "new_key",
 ]

@@ -275,6 +275,16 @@ class Ledger:
         return found
 
 
+@contextmanager
+def at_hand(ledger: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
+    """The ledger itself, or the one at that path or URL, open for the block."""
+    if isinstance(ledger, Ledger):
+        yield ledger
+        return
+    with Ledger(ledger) as opened_here:
+        yield opened_here
+
+
 def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
     try:
         from veritracer.ledger.sql.store import Store

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.sql.writer import Writer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Issued:
     """Promises that were made.
 
@@ -49,11 +49,18 @@ class Issued:
     ids: list[str]
     head: str
     skipped: int
-    openings: list[bytes] = field(default_factory=list, repr=False)
-    recourse: Counterfactuals | None = field(default=None, repr=False)
+    openings: list[bytes] = field(default_factory=list)
+    recourse: Counterfactuals | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
+
+    def __str__(self) -> str:
+        numbers = f", {self.sequence[0]:,} to {self.sequence[-1]:,}" if len(self) else ""
+        what = "promise" if len(self) == 1 else "promises"
+        return f"{len(self):,} {what}{numbers}; {self.skipped:,} rows without; the head is {self.head}"
+
+    __repr__ = __str__  # and not every number and id
 
 
 class Batch:

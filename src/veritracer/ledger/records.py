@@ -109,7 +109,7 @@ def records(found: Counterfactuals, ids: Sequence[Any], terms: Terms) -> tuple[l
 def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     """Whose each counterfactual is; refuses a list of another length, and people without a name."""
     people = int(found.person.max()) + 1 if len(found) else 0
-    if isinstance(ids, str) or len(ids) < people:
+    if isinstance(ids, str) or len(ids) != people:
         received = repr(ids) if isinstance(ids, str) else f"{len(ids):,} for {people:,} rows"
         raise DataError(message("an id for each row", received, "pass ids= with one for each row of X"))
     texts = ["" if _is_missing(one) else str(one) for one in ids]

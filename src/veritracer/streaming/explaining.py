@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ import pyarrow as pa
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.pieces import ADDED, Notes, Watch, arrow_column, arrow_type, check_columns, frames
 from veritracer.tablefiles import Sink, Table
+
+Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
+"""Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,13 @@ def explain_table(
     options: Mapping[str, Any],
     keep: Sequence[str] = (),
     sentences: bool = False,
+    also: Also | None = None,
     watch: Watch | None = None,
 ) -> Explained:
     """How the rows ended, after the counterfactual of each one was written to ``sink``.
 
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
-    ``sentences`` adds each counterfactual as a person should read it.
+    ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives.
     """
     schema = recourse.encoding.schema
     check_columns(table, schema, keep)
@@ -70,7 +74,10 @@ def explain_table(
     for frame in frames(table, schema):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
-        sink.write(written(found, frame[list(keep)], sentences=sentences))
+        piece = written(found, frame[list(keep)], sentences=sentences)
+        for name, column in ({} if also is None else also(found, frame[list(keep)])).items():
+            piece = piece.append_column(name, column)
+        sink.write(piece)
         ends.update(_ends(found, only_unfavourable=bool(options.get("only_unfavourable", True))))
         done += len(frame)
         if watch is not None:
