@@ -23,7 +23,7 @@ ORDER = [
     ["decisions"],
     ["certificate"],
     ["refine"],
-    ["generator", "losses"],
+    ["generator", "losses", "prices"],
     ["config"],
     ["training"],
     ["preparing", "progress", "persistence"],

@@ -38,6 +38,7 @@ class TrainingConfig:
     weight_robust: float = 6.0
     weight_proximity: float = 16.0
     weight_validity: float = 4.0
+    max_price: float = 4.0
     learning_rate: float = 2e-3
     batch_size: int = 128
     epochs: int | None = None
@@ -66,6 +67,9 @@ class TrainingConfig:
             raise TrainingError(
                 message("learning_rate and clip_norm above 0", received, "give positive numbers")
             )
+        if not 1.0 <= self.max_price < float("inf"):
+            remedy = "1 prices all columns alike"
+            raise TrainingError(message("a finite max_price of at least 1", repr(self.max_price), remedy))
         return self
 
     def network(self) -> Network:

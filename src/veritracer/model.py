@@ -62,6 +62,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
+    max_price
+        In training, a change costs more in columns that tell less of the label, up to this many times: then
+        models of other seeds pull the same levers. 1 prices all columns alike, as the paper does.
     class_weight
         ``None``, ``"balanced"``, or a mapping from label to weight, for the accuracy loss of rare classes.
     threshold
@@ -121,6 +124,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         weight_robust: float = 6.0,
         weight_proximity: float = 16.0,
         weight_validity: float = 4.0,
+        max_price: float = 4.0,
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
         learning_rate: float = 2e-3,
@@ -153,6 +157,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.weight_robust = weight_robust
         self.weight_proximity = weight_proximity
         self.weight_validity = weight_validity
+        self.max_price = max_price
         self.class_weight = class_weight
         self.threshold = threshold
         self.learning_rate = learning_rate

@@ -23,6 +23,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
         "weight_accuracy": 1.0,
         "weight_validity": 0.2,
         "weight_proximity": 0.1,
+        "max_price": 1.0,
     },
     "standard": {"method": "standard"},
 }
