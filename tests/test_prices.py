@@ -14,7 +14,9 @@ ROWS = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.
 
 
 def encoding(**options: list[str]) -> vt.Encoding:
-    frame = pd.DataFrame(ROWS.numpy(), columns=["a", "b", "c"]).assign(y=["no", "no", "yes", "yes"])
+    frame = pd.DataFrame(ROWS.numpy(), columns=["a", "b", "c"]).assign(
+        c=[0.0, 0.5, 0.0, 1.0], y=["no", "no", "yes", "yes"]
+    )
     schema = vt.Schema.infer(frame, target="y", favourable="yes", **options)
     return vt.Encoding.fit(schema.unconstrained() if not options else schema, frame)
 
