@@ -15,7 +15,7 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, NotSupportedError
-from veritracer.ledger.audit import Audit, audit
+from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.in_memory import InMemory, in_memory
 from veritracer.ledger.kept_models import describe
 from veritracer.ledger.promised import Promises

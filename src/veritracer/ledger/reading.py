@@ -26,6 +26,8 @@ class Rows(NamedTuple):
     @property
     def region(self) -> Tensor:
         """Where more than a point was promised, (n,)."""
+        if self.lower is self.upper:
+            return torch.zeros(len(self.x_cf), dtype=torch.bool)
         return (self.lower != self.upper).any(-1)
 
     @property

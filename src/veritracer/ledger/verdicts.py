@@ -105,7 +105,7 @@ class Judge:
         margin = point.clone()
         holds = (margin > 0) & clear
         wide = rows.region.nonzero().squeeze(-1)
-        for part in wide.split(AT_ONCE):
+        for part in torch.split(wide, AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
                 question = Question(rows.x_cf[part], box, sign[part])
@@ -138,7 +138,7 @@ class Judge:
             logit = self.candidate.network.logit(self.candidate.theta, x)
             around = Box(x.amin(0, keepdim=True), x.amax(0, keepdim=True))
             clear = logit.abs() > logit_error(self._alone, trace(self._alone, around), PRECISION)
-            for part in (~clear).nonzero().squeeze(-1).split(AT_ONCE):
+            for part in torch.split((~clear).nonzero().squeeze(-1), AT_ONCE):
                 error = logit_error(self._alone, trace(self._alone, x[part]), PRECISION)
                 clear[part] = logit[part].abs() > error
         return logit, clear

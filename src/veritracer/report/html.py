@@ -45,17 +45,17 @@ def write_report(
     """
     subject = subject_of(model, X, y, recourse)
     target = subject.schema.target
-    page = _template().render(
+    page = page_template().render(
         title=title or (f"Recourse report: {target}" if target else "Recourse report"),
         headline=headline(subject),
         tiles=tiles(subject),
         sections=sections(subject, story),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return _write(Path(path), page)
+    return write_page(Path(path), page)
 
 
-def _template() -> jinja2.Template:
+def page_template() -> jinja2.Template:
     """The page; everything that it is given is escaped, except for SVG, which is escaped already."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("veritracer.report"),
@@ -67,7 +67,8 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html")
 
 
-def _write(path: Path, page: str) -> Path:
+def write_page(path: Path, page: str) -> Path:
+    """The path, after the page was written there: whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     try:

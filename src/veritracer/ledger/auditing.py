@@ -162,10 +162,10 @@ def audit(
     """
     now = moment(at)
     candidate = Candidate.of(model, encoding, threshold)
-    judge, models, counted = Judge(candidate), source.models(), source.counts(now)
+    judge, models, counted = Judge(candidate), source.models(), source.counts(at)
     broken, tally, done = BrokenPromises(recourse), _Tally(), 0
     with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
-        for promises in source.promises(now, chunk=chunk):
+        for promises in source.promises(at, chunk=chunk):
             judged = judge.judge(promises, models[promises.model])
             tally.add(promises, judged)
             broken.add(promises, judged)

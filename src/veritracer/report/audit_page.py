@@ -1,0 +1,142 @@
+"""The report of an audit: what became of every promise, how far the model moved, and who must be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from veritracer.ledger.auditing import Audit, Group
+from veritracer.ledger.times import in_words
+from veritracer.ledger.verdicts import VERDICTS
+from veritracer.report.bars import Bar, Row, bar_picture
+from veritracer.report.figure import Figure, Table, count, percent, short
+from veritracer.report.html import page_template, write_page
+from veritracer.report.sections import Section
+from veritracer.version import __version__
+
+MOST = 200
+"""Broken promises, and groups of promises, that the page lists; the JSON has all."""
+
+MEANING = {
+    "kept by proof": "the model is in the set that the promise was proved for",
+    "kept, checked": "the model is outside of the set, but still accepts what was promised",
+    "overtaken": "the person is accepted as they were, and what was promised is too",
+    "broken": "what was promised is turned down",
+    "expired": "past its end: not held against the model",
+}
+SERIES = {"kept by proof": "s1", "kept, checked": "s1", "overtaken": "s0", "broken": "s2", "expired": "s0"}
+
+
+def write_audit(
+    path: str | os.PathLike[str], audit: Audit, *, title: str | None = None, notes: Sequence[str] = ()
+) -> Path:
+    """Where the report was written: whole or not at all.
+
+    ``notes`` are sentences to begin with, such as whether the ledger verifies.
+    """
+    page = page_template().render(
+        title=title or "Audit of promises",
+        headline=" ".join([headline(audit), *notes]),
+        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, "expired")),
+        sections=(_verdicts(audit), _distances(audit), _broken(audit), _origins(audit)),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    return write_page(Path(path), page)
+
+
+def headline(audit: Audit) -> str:
+    """The audit in one sentence."""
+    if audit.live == 0:
+        return "There is no live promise to be kept."
+    people = count(audit.live, "live promise")
+    proved = percent(audit.counts["kept by proof"] / audit.live)
+    if audit.ok:
+        return f"This model keeps all of {people}, {proved} of them by proof."
+    share = percent(audit.counts["broken"] / audit.live)
+    return f"This model breaks {audit.counts['broken']:,} of {people} ({share}); {proved} are kept by proof."
+
+
+def _verdicts(audit: Audit) -> Section:
+    known = [name for name in (*VERDICTS, "expired") if audit.counts[name] or name != "expired"]
+    total = max(audit.live + audit.counts["expired"], 1)
+    rows = [
+        Row(name, (Bar(audit.counts[name] / total, f"{audit.counts[name]:,}", SERIES[name]),))
+        for name in known
+    ]
+    lines = [[name, MEANING[name], f"{audit.counts[name]:,}", _share(audit, name)] for name in known]
+    table = Table.of(["verdict", "what it means", "promises", "of those that are live"], lines, words=2)
+    caption = f"{headline(audit)} Bars are shares of all {count(total, 'promise')} that were looked at."
+    picture = bar_picture("verdicts", rows)
+    figure = Figure("verdicts", "What became of the promises", picture, caption, table)
+    return Section("promises", "The promises", figures=(figure,), tables=(("", table),))
+
+
+def _share(audit: Audit, name: str) -> str:
+    return "–" if name == "expired" or audit.live == 0 else percent(audit.counts[name] / audit.live)
+
+
+def _distances(audit: Audit) -> Section:
+    words = (
+        "How far each weight matrix (W) and each bias vector (b) is from the model that made the promise, "
+        "in units of the distance that was promised to be safe. Where all are at most 1, promises are kept "
+        "by proof."
+    )
+    shown = audit.groups[:MOST]
+    layers = max((len(g.distances or ()) for g in shown), default=0)
+    names = [f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(layers)]
+    header = ["issued by", "κ", "promises", "by proof", "broken", *names, "in the way of a proof"]
+    lines = [_group_line(group, layers) for group in shown]
+    table = Table.of(header, lines)
+    if len(audit.groups) > MOST:
+        words += f" Shown are {MOST} of {len(audit.groups):,} groups."
+    return Section("distances", "How far the model moved", words, tables=(("", table),) if lines else ())
+
+
+def _group_line(group: Group, layers: int) -> list[str]:
+    moved = [_times(share) for share in group.distances or ()]
+    moved += ["–"] * (layers - len(moved))
+    return [
+        f"{group.model[:12]} ({group.norm})",
+        short(group.kappa),
+        f"{sum(group.counts.values()):,}",
+        f"{group.counts['kept by proof']:,}",
+        f"{group.counts['broken']:,}",
+        *moved,
+        group.obstacle or "–",
+    ]
+
+
+def _times(share: float) -> str:
+    return "∞" if share == float("inf") else short(share)
+
+
+def _broken(audit: Audit) -> Section:
+    title = "Broken promises"
+    if audit.ok:
+        return Section("broken", title, "None.")
+    told = {one.sequence: one for one in audit.recourse}
+    lines = []
+    for line in audit.broken.head(MOST).to_dict("records"):
+        new = told.get(line["sequence"])
+        said = "not looked for" if new is None else f"From the {new.start}: {new.sentence}"
+        number, kappa = f"{line['sequence']}", short(line["kappa"])
+        until = "no end" if line["expires"] == "never" else line["expires"][:10]
+        lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
+    header = ["number", "whose", "the closest new recourse", "κ", "logit", "promised until"]
+    words = "The worst first: the logit says how far the model is from accepting what was promised."
+    if len(audit.broken) > MOST:
+        words += f" Shown are {MOST} of {len(audit.broken):,}; the JSON has all."
+    return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
+
+
+def _origins(audit: Audit) -> Section:
+    facts = (
+        ("promises live at", in_words(audit.at)),
+        ("model", audit.model_digest),
+        ("encoding", audit.encoding_digest),
+        ("threshold", f"{audit.threshold:g}"),
+        ("veritracer", __version__),
+    )
+    return Section("origins", "Versions and digests", facts=facts)
