@@ -9,7 +9,19 @@ import torch
 import typer
 
 import veritracer
-from veritracer.cli.verbs import bench, certify, datasets, demo, explain, fit, inspect, report
+from veritracer.cli.verbs import (
+    audit,
+    bench,
+    certify,
+    datasets,
+    demo,
+    explain,
+    fit,
+    inspect,
+    issue,
+    report,
+    verify,
+)
 from veritracer.errors import VeriTracerError, message
 
 app = typer.Typer(
@@ -26,6 +38,13 @@ app.command(
 app.command(epilog="Example: veritracer explain model applicants.csv --out recourse.csv")(explain.explain)
 app.command(epilog="Example: veritracer certify model applicants.csv recourse.csv --out certificates.csv")(
     certify.certify
+)
+app.command(
+    epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
+)(issue.issue)
+app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(verify.verify)
+app.command("audit", epilog="Example: veritracer audit --ledger promises.db --model new --out audit.html")(
+    audit.audit_
 )
 app.command(epilog="Example: veritracer inspect model")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)

@@ -36,6 +36,35 @@ Kappa = Annotated[
     float | None,
     typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),
 ]
+MaxChanges = Annotated[
+    int | None, typer.Option(min=1, help="Change at most so many features.", show_default=False)
+]
+Cost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=PRICE,...", help="What moving along a feature costs.", show_default=False),
+]
+Overshoot = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Cover going further by this share of the range.")
+]
+Drift = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=AMOUNT,...", help="Cover features that move unasked.", show_default=False),
+]
+Alternatives = Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")]
+Rules = Annotated[
+    Path | None,
+    typer.Option(help="Other rules of what may change: schema.json, edited.", show_default=False),
+]
+Sentences = Annotated[bool, typer.Option("--sentences", help="Add each recourse as a person should read it.")]
+LedgerPlace = Annotated[
+    str,
+    typer.Option(
+        "--ledger",
+        metavar="PLACE",
+        help="A SQLite file, or a URL: postgresql://user@host/name.",
+        show_default=False,
+    ),
+]
 
 
 def names(given: Sequence[str] | None) -> list[str]:

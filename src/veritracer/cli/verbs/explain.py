@@ -9,12 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from veritracer.cli.options import (
+    Alternatives,
     Applicants,
     AsJson,
+    Cost,
+    Drift,
     Kappa,
     Keep,
+    MaxChanges,
     ModelFolder,
+    Overshoot,
     Quiet,
+    Rules,
+    Sentences,
     Separator,
     amounts,
     names,
@@ -37,22 +44,12 @@ def explain(
         typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
     ] = None,
     kappa: Kappa = None,
-    max_changes: Annotated[
-        int | None, typer.Option(min=1, help="Change at most so many features.", show_default=False)
-    ] = None,
-    cost: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PRICE,...", help="What moving along a feature costs.", show_default=False),
-    ] = None,
-    overshoot: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Cover going further by this share of the range.")
-    ] = 0.0,
-    drift: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=AMOUNT,...", help="Cover features that move unasked.", show_default=False),
-    ] = None,
+    max_changes: MaxChanges = None,
+    cost: Cost = None,
+    overshoot: Overshoot = 0.0,
+    drift: Drift = None,
     plausibility: Annotated[float, typer.Option(min=0.0, help="How strongly to stay near the data.")] = 0.0,
-    n: Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")] = 1,
+    n: Alternatives = 1,
     time_budget: Annotated[
         float | None,
         typer.Option(min=0.0, help="Seconds for each 16,384 rows, then the best so far.", show_default=False),
@@ -67,14 +64,9 @@ def explain(
     radius: Annotated[
         bool, typer.Option("--radius/--no-radius", help="Look for the largest kappa, or not (faster).")
     ] = True,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="Other rules of what may change: schema.json, edited.", show_default=False),
-    ] = None,
+    schema: Rules = None,
     keep: Keep = None,
-    sentences: Annotated[
-        bool, typer.Option("--sentences", help="Add each recourse as a person should read it.")
-    ] = False,
+    sentences: Sentences = False,
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.sql import tables
-from veritracer.ledger.sql.database import LOCK, reading, writing
+from veritracer.ledger.sql.database import reading, writing
 from veritracer.ledger.sql.writer import Writer
 
 FORMAT = "veritracer-ledger"
@@ -60,7 +60,11 @@ def version(connection: Connection) -> int:
     """The version of the ledger's layout; 0 where there is no ledger yet."""
     if not sa.inspect(connection).has_table(tables.migrations.name):
         return 0
-    return connection.scalar(sa.select(sa.func.max(tables.migrations.c.version))) or 0
+    found = connection.scalar(sa.select(sa.func.max(tables.migrations.c.version)))
+    if not isinstance(found, int) or found < 1:
+        remedy = "the ledger was changed: take it from a backup"
+        raise LedgerError(message("the version of the ledger", repr(found), remedy))
+    return found
 
 
 def _check(found: int, steps: Sequence[Migration], engine: Engine, *, create: bool) -> None:
@@ -80,6 +84,3 @@ def _note(connection: Connection, step: Migration) -> None:
         seq = writer.append("migration", json.dumps(header, sort_keys=True).encode())
     row = {"version": step.version, "name": step.name, "seq": seq}
     connection.execute(tables.migrations.insert(), row)
-
-
-__all__ = ["LOCK", "MIGRATIONS", "Migration", "migrate", "version"]

@@ -1,0 +1,141 @@
+"""``veritracer issue``: recourse for everybody in a table, as promises in the ledger."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from veritracer.cli.options import (
+    Alternatives,
+    Applicants,
+    AsJson,
+    Cost,
+    Drift,
+    Kappa,
+    Keep,
+    LedgerPlace,
+    MaxChanges,
+    ModelFolder,
+    Overshoot,
+    Quiet,
+    Rules,
+    Sentences,
+    Separator,
+    amounts,
+    names,
+    schema_file,
+)
+from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.errors import DataError, message
+from veritracer.ledger import Issued, Ledger
+from veritracer.ledger.records import Original
+from veritracer.ledger.times import read_expiry
+from veritracer.saved import load
+from veritracer.streaming import Explained, IssueTerms, Nowhere, issue_table
+from veritracer.tablefiles import open_sink, open_table
+
+
+def issue(
+    model: ModelFolder,
+    table: Applicants,
+    ledger: LedgerPlace,
+    id_column: Annotated[
+        str, typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False)
+    ],
+    expires: Annotated[
+        str | None,
+        typer.Option(help="Until when: 365d, 52w, 1y, or a date. Never, if left out.", show_default=False),
+    ] = None,
+    original: Annotated[
+        str, typer.Option(help="How people's own rows are kept: plain, encrypted or commitment.")
+    ] = "plain",
+    key_file: Annotated[
+        Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Also write the recourse: CSV, Parquet or JSON lines.", show_default=False),
+    ] = None,
+    kappa: Kappa = None,
+    max_changes: MaxChanges = None,
+    cost: Cost = None,
+    overshoot: Overshoot = 0.0,
+    drift: Drift = None,
+    n: Alternatives = 1,
+    schema: Rules = None,
+    keep: Keep = None,
+    sentences: Sentences = False,
+    separator: Separator = ",",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
+
+    All rows become promises, or none does. The last line is the head of the ledger: noted elsewhere, it shows
+    in veritracer verify whether the ledger's end was cut off or rewritten.
+    """
+    loaded = load(model)
+    terms = IssueTerms(
+        id_column,
+        loaded.threshold,
+        None if expires is None else read_expiry(expires),
+        cast(Original, original),
+        None if key_file is None else _key(key_file),
+    )
+    options = {
+        "kappa": kappa,
+        "max_changes": max_changes,
+        "cost": amounts("--cost", cost),
+        "overshoot": overshoot,
+        "drift": amounts("--drift", drift),
+        "n": n,
+    }
+    with ExitStack() as stack:
+        source = stack.enter_context(open_table(table, separator=separator))
+        sink = Nowhere() if out is None else stack.enter_context(open_sink(out))
+        book = stack.enter_context(Ledger(ledger))
+        watch = stack.enter_context(progress("issuing", quiet=quiet))
+        explained, issued = issue_table(
+            loaded.recourse(None if schema is None else schema_file(schema)),
+            source,
+            sink,
+            book,
+            terms,
+            options=options,
+            keep=names(keep),
+            sentences=sentences,
+            watch=watch,
+        )
+    note(explained.notes, quiet=quiet)
+    _tell(explained, issued, out, quiet=quiet, as_json=as_json)
+
+
+def _key(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        received = f"{path} ({getattr(error, 'strerror', None) or 'not a text'})"
+        remedy = "write one that veritracer.ledger.new_key() made"
+        raise DataError(message("a file with a key", received, remedy)) from None
+
+
+def _tell(explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
+        print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})
+    elif not quiet:
+        share = percent(explained.certified / explained.asked if explained.asked else None)
+        numbers_said = f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})" if len(issued) else ""
+        say(
+            f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
+            f"Of the other {explained.asked:,}, {explained.certified:,} are promised recourse that is "
+            f"certified at kappa = {explained.kappa:g} ({share}), {explained.valid:,} recourse that is valid "
+            f"today; {explained.none:,} have none.",
+            f"{len(issued):,} promises were issued{numbers_said}.",
+            *([] if out is None else [f"The recourse: {out}"]),
+            f"The head, to be noted elsewhere: {issued.head}",
+        )
