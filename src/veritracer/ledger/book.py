@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.sql.store import Store
 
 CHUNK = 50_000
-"""Promises that are read at once: some 100 MB at 50 encoded columns."""
+"""Promises that are read at once: some 100 MB at 20 encoded columns."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,166 @@
+"""The ledger at scale: writing, verifying and reading promises, and how these grow with their number.
+
+``python -m benchmarks.ledger``; ``--promises 100000`` for a shorter run that is not saved, ``--url`` for a
+PostgreSQL database (emptied first) instead of a SQLite file.
+
+A model of ``loans`` explains 2,000 people; their promises are issued over and over, each time with new ids and
+salts, until there are enough. Every measurement is a process of its own (imports are not counted, memory is
+that of the whole process), one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+import torch
+
+import veritracer as vt
+from benchmarks.record import save, show
+from veritracer.ledger.chain import SALT, commitment
+from veritracer.ledger.issuing import Batch
+from veritracer.ledger.records import PARTS, Record, Terms
+from veritracer.ledger.sql.database import place_of
+
+PROMISES, PEOPLE, AT_ONCE = 1_000_000, 2_000, 100_000
+
+
+def again(records: list[Record], count: int) -> Iterator[Record]:
+    """So many records like these, each with an id and salts of its own."""
+    for k in range(count):
+        record = records[k % len(records)]
+        salts = os.urandom(SALT * len(PARTS))
+        record = record._replace(who=f"person {k}".encode(), salts=salts)
+        parts = [getattr(record, name) for name in PARTS]
+        cut = [salts[at : at + SALT] for at in range(0, len(salts), SALT)]
+        yield record._replace(commitments=b"".join(map(commitment, cut, parts)))
+
+
+def write(place: str, count: int) -> dict[str, float]:
+    """Seconds to prepare (the part of 2,000 people that is explained and put into words) and to commit."""
+    data = vt.datasets.load("loans")
+    model = vt.VeriTraCER(schema=data.schema, epochs=3).fit(data.X, data.y)
+    found = model.explain(data.X.head(PEOPLE * 4), refine=False, search_radius=False)
+    base = Batch(model.classifier_, model.threshold, Terms(time.time(), time.time() + 365 * 86400))
+    start = time.perf_counter()
+    base.add(found, list(range(len(found))))
+    prepared = (time.perf_counter() - start) / len(base.spool)
+    records, committed = list(base.spool), 0.0
+    with vt.Ledger(place) as ledger:
+        for at in range(0, count, AT_ONCE):
+            batch = Batch(model.classifier_, model.threshold, base.terms)
+            batch.model = base.model
+            for record in again(records, min(AT_ONCE, count - at)):
+                batch.spool.put(record)
+            start = time.perf_counter()
+            batch.commit(ledger._store)
+            committed += time.perf_counter() - start
+            batch.close()
+    return {"prepared": prepared * count, "committed": committed}
+
+
+def verify(place: str, count: int) -> dict[str, float]:
+    with vt.Ledger(place) as ledger:
+        head = ledger.head
+        start = time.perf_counter()
+        found = ledger.verify(head)
+        assert found.ok, found.findings[:3]
+        assert found.promises == count
+    return {"seconds": time.perf_counter() - start}
+
+
+def read(place: str, count: int) -> dict[str, float]:
+    start, seen = time.perf_counter(), 0
+    with vt.Ledger(place) as ledger:
+        for promises in ledger.promises():
+            seen += len(promises)
+    assert seen == count
+    return {"seconds": time.perf_counter() - start}
+
+
+def limits(place: str, count: int) -> dict[str, float]:
+    start = time.perf_counter()
+    with vt.Ledger(place) as ledger:
+        assert ledger.counts().live == count
+        assert sum(limit.count for limit in ledger.limits()) == count
+    return {"seconds": time.perf_counter() - start}
+
+
+STEPS: dict[str, Callable[[str, int], dict[str, float]]] = {
+    "write": write,
+    "verify": verify,
+    "read": read,
+    "limits": limits,
+}
+
+
+def measured(step: str, place: str, count: int) -> dict[str, float]:
+    """What the step says of itself, run as a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.ledger", "--step", step, "--place", place]
+    done = subprocess.run(
+        [*command, "--promises", str(count)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def empty(url: str) -> None:
+    """Nothing; the ledger's tables are gone from that database."""
+    engine = sa.create_engine(place_of(url))
+    names = ("entries", "encoded", "texts", "models", "migrations")
+    with engine.begin() as connection:
+        for name in names:
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS veritracer_{name}"))
+    engine.dispose()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--promises", type=int, default=PROMISES)
+    parser.add_argument("--url")
+    parser.add_argument("--step", choices=STEPS)
+    parser.add_argument("--place")
+    asked = parser.parse_args()
+    if asked.step:
+        torch.set_num_threads(1)
+        found = STEPS[asked.step](asked.place, asked.promises)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({**found, "peak_mib": peak}))
+        return
+    results: dict[str, dict[str, float]] = {}
+    lines = []
+    for count in (asked.promises // 10, asked.promises // 3, asked.promises):
+        with tempfile.TemporaryDirectory() as folder:
+            place = asked.url or str(Path(folder) / "promises.db")
+            if asked.url:
+                empty(asked.url)
+            found = {step: measured(step, place, count) for step in STEPS}
+            size = 0.0 if asked.url else Path(place).stat().st_size / 2**20
+        seconds = [
+            found["write"]["committed"],
+            *(found[step]["seconds"] for step in ("verify", "read", "limits")),
+        ]
+        peaks = [found[step]["peak_mib"] for step in ("verify", "read")]
+        results[str(count)] = {**{f"{s}.{k}": v for s, m in found.items() for k, v in m.items()}, "mib": size}
+        lines.append([f"{count:,}", found["write"]["prepared"], *seconds, *peaks, size])
+    header = ["promises", "into words, s", "commit, s", "verify, s", "read, s", "counts + limits, s"]
+    header += ["verify, peak MiB", "read, peak MiB", "file, MiB"]
+    kind = "PostgreSQL" if asked.url else "SQLite"
+    table = show(
+        f"Ledger of loans in {kind}, {AT_ONCE:,} promises to a transaction, one thread", header, lines
+    )
+    if asked.promises == PROMISES:
+        save("ledger_postgres" if asked.url else "ledger", {"results": results}, [table])
+
+
+if __name__ == "__main__":
+    main()
