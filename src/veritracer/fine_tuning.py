@@ -28,11 +28,13 @@ def fine_tune(
     threshold: float = 0.5,
     random_state: int = 0,
     project: Callable[[Theta], Theta] | None = None,
+    penalty: Callable[[Theta], Tensor] | None = None,
 ) -> nn.Sequential:
     """A copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows and 0/1 labels.
 
     ``project`` is applied to the parameters after every step: ``ParamSet.project`` keeps the model in its
-    set. The logit's sign stays the decision at ``threshold``. Precision and device are the module's own.
+    set. ``penalty``, a differentiable function of the parameters, is added to the loss of every step. The
+    logit's sign stays the decision at ``threshold``. Precision and device are the module's own.
     """
     _check_labels(x, y)
     network, theta = from_module(module)
@@ -45,6 +47,8 @@ def fine_tune(
         for batch in torch.split(torch.randperm(len(x), generator=order).to(x.device), batch_size):
             logit = network.logit(theta, x[batch]) + offset
             loss = nn.functional.binary_cross_entropy_with_logits(logit, y[batch])
+            if penalty is not None:
+                loss = loss + penalty(theta)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()

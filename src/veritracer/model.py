@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import os
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -25,10 +27,14 @@ from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
-from veritracer.errors import DataError, TrainingError, TrainingWarning, message
+from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
+from veritracer.fine_tuning import EPOCHS, SLOWER
 from veritracer.generator import Generator, GeneratorKind, observe
 from veritracer.ledger import Issued, Ledger, at_hand
+from veritracer.ledger.candidate import Candidate
+from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality
 from veritracer.ledger.records import Original
+from veritracer.ledger.sources import Source, reading
 from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
@@ -281,6 +287,56 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             )
         return replace(issued, recourse=found)
 
+    def update(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        keep: Source | str | os.PathLike[str] | None = None,
+        epochs: int = EPOCHS,
+        learning_rate: float | None = None,
+        **options: Any,
+    ) -> Self:
+        """A new estimator, fine-tuned on new rows, that keeps the promises in ``keep``; this one stays.
+
+        The classifier learns by cross-entropy inside the sets of all live promises; encoding, schema and
+        generator stay. ``update_`` says what that came to, against a free update and training from scratch.
+        ``keep`` is a ledger, its path or its URL; None keeps nothing.
+
+        Parameters
+        ----------
+        epochs, learning_rate
+            Of fine-tuning; by default a fifth of the learning rate of training.
+        penalty, least_kappa
+            Weight of a hinge on promises that no set protects: valid on their day only, conditional, proved
+            below ``least_kappa`` only, or made by a model with another encoding, threshold or architecture.
+        max_loss, allow_broken
+            ``PromiseError`` is raised where keeping the promises costs more accuracy than ``max_loss`` (None:
+            any), or breaks more than ``allow_broken`` promises that are kept today. Nothing is broken unseen.
+        held_out, compare
+            Share of the new rows that is kept aside to judge on; whether training from scratch, and the
+            release of promises, are tried too.
+        at
+            Promises that are live at this moment; None is now.
+        """
+        check_is_fitted(self, "classifier_")
+        chosen = Settings(
+            epochs=epochs,
+            learning_rate=SLOWER * self.learning_rate if learning_rate is None else learning_rate,
+            batch_size=self.batch_size,
+            random_state=self._seed(),
+            **options,
+        )
+        x = self._encode(X)
+        labels = torch.as_tensor(self.encoding_.schema.labels(y), dtype=x.dtype)
+        with reading(keep) as source:
+            module, report = kept_update(
+                Candidate.of(self), x, labels, source, chosen, scratch=partial(self._anew, X, y)
+            )
+        made = copy.copy(self)
+        made.classifier_, made.update_ = module, report
+        return made
+
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """What answers ``explain``; with another ``schema``, other rules of what may change."""
         check_is_fitted(self, "classifier_")
@@ -391,6 +447,18 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.neighbours_ = Neighbours(thinned(prepared.rows.x, self.keep_rows))
         self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
         return self
+
+    def _anew(self, X: Any, y: ArrayLike, train: NDArray[np.int64], held: NDArray[np.int64]) -> Anew:
+        """The same procedure on some of the rows, judged on others."""
+        table, labels = as_table(X), np.asarray(y)
+        parts = [table.iloc[part] if hasattr(table, "iloc") else table[part] for part in (train, held)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VeriTracerWarning)  # of a model that is only compared with
+            model = type(self)(**{**self.get_params(deep=False), "schema": self.schema_})
+            model.fit(parts[0], labels[train])
+            x, known = model._encode(parts[1]), self.encoding_.schema.labels(labels[held])
+        scores = quality(model.classifier_, x, torch.as_tensor(known, dtype=x.dtype), model.threshold)
+        return Anew(Candidate.of(model), *scores)
 
     def _encode(self, X: Any) -> Tensor:
         return self.encoding_.encode(self._checked(X))

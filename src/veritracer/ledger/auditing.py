@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from veritracer.encoding import Encoding
 from veritracer.ledger.broken import BrokenPromises, NewRecourse
 from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.in_memory import Source
 from veritracer.ledger.promised import IssuingModel, Promises
+from veritracer.ledger.sources import Source
 from veritracer.ledger.times import Moment, in_words, moment
 from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge, Judged
 from veritracer.threads import one_thread

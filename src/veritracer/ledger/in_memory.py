@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,22 +16,6 @@ from veritracer.ledger.kept_models import describe
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
 from veritracer.ledger.times import Moment, moment
 from veritracer.recourse import Counterfactuals
-
-
-class Source(Protocol):
-    """Where promises are read from: a ``Ledger``, or promises ``in_memory``."""
-
-    def models(self) -> Mapping[str, IssuingModel]:
-        """The issuing models by digest."""
-
-    def promises(self, at: Moment = None, *, chunk: int = ...) -> Iterator[Promises]:
-        """The live promises at that time, each piece of one issuing model."""
-
-    def limits(self, at: Moment = None) -> list[Limit]:
-        """The sets that live promises ask a later model to stay in."""
-
-    def counts(self, at: Moment = None) -> Any:
-        """How many promises are live, expired, released and erased."""
 
 
 class Counted(NamedTuple):
