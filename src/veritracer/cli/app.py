@@ -20,6 +20,7 @@ from veritracer.cli.verbs import (
     inspect,
     issue,
     report,
+    update,
     verify,
 )
 from veritracer.errors import VeriTracerError, message
@@ -43,6 +44,9 @@ app.command(
     epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
 )(issue.issue)
 app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(verify.verify)
+app.command(
+    epilog="Example: veritracer update model new.csv --keep promises.db --max-loss 0.02 --out model-2027"
+)(update.update)
 app.command("audit", epilog="Example: veritracer audit --ledger promises.db --model new --out audit.html")(
     audit.audit_
 )

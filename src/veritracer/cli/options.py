@@ -66,6 +66,10 @@ LedgerPlace = Annotated[
     ),
 ]
 
+KeyFile = Annotated[
+    Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
+]
+
 
 def names(given: Sequence[str] | None) -> list[str]:
     """The names in an option that takes a list: repeated, or separated by commas.
@@ -111,3 +115,13 @@ def schema_file(path: Path) -> Schema:
             received = f"{path} that is not ({error})"
             raise SchemaError(message("a schema as TOML", received, "correct that line")) from None
     return Schema.from_json(text)
+
+
+def read_key(path: Path) -> str:
+    """The key in a file."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        received = f"{path} ({getattr(error, 'strerror', None) or 'not a text'})"
+        remedy = "write one that veritracer.ledger.new_key() made"
+        raise DataError(message("a file with a key", received, remedy)) from None

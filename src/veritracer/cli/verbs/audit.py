@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from veritracer.cli.options import AsJson, Quiet
-from veritracer.cli.printing import percent, print_json, print_table, progress, say
+from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, read_key
+from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
 from veritracer.ledger import Ledger, Verification
 from veritracer.ledger.auditing import RECOURSE, Audit, Group, audit
 from veritracer.ledger.times import read_moment
@@ -20,11 +20,9 @@ FAILED = 1
 FEW = 8
 """Groups and broken promises that the terminal shows."""
 
-Book = Annotated[str, typer.Option("--ledger", help="The ledger: a SQLite file or a database URL.")]
-
 
 def audit_(
-    ledger: Book,
+    ledger: LedgerPlace,
     model: Annotated[str, typer.Option(help="The folder of the model that is to decide from now on.")],
     out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Pass with up to so many broken promises.")] = 0,
@@ -39,14 +37,17 @@ def audit_(
         str | None,
         typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
     ] = None,
+    key_file: KeyFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered."""
     when = None if at is None else read_moment(at)
     loaded = load(model)
-    with Ledger(ledger, create=False) as book:
-        checked = book.verify(head) if verify or head is not None else None
+    key = None if key_file is None else read_key(key_file)
+    with Ledger(ledger, create=False, key=key) as book:
+        with patience("verifying", quiet=quiet):
+            checked = book.verify(head) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
         with progress("auditing", quiet=quiet) as watch:
@@ -64,7 +65,7 @@ def audit_(
 
 def _refuse(checked: Verification, *, as_json: bool) -> None:
     """Nothing; exits with the findings: what an altered ledger says of promises is worth nothing."""
-    findings = [str(finding) for finding in checked.findings]
+    findings = [f"entry {sequence:,}: {what}" for sequence, what in checked.findings]
     if as_json:
         print_json({"passed": False, "verified": False, "findings": findings})
     else:

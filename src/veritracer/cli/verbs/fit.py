@@ -73,7 +73,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Train a classifier whose counterfactuals are certified, and save it as a folder."""
-    _check_folder(out)
+    check_folder(out)
     hints = {
         "immutable": names(immutable),
         "increase_only": names(increase_only),
@@ -95,10 +95,7 @@ def fit(
         ).fit(X, y)
     if model.stopped_.startswith("interrupted"):
         raise KeyboardInterrupt
-    with writable(out / SCHEMA if out.is_dir() else out):
-        model.save(out)
-        with whole_file(out / SCHEMA) as file:
-            file.write((model.schema_.to_json() + "\n").encode())
+    save_model(model, out)
     note([str(w.message) for w in noticed if not issubclass(w.category, TrainingWarning)], quiet=quiet)
     facts = _facts(model, out, len(X))
     if as_json:
@@ -111,7 +108,15 @@ def _method(text: str) -> Training:
     return text  # type: ignore[return-value]  # an unknown one is refused by the model, with the choices
 
 
-def _check_folder(out: Path) -> None:
+def save_model(model: VeriTraCER, out: Path) -> None:
+    """Nothing; the model is saved as a folder, with its schema beside it."""
+    with writable(out / SCHEMA if out.is_dir() else out):
+        model.save(out)
+        with whole_file(out / SCHEMA) as file:
+            file.write((model.schema_.to_json() + "\n").encode())
+
+
+def check_folder(out: Path) -> None:
     """Nothing; refuses a place that a model can not be saved to before anything is trained."""
     remedy = "choose another name"
     if out.exists() and not out.is_dir():

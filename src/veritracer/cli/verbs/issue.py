@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -17,6 +16,7 @@ from veritracer.cli.options import (
     Drift,
     Kappa,
     Keep,
+    KeyFile,
     LedgerPlace,
     MaxChanges,
     ModelFolder,
@@ -27,10 +27,10 @@ from veritracer.cli.options import (
     Separator,
     amounts,
     names,
+    read_key,
     schema_file,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.errors import DataError, message
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.records import Original
 from veritracer.ledger.times import read_expiry
@@ -53,9 +53,7 @@ def issue(
     original: Annotated[
         str, typer.Option(help="How people's own rows are kept: plain, encrypted or commitment.")
     ] = "plain",
-    key_file: Annotated[
-        Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
-    ] = None,
+    key_file: KeyFile = None,
     out: Annotated[
         str | None,
         typer.Option(help="Also write the recourse: CSV, Parquet or JSON lines.", show_default=False),
@@ -84,7 +82,7 @@ def issue(
         loaded.threshold,
         None if expires is None else read_expiry(expires),
         cast(Original, original),
-        None if key_file is None else _key(key_file),
+        None if key_file is None else read_key(key_file),
     )
     options = {
         "kappa": kappa,
@@ -112,15 +110,6 @@ def issue(
         )
     note(explained.notes, quiet=quiet)
     _tell(explained, issued, out, quiet=quiet, as_json=as_json)
-
-
-def _key(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        received = f"{path} ({getattr(error, 'strerror', None) or 'not a text'})"
-        remedy = "write one that veritracer.ledger.new_key() made"
-        raise DataError(message("a file with a key", received, remedy)) from None
 
 
 def _tell(explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool) -> None:

@@ -1,0 +1,163 @@
+"""``veritracer update``: new rows learned from, inside of what was promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from veritracer.cli.options import AsJson, KeyFile, ModelFolder, Quiet, Separator, read_key
+from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
+from veritracer.cli.verbs.fit import check_folder, save_model
+from veritracer.errors import TargetError
+from veritracer.fine_tuning import EPOCHS
+from veritracer.ledger import Ledger
+from veritracer.ledger.keeping import PromiseError
+from veritracer.ledger.times import read_moment
+from veritracer.ledger.update_report import UpdateReport, Way
+from veritracer.model import VeriTraCER
+from veritracer.saved import load
+from veritracer.schema.tables import unknown_name
+from veritracer.streaming.pieces import Notes
+from veritracer.tablefiles import read_table
+
+NOT_ACHIEVED = 1
+FEW = 8
+"""Limits that the terminal shows."""
+
+
+def update(
+    model: ModelFolder,
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="New rows with their labels: CSV or Parquet; - is standard input."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder for the updated model.")],
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="LEDGER", help="Keep every live promise in this ledger.", show_default=False),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The column with the decision; the model's own if left out.", show_default=False),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the new rows.")] = EPOCHS,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="By default a fifth of that of training.", show_default=False)
+    ] = None,
+    penalty: Annotated[float, typer.Option(min=0.0, help="Weight of promises that no proof protects.")] = 1.0,
+    least_kappa: Annotated[
+        float, typer.Option(min=0.0, help="Leave promises below this kappa to the penalty.")
+    ] = 0.0,
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="Refuse if the promises cost more accuracy than this.", show_default=False
+        ),
+    ] = None,
+    allow_broken: Annotated[int, typer.Option(min=0, help="Allow so many newly broken promises.")] = 0,
+    compare: Annotated[
+        bool, typer.Option(help="Also train from scratch, and try what releasing promises would gain.")
+    ] = True,
+    at: Annotated[
+        str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
+    ] = None,
+    key_file: KeyFile = None,
+    separator: Separator = ",",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a model on new rows; with --keep inside the sets of all live promises.
+
+    Exits with 1, and writes nothing, if promises exclude each other, cost too much, or would be broken.
+    """
+    check_folder(out)
+    loaded, notes = load(model), Notes()
+    when = None if at is None else read_moment(at)
+    key = None if key_file is None else read_key(key_file)
+    options = {
+        "penalty": penalty,
+        "least_kappa": least_kappa,
+        "max_loss": max_loss,
+        "allow_broken": allow_broken,
+        "compare": compare,
+        "at": when,
+    }
+    with notes.taken():
+        X, y = _rows(loaded, table, target, separator)
+        book = None if keep is None else Ledger(keep, create=False, key=key)
+        try:
+            with patience("updating", quiet=quiet):
+                made = loaded.update(X, y, keep=book, epochs=epochs, learning_rate=learning_rate, **options)
+        except PromiseError as error:
+            _refuse(error, as_json=as_json)
+        finally:
+            if book is not None:
+                book.close()
+    save_model(made, out)
+    note(notes.sentences(), quiet=quiet)
+    if as_json:
+        print_json({"model": str(out), **made.update_.to_plain()})
+    elif not quiet:
+        _tell(made.update_)
+        say(f"The model: {out}")
+
+
+def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> tuple[pd.DataFrame, Any]:
+    """The features and the labels."""
+    frame = read_table(table, schema=model.schema_, separator=separator)
+    chosen = target or model.schema_.target
+    if chosen is None or chosen not in frame.columns:
+        raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))
+    return frame.drop(columns=chosen), frame[chosen]
+
+
+def _refuse(error: PromiseError, *, as_json: bool) -> None:
+    """Nothing; exits with what stands in the way, in numbers."""
+    report = error.report if isinstance(error.report, UpdateReport) else None
+    if as_json:
+        print_json(
+            {"ok": False, "reason": str(error), "report": None if report is None else report.to_plain()}
+        )
+    else:
+        if report is not None:
+            _tell(report)
+        say(f"Nothing was written: {error}")
+    raise typer.Exit(NOT_ACHIEVED)
+
+
+def _tell(report: UpdateReport) -> None:
+    header = ("model", "accuracy", "promises kept", "by proof", "broken")
+    rows = [
+        [name, f"{way.accuracy:.4f}", percent(way.kept), *_counts(way)] for name, way in report.ways.items()
+    ]
+    head = f"{report.trained:,} new rows learned from, judged on {report.held_out:,} others"
+    print_table(head, header, rows)
+    if report.limits:
+        lines = [
+            [
+                one.limit.model[:12],
+                f"{one.limit.kappa:.4g}",
+                f"{one.limit.count:,}",
+                f"{one.used:.3f}",
+                percent(one.at_border),
+                "–" if one.gain is None else f"{one.gain:+.4f}",
+            ]
+            for one in report.limits[:FEW]
+        ]
+        columns = ("issued by", "kappa", "promises", "radius used", "weights held back", "gain if released")
+        print_table("What the promises ask", columns, lines)
+    for reason, count in report.unproved.items():
+        say(f"{count:,} promises have no proof to keep: {reason}.")
+    if report.newly_broken:
+        say(f"{len(report.newly_broken):,} promises are newly broken.")
+
+
+def _counts(way: Way) -> list[str]:
+    if way.counts is None:
+        return ["–", "–"]
+    return [f"{way.counts['kept by proof']:,}", f"{way.counts['broken']:,}"]
