@@ -9,6 +9,7 @@ True
 from __future__ import annotations
 
 from veritracer import datasets, errors
+from veritracer.calibration import Calibration, calibrate
 from veritracer.certificate import Certificate, Certificates, certified_radius, certify
 from veritracer.encoding import Encoding
 from veritracer.ledger import Ledger
@@ -20,6 +21,7 @@ from veritracer.schema import Feature, Schema
 from veritracer.version import __version__
 
 __all__ = [
+    "Calibration",
     "Certificate",
     "Certificates",
     "Counterfactuals",
@@ -32,6 +34,7 @@ __all__ = [
     "Schema",
     "VeriTraCER",
     "__version__",
+    "calibrate",
     "certified_radius",
     "certify",
     "datasets",

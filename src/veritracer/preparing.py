@@ -40,8 +40,13 @@ def prepare(
     validation_fraction: float,
     leave_out: Sequence[ArrayLike],
     device: str,
+    encoding: Encoding | None = None,
+    times: ArrayLike | None = None,
 ) -> Prepared:
     """Everything that training needs, checked. ``leave_out`` has the rows that each model must not see.
+
+    ``encoding`` is used instead of one that is fitted to these rows: a model that is to be compared with
+    today's must see them as it does. ``times`` says how often each row counts for each model, (models, n).
 
     The split into training and validation rows is the same for every seed, so that two runs differ in
     nothing but their randomness.
@@ -52,7 +57,7 @@ def prepare(
         schema = Schema.infer(X)
     if schema.favourable is None:
         schema = schema.with_labels(y)
-    encoding = Encoding.fit(schema, X)
+    encoding = Encoding.fit(schema, X) if encoding is None else encoding
     labels = schema.labels(y)
     if len(labels) != len(X):
         received = f"{len(labels):,} labels for {len(X):,} rows"
@@ -61,6 +66,7 @@ def prepare(
     stacked = np.tile(weight, (len(leave_out), 1))
     for model, left_out in enumerate(leave_out):
         stacked[model, np.asarray(left_out, dtype=np.int64)] = 0.0
+    stacked = stacked if times is None else stacked * np.asarray(times)
     x = encoding.encode(X, dtype=torch.float32)
     train, validation = _split(labels, validation_fraction)
     both = (_rows(x, labels, stacked, part, device) for part in (train, validation))

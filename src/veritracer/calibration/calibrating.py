@@ -1,0 +1,150 @@
+"""From a history of models, or from simulated updates, to the kappa that covers them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import check_is_fitted
+
+from veritracer.calibration.calibrated import Calibration
+from veritracer.calibration.costs import Cost, Pricing
+from veritracer.calibration.coverage import Coverage, coverage, rounded_up
+from veritracer.calibration.history import moves_of
+from veritracer.calibration.moves import Move, tensor_names
+from veritracer.calibration.recommending import Acceptable, recommend
+from veritracer.calibration.retraining import Kind, Table, Updates, Watch, simulated
+from veritracer.errors import DataError, message
+from veritracer.fine_tuning import EPOCHS
+from veritracer.model import VeriTraCER
+from veritracer.network import from_module
+
+SHARES = (0.5, 0.9, 0.99)
+TEST_SHARE = 0.25
+ACCEPTABLE = Acceptable()
+
+
+def calibrate(
+    model: VeriTraCER,
+    X: Any = None,
+    y: Any = None,
+    *,
+    history: Sequence[VeriTraCER | str | os.PathLike[str]] = (),
+    simulate: Kind | None = None,
+    X_new: Any = None,
+    y_new: Any = None,
+    runs: int = 30,
+    horizon: int = 1,
+    epochs: int = EPOCHS,
+    learning_rate: float | None = None,
+    shares: Sequence[float] = SHARES,
+    confidence: float = 0.95,
+    refit: bool = True,
+    rows: int = 200,
+    acceptable: Acceptable = ACCEPTABLE,
+    random_state: int = 0,
+    watch: Watch | None = None,
+) -> Calibration:
+    """How far updates move ``model``, which kappa covers how many of them, what it costs, and which to take.
+
+    Parameters
+    ----------
+    model
+        Today's, fitted.
+    X, y
+        Raw rows and labels, as many as an update learns from: more rows are more steps, which lead further.
+        A quarter of them is kept from refits, to measure costs on. Without them costs are not measured.
+    history
+        The models that were deployed before it, in their order (fitted, or their folders).
+    simulate
+        Instead of a history: ``fine-tune`` or ``next`` (training goes on from today's model, on bootstrap
+        samples of ``X`` or of the next period's ``X_new``), ``seeds`` or ``bootstrap`` (from scratch).
+    runs, horizon
+        How many updates to simulate (30: with 29 the kappa for 90 % is known), and how many in a row a
+        promise has to outlive.
+    epochs, learning_rate
+        Of simulated fine-tuning: make them those of your updates, or the answer is about others.
+    shares, confidence
+        Which shares of updates to cover, and how sure to be.
+    refit, rows
+        Whether to train a model for each candidate kappa, and how many declined rows to explain at each.
+    acceptable
+        What a recommended kappa may cost.
+    """
+    check_is_fitted(model, "classifier_")
+    if bool(history) == (simulate is not None):
+        received = "both" if history else "neither"
+        raise DataError(message("a history of models or simulate=...", received, "give one of them"))
+    train, test = _parts(X, y, random_state)
+    updates, update_on = None, None
+    if simulate is None:
+        moves = moves_of(history, model, horizon)
+    else:
+        updates = Updates(simulate, runs, horizon, epochs, learning_rate, random_state)
+        update_on = _update_table(updates, Table(X, y), X_new, y_new)
+        moves = simulated(model, update_on, updates, watch)
+    covered = [coverage([m.needed for m in moves], share, confidence) for share in shares]
+    costs: list[Cost] = []
+    if train is not None and test is not None:
+        pricing = Pricing(model, train, test, rows, updates, update_on, shares, confidence)
+        costs = _costs(pricing, _candidates(model, moves, covered), watch, refit=refit)
+    cold = updates is not None and not updates.is_warm
+    return Calibration(
+        source=simulate or "history",
+        horizon=horizon,
+        kappa=float(model.kappa),
+        norm=model.norm,
+        radius_rule=model.radius,
+        tensors=tuple(tensor_names(from_module(model.classifier_)[0])),
+        moves=tuple(moves),
+        coverage=tuple(covered),
+        confidence=confidence,
+        costs=tuple(costs),
+        recommendation=recommend(covered, costs, acceptable, from_scratch=cold),
+    )
+
+
+def _parts(X: Any, y: Any, random_state: int) -> tuple[Table | None, Table | None]:
+    """The rows to learn from, and those to measure on."""
+    if (X is None) != (y is None):
+        missing = "y" if y is None else "X"
+        raise DataError(message("rows and their labels", f"no {missing}", "give both, or neither"))
+    if X is None:
+        return None, None
+    parts = train_test_split(X, y, test_size=TEST_SHARE, random_state=random_state, stratify=y)
+    return Table(parts[0], parts[2]), Table(parts[1], parts[3])
+
+
+def _update_table(updates: Updates, whole: Table, X_new: Any, y_new: Any) -> Table:
+    """What simulated updates learn from: all rows, because more rows are more steps, which lead further."""
+    if updates.kind == "next":
+        if X_new is None or y_new is None:
+            received = "none"
+            remedy = "give X_new and y_new, or simulate='fine-tune'"
+            raise DataError(message("the next period's rows and labels", received, remedy))
+        return Table(X_new, y_new)
+    if whole.X is None:
+        remedy = "give X and y, rows such as the model was trained on"
+        raise DataError(message(f"rows to simulate {updates.kind!r} with", "none", remedy))
+    return whole
+
+
+def _candidates(model: VeriTraCER, moves: Sequence[Move], covered: Sequence[Coverage]) -> list[float]:
+    """The kappas whose cost is measured: today's, those that are known to cover a share, and the largest."""
+    wanted = [c.kappa for c in covered if c.kappa is not None] + [max(m.needed for m in moves)]
+    found = {rounded_up(kappa) for kappa in wanted if math.isfinite(kappa)}
+    return sorted({float(model.kappa), *found})
+
+
+def _costs(pricing: Pricing, candidates: Sequence[float], watch: Watch | None, *, refit: bool) -> list[Cost]:
+    """The cost of each candidate with today's model, then with one that was trained for it."""
+    jobs = [(kappa, again) for again in ((False, True) if refit else (False,)) for kappa in candidates]
+    found = []
+    for done, (kappa, again) in enumerate(jobs):
+        if watch is not None:
+            watch(f"costs at kappa = {kappa:g}{', trained for it' if again else ''}", done / len(jobs))
+        found.append(pricing.trained_for(kappa) if again else pricing.today(kappa))
+    return found
