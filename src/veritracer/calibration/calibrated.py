@@ -14,7 +14,7 @@ import pandas as pd
 
 from veritracer.balls import Norm
 from veritracer.calibration.costs import Cost
-from veritracer.calibration.coverage import Coverage, percent
+from veritracer.calibration.coverage import Coverage, percent, rounded_up
 from veritracer.calibration.moves import Move
 from veritracer.calibration.recommending import Recommendation
 from veritracer.param_sets import RadiusRule
@@ -100,16 +100,18 @@ class Calibration:
         finite: dict[str, Any] = _finite(content)
         return finite
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """The updates and what they need, in a sentence."""
         needed = self.table["needed"]
         kind = "real" if self.source == "history" else f"simulated ({self.source})"
         rows = f", each of {self.horizon} in a row" if self.horizon > 1 else ""
-        lines = [
+        return (
             f"{len(self.moves)} {kind} updates{rows}: they need kappa = {needed.min():.3g} to "
-            f"{needed.max():.3g}; today's is {self.kappa:g} ({self.norm})",
-            "",
-            *(_covered(each, self.confidence) for each in self.coverage),
-        ]
+            f"{needed.max():.3g}; today's is {self.kappa:g} ({self.norm})"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.headline(), "", *(_covered(each, self.confidence) for each in self.coverage)]
         if self.costs:
             lines += ["", self.price.to_string(index=False, float_format=lambda v: f"{v:.4g}", na_rep="–")]
         return "\n".join([*lines, "", f"Recommended: {self.recommendation.sentence}"])
@@ -121,9 +123,9 @@ def _covered(each: Coverage, confidence: float) -> str:
     known = (
         f"not known: {each.updates_needed} updates are needed to tell"
         if each.kappa is None
-        else f"kappa = {each.kappa:.3g} with {percent(confidence)} confidence"
+        else f"kappa = {rounded_up(each.kappa):g} with {percent(confidence)} confidence"
     )
-    return f"{percent(each.share)} of updates: {known} (of the measured ones: {each.measured:.3g})"
+    return f"{percent(each.share)} of updates: {known} (of the measured ones: {rounded_up(each.measured):g})"
 
 
 def _finite(value: Any) -> Any:

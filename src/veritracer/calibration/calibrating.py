@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from veritracer.calibration.calibrated import Calibration
 from veritracer.calibration.costs import Cost, Pricing
-from veritracer.calibration.coverage import Coverage, coverage, rounded_up
+from veritracer.calibration.coverage import Coverage, check_shares, coverage, rounded_up
 from veritracer.calibration.history import moves_of
 from veritracer.calibration.moves import Move, tensor_names
 from veritracer.calibration.recommending import Acceptable, recommend
@@ -78,6 +78,8 @@ def calibrate(
     if bool(history) == (simulate is not None):
         received = "both" if history else "neither"
         raise DataError(message("a history of models or simulate=...", received, "give one of them"))
+    for share in shares:
+        check_shares(share, confidence)
     train, test = _parts(X, y, random_state)
     updates, update_on = None, None
     if simulate is None:

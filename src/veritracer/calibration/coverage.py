@@ -45,7 +45,7 @@ def coverage(needed: Sequence[float], share: float, confidence: float) -> Covera
     >>> coverage([0.1, 0.2, 0.3, 0.4, 0.5], 0.9, confidence=0.95)
     Coverage(share=0.9, measured=0.5, kappa=None, updates_needed=29)
     """
-    _check_shares(share, confidence)
+    check_shares(share, confidence)
     ordered = sorted(needed)
     n = len(ordered)
     below = 0.0
@@ -81,7 +81,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _check_shares(share: float, confidence: float) -> None:
+def check_shares(share: float, confidence: float) -> None:
+    """Nothing; refuses what is no share."""
     for name, value in (("coverage", share), ("confidence", confidence)):
         if not 0.0 < value < 1.0:
             remedy = "nobody can know about all of them: 0.99 is a lot"

@@ -85,7 +85,7 @@ def _none(why: str, instead: str) -> Recommendation:
 def _too_dear(least: Coverage, costs: Sequence[Cost]) -> str:
     """Why not even the smallest share is affordable, in numbers."""
     kappa = _kappa(least)
-    first = f"already {percent(least.share)} of updates need kappa = {kappa:.3g}"
+    first = f"already {percent(least.share)} of updates need kappa = {kappa:g}"
     shares = [c.certified for c in costs if c.kappa == kappa]
     if not shares:
         return f"{first}."

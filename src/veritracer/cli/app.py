@@ -12,6 +12,7 @@ import veritracer
 from veritracer.cli.verbs import (
     audit,
     bench,
+    calibrate,
     certify,
     datasets,
     demo,
@@ -49,6 +50,9 @@ app.command(
 )(update.update)
 app.command("audit", epilog="Example: veritracer audit --ledger promises.db --model new --out audit.html")(
     audit.audit_
+)
+app.command(epilog="Example: veritracer calibrate model --simulate fine-tune --table rows.csv --epochs 2")(
+    calibrate.calibrate
 )
 app.command(epilog="Example: veritracer inspect model")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import typer
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -41,25 +42,44 @@ def patience(text: str, *, quiet: bool = False) -> AbstractContextManager[object
     return nullcontext() if quiet else _errors().status(text)
 
 
-@contextmanager
-def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """A bar on stderr with the rows done and the time left; nothing where nobody is watching."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    columns = (
+def _columns() -> tuple[ProgressColumn, ...]:
+    """What a bar shows."""
+    return (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_errors(), transient=True) as bar:
+
+
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
+    """A bar on stderr with the rows done and the time left; nothing where nobody is watching."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(*_columns(), console=_errors(), transient=True) as bar:
         task = bar.add_task(text, total=None)
 
         def watch(done: int, share: float | None) -> None:
             total = None if share is None else 1.0
             bar.update(task, description=f"{text}: {done:,} rows", total=total, completed=share or 0.0)
+
+        yield watch
+
+
+@contextmanager
+def stages(text: str, *, quiet: bool = False) -> Iterator[Callable[[str, float], None] | None]:
+    """A bar on stderr for work in stages, told what is done and which share; none where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(*_columns(), console=_errors(), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def watch(stage: str, share: float) -> None:
+            bar.update(task, description=stage, total=1.0, completed=share)
 
         yield watch
 
