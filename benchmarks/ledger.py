@@ -3,7 +3,7 @@
 ``python -m benchmarks.ledger``; ``--promises 100000`` for a shorter run that is not saved, ``--url`` for a
 PostgreSQL database (emptied first) instead of a SQLite file.
 
-A model of ``loans`` explains 2,000 people; their promises are issued over and over, each time with new ids and
+A model of ``loans`` explains some people; their promises are issued over and over, each time with new ids and
 salts, until there are enough. Every measurement is a process of its own (imports are not counted, memory is
 that of the whole process), one thread.
 """
@@ -31,7 +31,7 @@ from veritracer.ledger.issuing import Batch
 from veritracer.ledger.records import PARTS, Record, Terms
 from veritracer.ledger.sql.database import place_of
 
-PROMISES, PEOPLE, AT_ONCE = 1_000_000, 2_000, 100_000
+PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 
 
 def again(records: list[Record], count: int) -> Iterator[Record]:
@@ -46,10 +46,10 @@ def again(records: list[Record], count: int) -> Iterator[Record]:
 
 
 def write(place: str, count: int) -> dict[str, float]:
-    """Seconds to prepare (the part of 2,000 people that is explained and put into words) and to commit."""
+    """Seconds to put the promises into words and bytes (from a sample), and to commit them."""
     data = vt.datasets.load("loans")
     model = vt.VeriTraCER(schema=data.schema, epochs=3).fit(data.X, data.y)
-    found = model.explain(data.X.head(PEOPLE * 4), refine=False, search_radius=False)
+    found = model.explain(data.X.head(PEOPLE), refine=False, search_radius=False)
     base = Batch(model.classifier_, model.threshold, Terms(time.time(), time.time() + 365 * 86400))
     start = time.perf_counter()
     base.add(found, list(range(len(found))))

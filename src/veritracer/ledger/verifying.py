@@ -101,6 +101,8 @@ class Check:
             self.beside[name] += part is not None
         try:
             if kind == "promise":
+                if document is not None:
+                    yield "a promise has the content of a model"
                 parts = (who, x_cf, shown, x, original)
                 yield from self._promise(seq, model, header, commitments, salts, parts)
             else:

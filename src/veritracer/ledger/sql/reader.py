@@ -22,6 +22,12 @@ class Reader:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.unfinished: list[sa.CursorResult[Any]] = []
+
+    def close(self) -> None:
+        """Nothing; answers that nobody read to their end are given up, before the connection is."""
+        for answer in self.unfinished:
+            answer.close()
 
     def tail(self) -> tuple[int, bytes]:
         """The number and the link of the newest entry."""
@@ -109,4 +115,6 @@ class Reader:
 
     def _pieces(self, wanted: sa.Select[Any], chunk: int) -> Iterator[Rows]:
         found = self.connection.execute(wanted, execution_options={"yield_per": chunk})
+        self.unfinished.append(found)
         yield from found.partitions()
+        self.unfinished.remove(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import sqlalchemy as sa
 
@@ -30,13 +30,17 @@ class Store:
             remedy = "check the path, or issue a promise first"
             raise LedgerError(message("a ledger that exists", f"no file {self.url.database}", remedy))
         self.engine = database.connect(self.url)
-        self.version = migrate(self.engine, migrations, create=create)
+        try:
+            self.version = migrate(self.engine, migrations, create=create)
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Questions to one state of the ledger."""
-        with database.reading(self.engine) as connection:
-            yield Reader(connection)
+        with database.reading(self.engine) as connection, closing(Reader(connection)) as reader:
+            yield reader
 
     @contextmanager
     def writing(self) -> Iterator[tuple[Writer, Reader]]:

@@ -1,0 +1,61 @@
+"""Counterfactuals to issue, and a way to change a ledger behind its back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+import veritracer as vt
+from recourse_tables import SCHEMA, applicants
+from veritracer.ledger import new_key
+from veritracer.ledger.sql import tables
+from veritracer.ledger.sql.database import connect, place_of
+
+KEY = new_key()
+
+
+@cache
+def model(seed: int = 0) -> vt.VeriTraCER:
+    """A small model, trained for a moment."""
+    frame, y = applicants(400)
+    made = vt.VeriTraCER(schema=SCHEMA, method="standard", hidden=(6,), epochs=15, random_state=seed)
+    return made.fit(frame, y)
+
+
+@cache
+def recourse(seed: int = 0, rows: int = 40, **options: Any) -> vt.Counterfactuals:
+    """Its counterfactuals of some people, some of whom need none."""
+    frame, _ = applicants(rows, seed=9)
+    return model(seed).explain(frame, **{"kappa": 0.05, **options})
+
+
+def ids(found: vt.Counterfactuals, prefix: str = "person") -> list[str]:
+    """An id for each row that was asked about."""
+    return [f"{prefix} {i}" for i in range(int(found.person.max()) + 1)]
+
+
+def issue(ledger: vt.Ledger, found: vt.Counterfactuals, prefix: str = "person", **terms: Any) -> Any:
+    """What was issued of these counterfactuals."""
+    return ledger.issue(found, model().classifier_, ids=ids(found, prefix), **terms)
+
+
+@contextmanager
+def behind(place: str) -> Iterator[sa.Connection]:
+    """A connection that obeys no rule but the database's own."""
+    engine = connect(place_of(place))
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+def rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Any]]:
+    """All rows of a table."""
+    key = next(iter(table.primary_key.columns))
+    return [dict(row._mapping) for row in connection.execute(sa.select(table).order_by(key))]
+
+
+TABLES = (tables.entries, tables.encoded, tables.texts, tables.models, tables.migrations)
