@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor, nn
 
 from veritracer.bounds.attack import attack
@@ -142,16 +141,11 @@ def manifold_distance(x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike |
 def local_outlier_factor(
     x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike | None = None, *, n_neighbors: int = 20
 ) -> float:
-    """The mean local outlier factor with respect to the training rows: about 1 inside of them, more outside.
-
-    Repeated training rows count once: twenty copies of a row would have no distance to compare with.
-    """
+    """The mean local outlier factor among the training rows: about 1 inside of them, more outside."""
     chosen = _select(x_cf, valid)
     if not len(chosen):
         return float("nan")
-    rows = np.unique(_array(x_train), axis=0)
-    model = LocalOutlierFactor(n_neighbors=min(n_neighbors, len(rows) - 1), metric="manhattan", novelty=True)
-    return float(-model.fit(rows).score_samples(chosen).mean())
+    return float(Neighbours(x_train).outlier_factor(torch.from_numpy(chosen), n_neighbors).mean())
 
 
 def broken_groups(encoding: Encoding, x_cf: Tensor) -> float:

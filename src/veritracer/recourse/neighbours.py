@@ -27,6 +27,7 @@ class Neighbours:
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows.detach().cpu().double()
+        self._factors: dict[int, LocalOutlierFactor] = {}
         self._proved: dict[tuple[Any, ...], tuple[Tensor, NearestNeighbors]] = {}
 
     def __len__(self) -> int:
@@ -49,19 +50,25 @@ class Neighbours:
         distance, position = self._everybody.kneighbors(x.detach().cpu().numpy(), 1)
         return self.rows[torch.from_numpy(position[:, 0])].to(x), distance[:, 0] / x.shape[1]
 
-    def outlier_factor(self, x: Tensor) -> NDArray[np.float64]:
-        """The local outlier factor of each row among the training rows: about 1 inside, larger outside."""
-        factor: NDArray[np.float64] = -self._outliers.score_samples(x.detach().cpu().numpy())
+    def outlier_factor(self, x: Tensor, k: int = LOF_NEIGHBOURS) -> NDArray[np.float64]:
+        """The local outlier factor of each row among the training rows: about 1 inside, larger outside.
+
+        Repeated training rows count once: twenty copies of a row would have no distance to compare with.
+        """
+        factor: NDArray[np.float64] = -self._outliers(k).score_samples(x.detach().cpu().numpy())
         return factor
 
     @cached_property
     def _everybody(self) -> NearestNeighbors:
         return NearestNeighbors(metric="manhattan").fit(self.rows.numpy())
 
-    @cached_property
-    def _outliers(self) -> LocalOutlierFactor:
-        fewer = min(LOF_NEIGHBOURS, max(len(self.rows) - 1, 1))
-        return LocalOutlierFactor(fewer, metric="manhattan", novelty=True).fit(self.rows.numpy())
+    def _outliers(self, k: int) -> LocalOutlierFactor:
+        if k in self._factors:
+            return self._factors[k]
+        rows = np.unique(self.rows.numpy(), axis=0)
+        fewer = min(k, max(len(rows) - 1, 1))
+        self._factors[k] = LocalOutlierFactor(fewer, metric="manhattan", novelty=True).fit(rows)
+        return self._factors[k]
 
     def _index(self, param_set: ParamSet, sign: float) -> tuple[Tensor, NearestNeighbors]:
         model = param_set.network.digest(param_set.center)
