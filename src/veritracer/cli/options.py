@@ -100,6 +100,22 @@ def amounts(option: str, given: Sequence[str] | None) -> dict[str, float]:
     return found
 
 
+def texts(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """The texts of an option such as ``--field "contact=Call us."``, one each time that it is given.
+
+    >>> texts("--field", ["contact=Call us, or write."])
+    {'contact': 'Call us, or write.'}
+    """
+    found: dict[str, str] = {}
+    for part in given or ():
+        name, equals, text = part.partition("=")
+        if not equals or not name.strip().isidentifier():
+            remedy = f'write {option} "NAME=TEXT"'
+            raise DataError(message(f"a name and a text for {option}", repr(part), remedy))
+        found[name.strip()] = text
+    return found
+
+
 def schema_file(path: Path) -> Schema:
     """The schema in a JSON or a TOML file."""
     try:

@@ -103,7 +103,7 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
         unmapped = [_asked(c) for c in changes if direction(c) not in self.get(c.feature.name, {})]
         if unmapped:
             remedy = f"add them to codes, as in {EXAMPLE}"
-            received = f"none for {listing(unmapped, limit=20)}"
+            received = f"none for {listing(dict.fromkeys(unmapped), limit=20)}"
             raise LetterError(message("a reason code for every changed feature", received, remedy))
         return [self[c.feature.name][direction(c)] for c in changes]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from veritracer.streaming.certifying import Certified, certify_tables
 from veritracer.streaming.explaining import Explained, explain_table
 from veritracer.streaming.issuing import IssueTerms, Nowhere, issue_table
+from veritracer.streaming.letters import letter_folder
 from veritracer.streaming.pieces import Watch
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "certify_tables",
     "explain_table",
     "issue_table",
+    "letter_folder",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,11 +27,14 @@ from veritracer.cli.options import (
     amounts,
     names,
     schema_file,
+    texts,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.errors import DataError, message
 from veritracer.recourse import Recourse
 from veritracer.saved import load
-from veritracer.streaming import Explained, explain_table
+from veritracer.streaming import Explained, explain_table, letter_folder
+from veritracer.streaming.explaining import Also
 from veritracer.tablefiles import open_sink, open_table
 
 NOT_ACHIEVED = 1
@@ -67,6 +71,26 @@ def explain(
     schema: Rules = None,
     keep: Keep = None,
     sentences: Sentences = False,
+    letters: Annotated[
+        Path | None,
+        typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
+    ] = None,
+    codes: Annotated[
+        Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)
+    ] = None,
+    template: Annotated[
+        Path | None, typer.Option(help="Another template for letters (Jinja2).", show_default=False)
+    ] = None,
+    letter_format: Annotated[
+        str | None,
+        typer.Option(help="text or html; else what the template is, or text.", show_default=False),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TEXT", help="What letters say: institution, contact, ...", show_default=False
+        ),
+    ] = None,
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
@@ -95,17 +119,44 @@ def explain(
     recourse = _recourse(model, schema)
     with (
         open_table(table, separator=separator) as source,
+        _letters(letters, codes, template, letter_format, field) as also,
         open_sink(out, kind="jsonl" if as_json and out is None else None) as sink,
         progress("explaining", quiet=quiet) as watch,
     ):
         found = explain_table(
-            recourse, source, sink, options=options, keep=names(keep), sentences=sentences, watch=watch
+            recourse,
+            source,
+            sink,
+            options=options,
+            keep=names(keep),
+            sentences=sentences,
+            also=also,
+            watch=watch,
         )
     note(found.notes, quiet=quiet)
     if out is not None:
         _tell(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:
         raise typer.Exit(NOT_ACHIEVED)
+
+
+def _letters(
+    folder: Path | None, codes: Path | None, template: Path | None, kind: str | None, given: list[str] | None
+) -> AbstractContextManager[Also | None]:
+    """What writes letters; nothing if none are asked for."""
+    if folder is None:
+        used = [name for name, v in (("--codes", codes), ("--template", template), ("--field", given)) if v]
+        if used:
+            received = f"{used[0]} without --letters"
+            raise DataError(message("options of letters with a folder for them", received, "add --letters"))
+        return nullcontext()
+    return letter_folder(
+        folder,
+        codes=codes,
+        template=template,
+        kind=kind,  # type: ignore[arg-type]  # an unknown one is refused, with the choices
+        fields=texts("--field", given),
+    )
 
 
 def _recourse(folder: str, schema: Path | None) -> Recourse:
