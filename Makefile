@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types format docs long bench clean
+.PHONY: demo test check lint types format docs long faults bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -41,12 +41,17 @@ docs: $(READY)
 long: $(READY)
 	$(BIN)/python -m pytest -n auto tests/test_soundness.py --long
 
+# Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.
+faults: $(READY)
+	$(BIN)/python -m benchmarks.ledger_faults
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks.certify
 	$(BIN)/python -m benchmarks.tightness
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.ledger
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'

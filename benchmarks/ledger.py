@@ -26,23 +26,21 @@ import torch
 
 import veritracer as vt
 from benchmarks.record import save, show
-from veritracer.ledger.chain import SALT, commitment
+from veritracer.ledger.chain import SALT
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, Record, Terms
+from veritracer.ledger.records import PARTS, Record, Terms, sealed_record
 from veritracer.ledger.sql.database import place_of
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 
 
-def again(records: list[Record], count: int) -> Iterator[Record]:
+def again(records: list[Record], count: int, terms: Terms) -> Iterator[Record]:
     """So many records like these, each with an id and salts of its own."""
     for k in range(count):
-        record = records[k % len(records)]
+        _, *parts = (getattr(records[k % len(records)], name) for name in PARTS)
+        contents = [f"person {k}".encode(), *parts]
         salts = os.urandom(SALT * len(PARTS))
-        record = record._replace(who=f"person {k}".encode(), salts=salts)
-        parts = [getattr(record, name) for name in PARTS]
-        cut = [salts[at : at + SALT] for at in range(0, len(salts), SALT)]
-        yield record._replace(commitments=b"".join(map(commitment, cut, parts)))
+        yield sealed_record(records[k % len(records)].header, contents, salts, terms)[0]
 
 
 def write(place: str, count: int) -> dict[str, float]:
@@ -59,7 +57,7 @@ def write(place: str, count: int) -> dict[str, float]:
         for at in range(0, count, AT_ONCE):
             batch = Batch(model.classifier_, model.threshold, base.terms)
             batch.model = base.model
-            for record in again(records, min(AT_ONCE, count - at)):
+            for record in again(records, min(AT_ONCE, count - at), base.terms):
                 batch.spool.put(record)
             start = time.perf_counter()
             batch.commit(ledger._store)

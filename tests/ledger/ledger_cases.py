@@ -8,6 +8,8 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+import torch
+from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
@@ -31,6 +33,17 @@ def recourse(seed: int = 0, rows: int = 40, **options: Any) -> vt.Counterfactual
     """Its counterfactuals of some people, some of whom need none."""
     frame, _ = applicants(rows, seed=9)
     return model(seed).explain(frame, **{"kappa": 0.05, **options})
+
+
+def untrained() -> tuple[nn.Sequential, vt.Counterfactuals]:
+    """A network that nobody trained, and its counterfactuals: made in a moment."""
+    frame, _ = applicants(60)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    network = nn.Sequential(nn.Linear(encoding.dim, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        network[2].bias -= network(encoding.encode(frame)).median()  # half of them are turned down
+    answers = vt.Recourse(network, encoding=encoding, rows=frame, kappa=0.01)
+    return network, answers.explain(frame, refine=False, search_radius=False)
 
 
 def ids(found: vt.Counterfactuals, prefix: str = "person") -> list[str]:

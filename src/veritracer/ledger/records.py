@@ -100,7 +100,7 @@ def records(found: Counterfactuals, ids: Sequence[Any], terms: Terms) -> tuple[l
         original = _json({"row": own[i], "sentence": found.sentence(i)})
         contents = [names[i], x_cf[i].tobytes() + ends, _json(shown[i]), x[i].tobytes(), original]
         salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
-        record, opening = _sealed(headers[k].tobytes(), contents, salt, terms)
+        record, opening = sealed_record(headers[k].tobytes(), contents, salt, terms)
         made.append(record)
         openings.append(opening)
     return made, openings if terms.original == "commitment" else []
@@ -120,7 +120,7 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     return [texts[person].encode() for person in found.person.tolist()]
 
 
-def _sealed(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
+def sealed_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
     """The record, with its last two parts encrypted or left out; and what opens the commitments to them."""
     if terms.original == "encrypted":
         assert terms.seal is not None
