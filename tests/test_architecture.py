@@ -23,7 +23,7 @@ ORDER = [
     ["decisions"],
     ["certificate"],
     ["refine"],
-    ["generator", "losses", "prices"],
+    ["generator", "losses"],
     ["config"],
     ["training"],
     ["preparing", "progress", "persistence"],

@@ -205,3 +205,13 @@ def test_patience_ends_a_run() -> None:
 def test_every_set_can_be_trained_against(norm: str, radius: str | float) -> None:
     config = TrainingConfig(**{**SHORT.__dict__, "norm": norm, "radius": radius, "kappa": 0.05})
     assert np.isfinite(run(config, [0]).history[0][-1]["loss"])
+
+
+def test_a_small_start_has_a_small_first_layer_and_no_biases() -> None:
+    usual, small = (
+        init_parameters((3, 5, 4, 1), torch.Generator().manual_seed(0), small=small)
+        for small in (False, True)
+    )
+    assert torch.equal(small[0], 0.2 * usual[0])
+    assert all(torch.equal(s, u) for s, u in zip(small[2::2], usual[2::2], strict=True))
+    assert all(not bias.any() for bias in small[1::2])

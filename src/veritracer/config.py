@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from veritracer.balls import Norm
 from veritracer.bounds import Method as Bound
 from veritracer.errors import TrainingError, message
-from veritracer.generator import GeneratorKind
+from veritracer.generator import GeneratorKind, Initialisation
 from veritracer.network import Network
 from veritracer.param_sets import RadiusRule
 
@@ -38,7 +38,7 @@ class TrainingConfig:
     weight_robust: float = 6.0
     weight_proximity: float = 16.0
     weight_validity: float = 4.0
-    max_price: float = 4.0
+    initialisation: Initialisation = "small"
     learning_rate: float = 2e-3
     batch_size: int = 128
     epochs: int | None = None
@@ -50,7 +50,13 @@ class TrainingConfig:
 
     def checked(self) -> TrainingConfig:
         """The same value, or an error that says which choice does not exist or makes no sense."""
-        choices = {"method": Training, "bound": Bound, "norm": Norm, "generator": GeneratorKind}
+        choices = {
+            "method": Training,
+            "bound": Bound,
+            "norm": Norm,
+            "generator": GeneratorKind,
+            "initialisation": Initialisation,
+        }
         for name, kind in choices.items():
             if getattr(self, name) not in get_args(kind):
                 expected = f"{name} {' or '.join(map(repr, get_args(kind)))}"
@@ -67,9 +73,6 @@ class TrainingConfig:
             raise TrainingError(
                 message("learning_rate and clip_norm above 0", received, "give positive numbers")
             )
-        if not 1.0 <= self.max_price < float("inf"):
-            remedy = "1 prices all columns alike"
-            raise TrainingError(message("a finite max_price of at least 1", repr(self.max_price), remedy))
         return self
 
     def network(self) -> Network:

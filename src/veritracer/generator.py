@@ -19,6 +19,11 @@ from veritracer.network import Network, Theta, sign_of
 
 GeneratorKind = Literal["residual", "counternet", "neighbour"]
 
+Initialisation = Literal["small", "torch"]
+
+SMALL = 0.2
+"""The first layer of a classifier that starts small has this share of the usual weights."""
+
 
 class Context(NamedTuple):
     """What a generator sees of each row: the row, the classifier's latents, and its decision as +1 or -1."""
@@ -130,13 +135,23 @@ def make_generator(
     return NeighbourGenerator(x[y > 0.5][:POOL].clone(), x[y <= 0.5][:POOL].clone())
 
 
-def init_parameters(sizes: Sequence[int], rng: torch.Generator, *, zero_last: bool = False) -> Theta:
-    """Parameters as ``nn.Linear`` starts them, uniform in ±1/√inputs, from a random stream of their own."""
+def init_parameters(
+    sizes: Sequence[int], rng: torch.Generator, *, zero_last: bool = False, small: bool = False
+) -> Theta:
+    """Parameters as ``nn.Linear`` starts them, uniform in ±1/√inputs, from a random stream of their own.
+
+    A ``small`` start has a small first layer and no biases. What is random in the usual start stays in the
+    trained network wherever the rows do not contradict it, and that is where counterfactuals go: models of
+    two seeds disagree there. From a small start such directions keep next to no weight.
+    """
     theta: list[Tensor] = []
     for into, out in pairwise(sizes):
         reach = into**-0.5
         theta.append((torch.rand(out, into, generator=rng, dtype=torch.float64) * 2 - 1) * reach)
         theta.append((torch.rand(out, generator=rng, dtype=torch.float64) * 2 - 1) * reach)
+    if small:
+        theta[0] = SMALL * theta[0]
+        theta[1::2] = [torch.zeros_like(bias) for bias in theta[1::2]]
     if zero_last:
         theta[-2:] = [torch.zeros_like(t) for t in theta[-2:]]
     return tuple(theta)

@@ -29,14 +29,13 @@ def robust_loss(worst_logit: Tensor, weight: Tensor) -> Tensor:
     return weighted_mean(torch.sigmoid(worst_logit).square(), weight)
 
 
-def proximity_loss(x_cf: Tensor, x: Tensor, weight: Tensor, price: Tensor | None = None) -> Tensor:
-    """L_Q: mean absolute change over the encoded columns, each at its ``price`` (..., d), or all at 1.
+def proximity_loss(x_cf: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """L_Q: mean absolute change over the encoded columns.
 
     NOTE[paper]: the paper takes any quality loss, its code the squared distance. The absolute one leaves
     alone what need not change, instead of changing everything a little.
     """
-    moved = (x_cf - x).abs()
-    return weighted_mean((moved if price is None else moved * price.unsqueeze(-2)).mean(-1), weight)
+    return weighted_mean((x_cf - x).abs().mean(-1), weight)
 
 
 def weighted_mean(each: Tensor, weight: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
 from veritracer.fine_tuning import EPOCHS, SLOWER
-from veritracer.generator import Generator, GeneratorKind, observe
+from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
 from veritracer.ledger import Issued, Ledger, at_hand
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality
@@ -68,9 +68,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
-    max_price
-        In training, a change costs more in columns that tell less of the label, up to this many times: then
-        models of other seeds pull the same levers. 1 prices all columns alike, as the paper does.
+    initialisation
+        ``"small"`` starts the classifier near zero, so that what it learns comes from the rows and models of
+        other seeds honour its counterfactuals; ``"torch"`` starts it as ``nn.Linear`` does, as the paper.
     class_weight
         ``None``, ``"balanced"``, or a mapping from label to weight, for the accuracy loss of rare classes.
     threshold
@@ -130,7 +130,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         weight_robust: float = 6.0,
         weight_proximity: float = 16.0,
         weight_validity: float = 4.0,
-        max_price: float = 4.0,
+        initialisation: Initialisation = "small",
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
         learning_rate: float = 2e-3,
@@ -163,7 +163,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.weight_robust = weight_robust
         self.weight_proximity = weight_proximity
         self.weight_validity = weight_validity
-        self.max_price = max_price
+        self.initialisation = initialisation
         self.class_weight = class_weight
         self.threshold = threshold
         self.learning_rate = learning_rate

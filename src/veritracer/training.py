@@ -24,7 +24,6 @@ from veritracer.errors import TrainingError, message
 from veritracer.generator import Generator, init_parameters, legal, make_generator, observe
 from veritracer.network import Network, Theta
 from veritracer.param_sets import ParamSet
-from veritracer.prices import prices
 from veritracer.threads import one_thread
 
 
@@ -109,7 +108,6 @@ class _Run:
             self.generator = make_generator(
                 config.generator, encoding, latent, config.generator_hidden, rows.x, rows.y
             )
-        self.price = prices(encoding, *rows, most=config.max_price)
         self.state = self._initial(sizes)
         self.classifier_optimiser = _adam(self.state.theta)
         self.generator_optimiser = _adam(self.state.generator_theta) if config.learns_generator else None
@@ -117,7 +115,8 @@ class _Run:
     def _initial(self, sizes: tuple[int, ...]) -> _State:
         """Starting parameters of all models, each from its own stream."""
         dtype, device = self.rows.x.dtype, self.rows.x.device
-        starts = [init_parameters(sizes, stream) for stream in self.streams]
+        small = self.config.initialisation == "small"
+        starts = [init_parameters(sizes, stream, small=small) for stream in self.streams]
         proposals: list[Theta] = [() for _ in self.streams]
         if self.generator is not None and self.config.learns_generator:
             zero = self.config.generator == "residual"
@@ -197,7 +196,7 @@ class _Run:
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
         fixed = [t.detach() for t in theta]
-        cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight, self.price)
+        cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight)
         cost = cost + config.weight_validity * losses.validity_loss(network.logit(fixed, x_cf), sign, weight)
         if robustness > 0:
             # The radii are those of a step ago: taking them anew costs more than it changes.
@@ -254,8 +253,7 @@ class _Run:
             validity = losses.weighted_mean((cf_logit < 0).to(x.dtype), weight)
             certified = losses.weighted_mean((worst < 0).to(x.dtype), weight)
             proximity = losses.proximity_loss(x_cf, x, weight)
-            effort = losses.proximity_loss(x_cf, x, weight, self.price)
-            objective = objective + config.weight_proximity * effort
+            objective = objective + config.weight_proximity * proximity
             objective = objective + config.weight_validity * losses.validity_loss(
                 cf_logit * sign, sign, weight
             )

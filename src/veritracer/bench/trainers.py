@@ -23,9 +23,9 @@ TRAINERS: dict[str, dict[str, Any]] = {
         "weight_accuracy": 1.0,
         "weight_validity": 0.2,
         "weight_proximity": 0.1,
-        "max_price": 1.0,
+        "initialisation": "torch",
     },
-    "standard": {"method": "standard"},
+    "standard": {"method": "standard", "initialisation": "torch"},
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""
 
