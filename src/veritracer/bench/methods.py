@@ -103,6 +103,8 @@ METHODS: dict[str, Method] = {
             Method(f"veritracer-{kappa}", f"VeriTraCER, κ = {kappa}", "veritracer", refined_at(kappa), 1.5)
             for kappa in WIDER
         ),
+        Method("veritracer-torch", "VeriTraCER, usual start", "veritracer-torch", refined),
+        Method("counternet-small", "CounterNet, small start", "counternet-small", generated, 0.1),
         Method("veritracer-ibp", "VeriTraCER, IBP", "veritracer-ibp", refined),
         Method("generator-ibp", "generator, IBP", "veritracer-ibp", generated, 0.1),
         Method("veritracer-crown-ibp", "VeriTraCER, CROWN-IBP", "veritracer-crown-ibp", refined),
@@ -116,6 +118,14 @@ COMPARED = ("veritracer", "generator", "counternet", "roar", "sns", "wachter", "
 
 BY_KAPPA = {0.2: "veritracer", **{kappa: f"veritracer-{kappa}" for kappa in WIDER}}
 """The methods of the curve: refinement at each radius."""
+
+BY_START = {
+    "VeriTraCER, small start": "veritracer",
+    "VeriTraCER, usual start": "veritracer-torch",
+    "CounterNet, usual start": "counternet",
+    "CounterNet, small start": "counternet-small",
+}
+"""The methods that show what the start of a classifier brings."""
 
 BY_BOUND = {
     "IBP": ("generator-ibp", "veritracer-ibp"),

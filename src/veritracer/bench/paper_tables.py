@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from veritracer.bench.methods import BY_BOUND, BY_KAPPA, COMPARED, METHODS
+from veritracer.bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, METHODS
 from veritracer.bench.plan import PAPER, THREE
 from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Column, Results, Table
-from veritracer.bench.trainers import TRAINERS
+from veritracer.bench.trainers import TIMED
 
 ORDER = (*COMPARED, "dice")
 
@@ -224,6 +224,24 @@ def _curve(results: Results) -> list[Table]:
     return made
 
 
+def _start(results: Results) -> list[Table]:
+    """What a classifier that starts near zero brings, for the method and for CounterNet."""
+    numbers = {"keeps": 1, "agreement": 1, "certified": 1, "accuracy": 1, "proximity": -1, "sparsity": -1}
+    titles = ["RI", "agreement on x", "δ-robust", "accuracy", "proximity", "sparsity"]
+    made = []
+    for dataset in results.datasets("ri", PAPER):
+        if not results.values("ri", dataset, "veritracer-torch", "keeps"):
+            continue
+        lines = [
+            (title, [results.entry(("ri", dataset, method), n) for n in numbers])
+            for title, method in BY_START.items()
+        ]
+        columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
+        note = "The classifier starts near zero (the default), or as torch starts a layer."
+        made.append(Table(f"start-{dataset}", f"The start, {TITLES[dataset]}", note, columns, lines))
+    return made
+
+
 def _time(results: Results) -> list[Table]:
     note = "Seconds on one core, all test rows together, amortised; the paper's are for one row at a time."
     made = [
@@ -240,7 +258,7 @@ def _time(results: Results) -> list[Table]:
     datasets = results.datasets("time", PAPER)
     lines = [
         (name, [results.entry(("time", d, name), "seconds_per_epoch", printed="epoch") for d in datasets])
-        for name in TRAINERS
+        for name in TIMED
     ]
     columns = [Column(TITLES[d], -1) for d in datasets]
     made.append(Table("epoch", "Seconds per epoch, one model on one core", "", columns, lines))
@@ -258,6 +276,7 @@ MAKERS: dict[str, Callable[[Results], list[Table]]] = {
     "accuracy": _accuracy,
     "ablation": _ablation,
     "curve": _curve,
+    "start": _start,
     "time": _time,
 }
 """What makes each table that ``plan.TABLES`` names."""

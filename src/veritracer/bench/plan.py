@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from veritracer import datasets as catalogue
 from veritracer.bench.cells import Key
-from veritracer.bench.methods import BY_BOUND, BY_KAPPA, COMPARED, resolve
+from veritracer.bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, resolve
 from veritracer.bench.subjects import SHIFTING
-from veritracer.bench.trainers import SECONDS, TRAINERS, arguments
+from veritracer.bench.trainers import SECONDS, TIMED, arguments
 from veritracer.errors import NotSupportedError, message
 from veritracer.schema.tables import unknown_name
 
@@ -25,6 +25,7 @@ TABLES = {
     "accuracy": "ri",
     "ablation": "ri",
     "curve": "ri",
+    "start": "ri",
     "time": "time",
 }
 """The tables, and which experiment each is made from."""
@@ -98,13 +99,13 @@ class Plan:
 
     def _keys(self) -> Iterator[Key]:
         experiments = dict.fromkeys(TABLES[name] for name in self.tables)
-        if set(self.tables) <= {"ablation", "curve"}:
+        if set(self.tables) <= {"ablation", "curve", "start"}:
             experiments = {}
         for experiment in experiments:
             for dataset in self.datasets:
                 if experiment == "loo" and dataset not in THREE:
                     continue
-                names: Sequence[str] = list(TRAINERS) if experiment == "time" else self.methods
+                names: Sequence[str] = list(TIMED) if experiment == "time" else self.methods
                 seeds = 1 if experiment == "time" else self.seeds
                 yield from (Key(experiment, dataset, name, seed) for name in names for seed in range(seeds))
         for table, names, some in self._extra():
@@ -116,6 +117,7 @@ class Plan:
         bounds = [name for pair in BY_BOUND.values() for name in pair]
         yield "ablation", bounds, [name for name in self.datasets if name in THREE]
         yield "curve", list(BY_KAPPA.values()), list(self.datasets)
+        yield "start", list(BY_START.values()), list(self.datasets)
 
     def configuration(self, key: Key) -> dict[str, Any]:
         """All that a result depends on besides its key; a stored result with another one is measured anew."""
@@ -169,12 +171,12 @@ def cost_of_training(group: Group, plan: Plan) -> float:
 def quick(data_dir: str | None, *, has_files: bool) -> Plan:
     """Under five minutes on two cores: HELOC and CTG where their files are, else what needs none."""
     named = ("heloc", "ctg") if has_files else WITHOUT_FILE
-    tables = tuple(name for name in TABLES if name != "ablation")
+    tables = tuple(name for name in TABLES if name not in ("ablation", "start"))
     return Plan(named, tables=tables, seeds=2, rows=200, attacked=50, data_dir=data_dir)
 
 
 def smoke() -> Plan:
     """What CI can afford: data that needs no file, few rows, and a minute of one core."""
     methods = tuple(name for name in COMPARED if name != "wachter")
-    tables = tuple(name for name in TABLES if name != "curve")
+    tables = tuple(name for name in TABLES if name not in ("curve", "start"))
     return Plan(WITHOUT_FILE, methods, tables, seeds=2, rows=16, attacked=4, epochs=30, train_rows=600)
