@@ -19,10 +19,11 @@ from veritracer.ledger import kept_models
 from veritracer.ledger.arrays import Gone, Terms, to_promises
 from veritracer.ledger.issuing import Batch, Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
-from veritracer.ledger.records import HEADER, Original
+from veritracer.ledger.records import CONDITIONAL, Original
 from veritracer.ledger.records import Terms as IssueTerms
-from veritracer.ledger.sealing import opened, sealer
-from veritracer.ledger.times import Moment, expiry, in_words, moment
+from veritracer.ledger.sealing import sealer
+from veritracer.ledger.telling import Kept, committed, told
+from veritracer.ledger.times import Moment, expiry, moment
 from veritracer.ledger.verifying import Check, Verification
 from veritracer.recourse import Counterfactuals
 
@@ -162,7 +163,7 @@ class Ledger:
         found: dict[tuple[str, float], tuple[int, int]] = {}
         for digest, terms in self._terms(at):
             header = terms.header[terms.live]
-            conditional = (header["flags"] & 1) > 0
+            conditional = (header["flags"] & CONDITIONAL) > 0
             for kappa in np.unique(header["kappa"]).tolist():
                 these = header["kappa"] == kappa
                 before = found.get((digest, kappa), (0, 0))
@@ -175,26 +176,14 @@ class Ledger:
 
         ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
         """
-        with self._store.reading() as reader:
-            row = reader.record(int(sequence))
-            if row is None:
-                remedy = "it may have been erased: see Ledger.counts()"
-                raise LedgerError(message(f"a record of promise {sequence}", "none", remedy))
-            model = self._known_models(reader)[row[0]]
-        header = np.frombuffer(row[1], HEADER)[0]
-        private = self._private(row[6], encrypted=int(header["original"]) == 1)
-        return {
-            "sequence": int(sequence),
-            "id": row[3].decode(),
-            "issued": in_words(float(header["issued"])),
-            "expires": in_words(float(header["expires"])),
-            "kappa": float(header["kappa"]),
-            "radius": float(header["radius"]),
-            "values": json.loads(row[4]),
-            "original": private.get("row"),
-            "sentence": private.get("sentence"),
-            "model": model.digest,
-        }
+        return told(int(sequence), *self._kept(sequence), self._seal)
+
+    def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
+        """The original row and the sentence that a promise only commits to.
+
+        ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
+        """
+        return committed(int(sequence), *self._kept(sequence), opening)
 
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
@@ -264,15 +253,15 @@ class Ledger:
                 for rows in reader.headers(number, CHUNK):
                     yield model.digest, Terms.of(rows, gone, None if at is None else then, then)
 
-    def _private(self, content: bytes | None, *, encrypted: bool) -> dict[str, Any]:
-        """What is known of a person's own row."""
-        if content is None or (encrypted and self._seal is None):
-            return {}
-        if encrypted:
-            assert self._seal is not None
-            content = opened(content, self._seal)
-        found: dict[str, Any] = json.loads(content)
-        return found
+    def _kept(self, sequence: int) -> tuple[Kept, IssuingModel]:
+        """The record of one promise, and who issued it."""
+        with self._store.reading() as reader:
+            row = reader.record(int(sequence))
+            if row is None:
+                remedy = "it may have been erased: see Ledger.counts()"
+                raise LedgerError(message(f"a record of promise {sequence}", "none", remedy))
+            kept = Kept(*row)
+            return kept, self._known_models(reader)[kept.model]
 
 
 @contextmanager

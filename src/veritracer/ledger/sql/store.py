@@ -23,7 +23,7 @@ class Store:
         place: str | os.PathLike[str],
         *,
         create: bool = True,
-        migrations: Sequence[Migration] = MIGRATIONS,
+        migrations: Sequence[Migration] | None = None,
     ) -> None:
         self.url = database.place_of(place)
         if not create and not database.exists(self.url):
@@ -31,7 +31,7 @@ class Store:
             raise LedgerError(message("a ledger that exists", f"no file {self.url.database}", remedy))
         self.engine = database.connect(self.url)
         try:
-            self.version = migrate(self.engine, migrations, create=create)
+            self.version = migrate(self.engine, migrations or MIGRATIONS, create=create)
         except BaseException:
             self.close()
             raise

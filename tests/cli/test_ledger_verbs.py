@@ -1,0 +1,130 @@
+"""``veritracer issue`` and ``veritracer verify``, as people run them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from base64 import b64decode
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import veritracer as vt
+from processes import Done, assert_refused, run, run_many
+from veritracer.ledger import new_key
+
+ISSUE = ["issue", "model", "named.csv", "--id-column", "id"]
+
+
+@pytest.fixture
+def named(work: Path) -> Path:
+    """The folder, with a table whose rows have ids that look like numbers and are none."""
+    people = pd.read_csv(work / "people.csv", dtype=str, keep_default_na=False)
+    people.insert(0, "id", [f"00{i}" for i in range(len(people))])
+    people.to_csv(work / "named.csv", index=False)
+    people.assign(id=people["id"].where(people.index != 7, "")).to_csv(work / "nameless.csv", index=False)
+    (work / "key").write_bytes(new_key() + b"\n")
+    (work / "no_key").write_bytes(b"secret")
+    return work
+
+
+def test_promises_are_issued_and_verified(named: Path) -> None:
+    head_of_nothing = "ab" * 32
+    commands = [
+        [*ISSUE, "--ledger", "a.db", "--expires", "365d", "--out", "recourse.csv"],
+        [*ISSUE, "--ledger", "a.db", "--json", "--original", "encrypted", "--key-file", "key"],
+        [*ISSUE, "--ledger", "b.db", "--quiet", "--original", "commitment", "--out", "b.csv"],
+        ["verify", "--ledger", "a.db"],
+        ["verify", "--ledger", "a.db", "--json"],
+        ["verify", "--ledger", "a.db", "--head", head_of_nothing],
+    ]
+    done = run_many(commands, named)
+    assert [d.returncode for d in done] == [0, 0, 0, 0, 0, 1], done
+    _assert_told(done, named)
+    _assert_stored(named)
+    _assert_a_change_fails_the_pipeline(named)
+
+
+def _assert_told(done: list[Done], folder: Path) -> None:
+    recourse = pd.read_csv(folder / "recourse.csv", dtype={"id": str})
+    promised = recourse[recourse["recourse.status"] != "none"]
+    first, second, third, plain, verified, wrong = done
+    assert f"{len(promised):,} promises were issued (numbers 3 to {len(promised) + 2})." in first.stdout
+    told = json.loads(second.stdout)
+    assert (told["promises"], told["first"]) == (len(promised), len(promised) + 3)
+    assert third.stdout == ""
+    assert told["head"] in plain.stdout
+    assert "without --head a missing end does not show" in plain.stdout
+    found = json.loads(verified.stdout)
+    assert (found["ok"], found["head"], found["promises"]) == (True, told["head"], 2 * len(promised))
+    assert "the head that was noted is not in the chain" in wrong.stdout
+    with vt.Ledger(folder / "a.db") as ledger:
+        (promises,) = ledger.promises()
+        assert promises.ids == promised["id"].tolist() * 2
+        assert ledger.verify(first.stdout.split()[-1]).ok
+        day = 86_400
+        assert promises.expires[0] - promises.issued[0] == 365 * day
+
+
+def _assert_stored(folder: Path) -> None:
+    openings = pd.read_csv(folder / "b.csv")["recourse.opening"].dropna()
+    with vt.Ledger(folder / "b.db") as ledger:
+        assert ledger.shown(3)["original"] is None
+        row = ledger.opened(3, b64decode(openings.iloc[0]))["row"]
+    people = pd.read_csv(folder / "people.csv")
+    first = people.iloc[openings.index[0]]
+    assert all(row[name] == first[name] for name in ("income", "savings", "sex"))
+
+
+def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
+    connection = sqlite3.connect(folder / "a.db")
+    connection.execute("UPDATE veritracer_texts SET shown = X'7B7D' WHERE seq = 5")
+    connection.commit()
+    connection.close()
+    done = run("verify", "--ledger", "a.db", cwd=folder)
+    assert done.returncode == 1
+    assert "entry 5: 'shown' is not what was committed to" in done.stdout
+    assert "NOT what was written" in done.stdout
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no id column": ([*ISSUE[:-1], "name", "--ledger", "new.db"], "no 'name' in named.csv"),
+    "somebody without an id": (
+        ["issue", "model", "nameless.csv", "--id-column", "id", "--ledger", "new.db"],
+        "1 that are empty or missing",
+    ),
+    "a strange duration": ([*ISSUE, "--ledger", "new.db", "--expires", "soon"], "365d, 52w, 1y"),
+    "in the past": ([*ISSUE, "--ledger", "new.db", "--expires", "2020-01-01"], "after the day of issue"),
+    "no key": ([*ISSUE, "--ledger", "new.db", "--original", "encrypted"], "a key to encrypt"),
+    "no such key": (
+        [*ISSUE, "--ledger", "new.db", "--original", "encrypted", "--key-file", "no_key"],
+        "32 bytes",
+    ),
+    "no key file": ([*ISSUE, "--ledger", "new.db", "--key-file", "nowhere"], "a file with a key"),
+    "unknown keeping": ([*ISSUE, "--ledger", "new.db", "--original", "hidden"], "'commitment'"),
+    "unknown database": ([*ISSUE, "--ledger", "mysql://x/y"], "SQLite or PostgreSQL"),
+    "a ledger that is a table": ([*ISSUE, "--ledger", "people.csv"], "file is not a database"),
+    "no ledger": (["verify", "--ledger", "nothing.db"], "a ledger that exists"),
+    "no head": (["verify", "--ledger", "model.db", "--head", "abc"], "64 hexadecimal digits"),
+}
+
+
+def test_bad_input_is_one_sentence(named: Path) -> None:
+    vt.Ledger(named / "model.db").close()
+    before = (named / "people.csv").read_bytes()
+    for (case, (_, part)), done in zip(
+        BAD.items(), run_many([args for args, _ in BAD.values()], named), strict=True
+    ):
+        assert_refused(done)
+        assert part in done.stderr, (case, done.stderr)
+    assert (named / "people.csv").read_bytes() == before
+    if (named / "new.db").exists():
+        with vt.Ledger(named / "new.db") as ledger:
+            assert ledger.counts().live == 0
+
+
+def test_a_base_install_says_what_is_missing(named: Path) -> None:
+    done = run(*ISSUE, "--ledger", "a.db", before="sys.modules['sqlalchemy'] = None", cwd=named)
+    assert_refused(done)
+    assert "veritracer[ledger]" in done.stderr
