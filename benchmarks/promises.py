@@ -1,8 +1,8 @@
 """What becomes of certified promises when the world drifts and the model must follow.
 
-``python -m benchmarks.promises`` (ctg and who need their files: VERITRACER_DATA); ``--seeds 2`` for a shorter
-run. Finished cells are files in ``--cells``, so that a run can be interrupted and taken up again; ``--tables``
-makes the tables from those that are there. It needs no database: promises are held in memory.
+``python -m benchmarks.promises`` (ctg and who need their files: VERITRACER_DATA); ``--seeds 2`` for a
+shorter run. Finished cells are files in ``--cells``, so that a run can be interrupted and taken up again;
+``--tables`` makes the tables from those that are there. It needs no database: promises are in memory.
 
 For each seed a model of today's rows promises recourse to people whom it turns down. Then tomorrow's rows
 come, and the model is updated in three ways: wherever fine-tuning goes (free), inside of the promised set
@@ -10,9 +10,9 @@ come, and the model is updated in three ways: wherever fine-tuning goes (free), 
 
 * ``shift``: ctg and who as in the paper; loans by a year.
 * ``years``: loans by three years of three times the drift.
-* ``bar 70 %`` and ``bar 20 %``: besides, the bar is raised. Of the rows with the favourable label only so many
-  keep it, those with the highest score of a logistic regression of today's rows. Recourse leads people just
-  over the old bar, so that the next model has every reason to turn them down.
+* ``bar 70 %`` and ``bar 20 %``: besides, the bar is raised. Of the rows with the favourable label only so
+  many keep it, those with the highest score of a logistic regression of today's rows. Recourse leads people
+  just over the old bar, so that the next model has every reason to turn them down.
 
 Every promise that an audit calls kept by proof is looked up again: the model predicts the shown raw values.
 """
