@@ -1,20 +1,29 @@
 """Issued recourse that can be audited, and updates that keep what was promised."""
 
+from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.book import Counts, Ledger, at_hand
+from veritracer.ledger.in_memory import in_memory
 from veritracer.ledger.issuing import Issued
+from veritracer.ledger.keeping import PromiseError
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
 from veritracer.ledger.sealing import new_key
+from veritracer.ledger.update_report import UpdateReport
 from veritracer.ledger.verifying import Finding, Verification
 
 __all__ = [
+    "Audit",
     "Counts",
     "Finding",
     "Issued",
     "IssuingModel",
     "Ledger",
     "Limit",
+    "PromiseError",
     "Promises",
+    "UpdateReport",
     "Verification",
     "at_hand",
+    "audit",
+    "in_memory",
     "new_key",
 ]
