@@ -22,10 +22,22 @@ KEY = new_key()
 
 @cache
 def model(seed: int = 0) -> vt.VeriTraCER:
-    """A small model, trained for a moment."""
+    """An estimator around a network of its own: what training would make of it plays no part here."""
     frame, y = applicants(400)
-    made = vt.VeriTraCER(schema=SCHEMA, method="standard", hidden=(6,), epochs=15, random_state=seed)
-    return made.fit(frame, y)
+    made = vt.VeriTraCER(schema=SCHEMA, method="standard", hidden=(6,), epochs=1, random_state=seed)
+    made.fit(frame, y)
+    made.classifier_ = undecided(made.encoding_, made.encoding_.encode(frame), seed)
+    return made
+
+
+def undecided(encoding: vt.Encoding, x: torch.Tensor, seed: int = 0) -> nn.Sequential:
+    """A network that nobody trained, and that turns half of these rows down."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(encoding.dim, 6), nn.ReLU(), nn.Linear(6, 1)).double().eval()
+    with torch.no_grad():
+        network[2].bias -= network(x).median()
+    return network
 
 
 @cache
@@ -36,12 +48,10 @@ def recourse(seed: int = 0, rows: int = 40, **options: Any) -> vt.Counterfactual
 
 
 def untrained() -> tuple[nn.Sequential, vt.Counterfactuals]:
-    """A network that nobody trained, and its counterfactuals: made in a moment."""
+    """Such a network without an estimator, and its counterfactuals: made in a moment."""
     frame, _ = applicants(60)
     encoding = vt.Encoding.fit(SCHEMA, frame)
-    network = nn.Sequential(nn.Linear(encoding.dim, 4), nn.ReLU(), nn.Linear(4, 1)).double()
-    with torch.no_grad():
-        network[2].bias -= network(encoding.encode(frame)).median()  # half of them are turned down
+    network = undecided(encoding, encoding.encode(frame))
     answers = vt.Recourse(network, encoding=encoding, rows=frame, kappa=0.01)
     return network, answers.explain(frame, refine=False, search_radius=False)
 

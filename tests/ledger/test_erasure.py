@@ -49,6 +49,20 @@ def test_nothing_of_the_person_is_left_in_the_file(tmp_path: Path) -> None:
         assert ledger.verify(issued.head).ok
 
 
+def test_a_reader_may_hold_up_the_cleaning_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veritracer.ledger.sql.database.READERS_MAY_TAKE", 10)
+    with vt.Ledger(tmp_path / "promises.db") as ledger:
+        issued = issue(ledger, recourse())
+        reading = ledger.promises(chunk=2)
+        next(reading)
+        with pytest.warns(vt.errors.VeriTracerWarning, match="not yet from the write-ahead log"):
+            ledger.erase(issued.ids[0])
+        reading.close()
+        assert ledger.verify(issued.head).ok
+
+
 def test_what_was_only_committed_to_can_be_opened(place: str) -> None:
     found = recourse()
     rows = np.flatnonzero(found.status != "none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from torch import nn
 
-from veritracer.errors import LedgerError, listing, message
+from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
 from veritracer.ledger import kept_models
 from veritracer.ledger.arrays import Gone, Terms, to_promises
 from veritracer.ledger.issuing import Batch, Issued
@@ -219,7 +220,10 @@ class Ledger:
             self._store.delete(writer, numbers)
             content = {"time": moment(now), "sequence": numbers}
             writer.append("erasure", json.dumps(content, sort_keys=True).encode())
-        self._store.forget_traces()
+        if not self._store.forget_traces():
+            received = "a reader that needs the ledger as it was"
+            remedy = "the record is erased, but not yet from the write-ahead log: erase or issue again later"
+            warnings.warn(message("nobody else to read", received, remedy), VeriTracerWarning, stacklevel=2)
         return numbers
 
     def verify(self, head: str | None = None, *, chunk: int = CHUNK // 5) -> Verification:

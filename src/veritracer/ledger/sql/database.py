@@ -20,6 +20,9 @@ from veritracer.errors import LedgerError, message
 PATIENCE = 120.0
 """Seconds that a writer waits for those before it."""
 
+READERS_MAY_TAKE = 5_000
+"""Milliseconds that an erasure waits for readers, so that the write-ahead log can be emptied."""
+
 LOCK = 0x56655269  # a number that no other program should use for its advisory locks
 
 BUSY = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
@@ -46,14 +49,14 @@ def place_of(given: str | os.PathLike[str]) -> URL:
 
 def connect(url: URL) -> Engine:
     """The engine of the database; nothing is opened yet."""
+    # No pool: a connection that is shared after a fork does harm, and to open one costs milliseconds at most.
     if url.get_backend_name() == "sqlite":
-        # No pool: a connection that outlives a fork would corrupt the file, and opening costs microseconds.
         engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": PATIENCE})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return sa.create_engine(url, pool_pre_ping=True, pool_size=2)
+        return sa.create_engine(url, poolclass=NullPool)
     except ModuleNotFoundError as error:
         remedy = "pip install 'veritracer[postgres]'"
         raise LedgerError(message(f"the package {error.name}", "an install without it", remedy)) from None
@@ -144,18 +147,20 @@ def _is_busy(error: DBAPIError) -> bool:
     return any(word in str(error.orig) or word in type(error.orig).__name__ for word in BUSY)
 
 
-def forget_traces(engine: Engine) -> None:
-    """Nothing; what was deleted also leaves the files where the database can do that at once.
+def forget_traces(engine: Engine) -> bool:
+    """Whether what was deleted has left the files too, as far as the database can see to that at once.
 
     SQLite overwrites deleted content (``secure_delete``), but older pages stay in its write-ahead log until
-    that is folded in. PostgreSQL keeps dead rows until they are vacuumed, and its log for as long as its
-    administrator says.
+    that is folded in, which readers can prevent. PostgreSQL keeps dead rows until their room is used again,
+    and its own log for as long as its administrator says.
     """
     with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        else:
+        if engine.dialect.name != "sqlite":
             connection.exec_driver_sql("VACUUM veritracer_encoded, veritracer_texts")
+            return True
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {READERS_MAY_TAKE}")
+        busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        return not busy
 
 
 def exists(url: URL) -> bool:

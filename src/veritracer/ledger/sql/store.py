@@ -55,9 +55,9 @@ class Store:
                 some = table.c.seq.in_(sequence[at : at + 900])
                 writer.connection.execute(sa.delete(table).where(some))
 
-    def forget_traces(self) -> None:
-        """Nothing; deleted content also leaves the files, as far as the database can do that."""
-        database.forget_traces(self.engine)
+    def forget_traces(self) -> bool:
+        """Whether deleted content has left the files too, as far as the database can do that."""
+        return database.forget_traces(self.engine)
 
     def close(self) -> None:
         """Nothing; connections are closed."""
