@@ -2,7 +2,6 @@
 
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.book import Counts, Ledger, at_hand
-from veritracer.ledger.in_memory import in_memory
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.keeping import PromiseError
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
@@ -24,6 +23,5 @@ __all__ = [
     "Verification",
     "at_hand",
     "audit",
-    "in_memory",
     "new_key",
 ]
