@@ -28,7 +28,7 @@ Exit codes:
 
 - 0: done.
 - 1: done, but something was not achieved: `explain --require-certified` with a row that has no certificate,
-  `certify` with a pair that has no proof.
+  `certify` with a pair that has no proof, `verify` with a ledger that was changed.
 - 2: bad input. One sentence on stderr says what was expected, what was found and what to do; nothing was
   written.
 - 130: interrupted (Ctrl-C); nothing was written.
