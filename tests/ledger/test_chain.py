@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,28 @@ def test_a_rewritten_chain_is_found_with_a_head(victim: Victim) -> None:
             connection.execute(sa.update(tables.entries).where(at).values(header=header, link=link))
     assert victim.verified().ok, "nothing shows without a head"
     assert not victim.verified(victim.head).ok
+
+
+def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> None:
+    """As docs/ledger.md describes it, without a line of the library's code."""
+    link, erased, promises = bytes(32), 0, 0
+    encoded = {row["seq"]: row for row in victim.content[tables.encoded]}
+    texts = {row["seq"]: row for row in victim.content[tables.texts]}
+    for row in victim.content[tables.entries]:
+        about = "{seq}\n{kind}\n{model}\n{0}\n".format(len(row["header"]), **row).encode()
+        link = sha256(link + about + row["header"] + row["commitments"]).digest()
+        assert link == row["link"]
+        if row["kind"] == "promise" and row["seq"] not in encoded:
+            erased += 1
+        elif row["kind"] == "promise":
+            numbers, words = encoded[row["seq"]], texts[row["seq"]]
+            parts = [numbers["who"], numbers["x_cf"], words["shown"], numbers["x"], words["original"]]
+            for k, part in enumerate(part for part in parts if part is not None):
+                salt = numbers["salts"][16 * k : 16 * k + 16]
+                assert sha256(salt + part).digest() == row["commitments"][32 * k : 32 * k + 32]
+            promises += 1
+    assert (link.hex(), erased) == (victim.head, 1)
+    assert promises == len(encoded) == len(texts)
 
 
 def test_a_head_is_checked_before_it_is_looked_for(victim: Victim) -> None:
