@@ -1,6 +1,7 @@
 """Audits at scale: seconds and memory for a million promises, and how they grow with their number.
 
-``python -m benchmarks.audit``; ``--promises 100000`` for a shorter run that is not saved.
+``python -m benchmarks.audit``; ``--promises 100000`` for a shorter run that is not saved. ``--folder`` keeps the
+ledgers, and finds them there the next time.
 
 The ledger is that of ``benchmarks.ledger``: a SQLite file of promises of one model of ``loans``. Three models
 are held against it: one inside the promised set (everything is proved), one outside of it (everything is
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--promises", type=int, default=PROMISES)
     parser.add_argument("--step", choices=("write", "verify", *KINDS))
     parser.add_argument("--place")
+    parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     if asked.step:
         torch.set_num_threads(1)
@@ -90,8 +92,9 @@ def main() -> None:
     lines = []
     for count in (asked.promises // 10, asked.promises // 3, asked.promises):
         with tempfile.TemporaryDirectory() as folder:
-            place = str(Path(folder) / "promises.db")
-            measured("write", place, count)
+            place = str((asked.folder or Path(folder)) / f"promises-{count}.db")
+            if not Path(place).exists():
+                measured("write", place, count)
             results[str(count)] = {step: measured(step, place, count) for step in ("verify", *KINDS)}
         for step, found in results[str(count)].items():
             proved, broken = found.get("kept by proof", "–"), found.get("broken", "–")
