@@ -1,7 +1,7 @@
 """Audits at scale: seconds and memory for a million promises, and how they grow with their number.
 
-``python -m benchmarks.audit``; ``--promises 100000`` for a shorter run that is not saved. ``--folder`` keeps the
-ledgers, and finds them there the next time.
+``python -m benchmarks.audit``; ``--promises 100000`` for a shorter run that is not saved. ``--folder`` keeps
+the ledgers, and finds them there the next time.
 
 The ledger is that of ``benchmarks.ledger``: a SQLite file of promises of one model of ``loans``. Three models
 are held against it: one inside the promised set (everything is proved), one outside of it (everything is
