@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from veritracer.ledger.sql.reader import Reader
     from veritracer.ledger.sql.store import Store
 
-CHUNK = 50_000
-"""Promises that are read at once: some 100 MB at 20 encoded columns."""
+CHUNK = 20_000
+"""Promises that are read at once: some 80 MB at 25 encoded columns; more at once is not faster."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Ledger:
             warnings.warn(message("nobody else to read", received, remedy), VeriTracerWarning, stacklevel=2)
         return numbers
 
-    def verify(self, head: str | None = None, *, chunk: int = CHUNK // 5) -> Verification:
+    def verify(self, head: str | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Whether the ledger is what was written, entry by entry.
 
         With a ``head`` that was noted earlier, also whether it still ends there, or goes on from there.
