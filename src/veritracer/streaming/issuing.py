@@ -53,9 +53,7 @@ def issue_table(
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
     commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
     """
-    if terms.id_column not in table.names:
-        received = f"no {terms.id_column!r} in {table.name}"
-        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
+    _check_ids(table, terms.id_column)
     with ledger.issuing(
         recourse.module,
         threshold=terms.threshold,
@@ -79,6 +77,12 @@ def issue_table(
             watch=watch,
         )
     return explained, batch.issued
+
+
+def _check_ids(table: Table, name: str) -> None:
+    if name not in table.names:
+        received = f"no {name!r} in {table.name}"
+        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
 
 
 def _openings(found: Counterfactuals, openings: list[bytes]) -> dict[str, pa.Array]:
