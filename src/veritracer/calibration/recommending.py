@@ -9,9 +9,9 @@ from veritracer.calibration.costs import Cost
 from veritracer.calibration.coverage import Coverage, percent, rounded_up
 
 FROM_SCRATCH = (
-    "Networks that are trained from scratch end far apart even where they decide alike: their units stand in "
-    "another order. No kappa worth promising covers that. Let updates go on from today's model instead "
-    "(fine-tuning), inside of the promised set: model.update(X, y, keep=ledger)."
+    "Networks that are trained from scratch end far apart even where they decide alike: very different "
+    "weights give nearly the same decisions. No kappa worth promising covers that. Let updates go on from "
+    "today's model instead (fine-tuning), inside of the promised set: model.update(X, y, keep=ledger)."
 )
 STAY_INSIDE = (
     "Updates that stay inside of the promised set need no larger kappa: model.update(X, y, keep=ledger). "
