@@ -1,8 +1,9 @@
 """What becomes of certified promises when the world drifts and the model must follow.
 
-``python -m benchmarks.promises`` (ctg and who need their files: VERITRACER_DATA); ``--seeds 2`` for a
-shorter run. Finished cells are files in ``--cells``, so that a run can be interrupted and taken up again;
-``--tables`` makes the tables from those that are there. It needs no database: promises are in memory.
+``python -m benchmarks.promises`` (ctg and who need their files: VERITRACER_DATA); ``--quick --seeds 2`` for
+a shorter run that is not saved, with models that are trained for 12 epochs. Finished cells are files in
+``--cells``, so that a run can be interrupted and taken up again; ``--tables`` makes the tables from those
+that are there. It needs no database: promises are in memory.
 
 For each seed a model of today's rows promises recourse to people whom it turns down. Then tomorrow's rows
 come, and the model is updated in three ways: wherever fine-tuning goes (free), inside of the promised set
@@ -10,9 +11,11 @@ come, and the model is updated in three ways: wherever fine-tuning goes (free), 
 
 * ``shift``: ctg and who as in the paper; loans by a year.
 * ``years``: loans by three years of three times the drift.
-* ``bar 70 %`` and ``bar 20 %``: besides, the bar is raised. Of the rows with the favourable label only so
-  many keep it, those with the highest score of a logistic regression of today's rows. Recourse leads people
-  just over the old bar, so that the next model has every reason to turn them down.
+* ``bar 20 %``: besides, the bar is raised. Of the rows with the favourable label only so many keep it, those
+  with the highest score of a logistic regression of today's rows.
+* ``against``: the bar is raised to where recourse leads. Of the rows with the favourable label only those
+  keep it that today's model scores higher than 95 % of what it promised: the next model has every reason to
+  turn down everybody who did what they were told.
 
 Every promise that an audit calls kept by proof is looked up again: the model predicts the shown raw values.
 """
@@ -43,12 +46,18 @@ from veritracer.ledger.in_memory import InMemory, in_memory
 from veritracer.ledger.verdicts import PROOF, Judge
 
 DRIFTS = {
-    "ctg": ("shift", "bar 70 %", "bar 20 %"),
-    "who": ("shift", "bar 70 %", "bar 20 %"),
-    "loans": ("shift", "years", "bar 70 %", "bar 20 %"),
+    "ctg": ("shift", "bar 20 %", "against"),
+    "who": ("shift", "bar 20 %", "against"),
+    "loans": ("shift", "years", "bar 20 %", "against"),
 }
 PEOPLE = 500
 """People who are promised something, at most."""
+
+FEWEST = 20
+"""So many favourable rows are left at least."""
+
+QUICK = 12
+"""Epochs of training in a quick run."""
 
 CELLS = Path("out/promises")
 WAYS = ("today", "kept", "free", "from scratch")
@@ -59,19 +68,26 @@ def today(name: str, seed: int) -> vt.datasets.Dataset:
     return vt.datasets.loans(random_state=seed) if name == "loans" else vt.datasets.load(name).original
 
 
-def tomorrow(name: str, drift: str, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+def tomorrow(
+    name: str, drift: str, seed: int, model: vt.VeriTraCER, found: vt.Counterfactuals
+) -> tuple[pd.DataFrame, pd.Series]:
     """The rows that have come since."""
     if name == "loans":
         year, strength = (4, 3.0) if drift == "years" else (2, 1.0)
         data = vt.datasets.loans(year=year, drift=strength, random_state=seed)
     else:
         data = vt.datasets.load(name).shifted
-    if not drift.startswith("bar"):
+    if drift in ("shift", "years"):
         return data.X, data.y
     favourable = (data.y == data.schema.favourable).to_numpy()
-    score = scores(today(name, seed), data.X)
-    below = score < np.quantile(score[favourable], 1 - float(drift.split()[1]) / 100)
-    return data.X, data.y.where(~(favourable & below), data.schema.unfavourable)
+    if drift == "against":
+        score = model.decision_function(data.X)
+        bar = np.quantile(model.decision_function(found.frame[found.status != "none"]), 0.95)
+        bar = min(bar, np.sort(score[favourable])[-FEWEST])
+    else:
+        score = scores(today(name, seed), data.X)
+        bar = np.quantile(score[favourable], 1 - float(drift.split()[1]) / 100)
+    return data.X, data.y.where(~(favourable & (score < bar)), data.schema.unfavourable)
 
 
 def scores(data: vt.datasets.Dataset, X: pd.DataFrame) -> np.ndarray:
@@ -81,11 +97,12 @@ def scores(data: vt.datasets.Dataset, X: pd.DataFrame) -> np.ndarray:
     return linear.decision_function(encoding.encode(X, out_of_range="ignore"))
 
 
-def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals, InMemory]:
+def promised(name: str, seed: int, epochs: int | None) -> tuple[vt.VeriTraCER, vt.Counterfactuals, InMemory]:
     """Today's model, and what it promised."""
     data = today(name, seed)
     split = data.split(random_state=seed)
-    model = vt.VeriTraCER(schema=data.schema, random_state=seed).fit(split.X_train, split.y_train)
+    model = vt.VeriTraCER(schema=data.schema, random_state=seed, epochs=epochs)
+    model.fit(split.X_train, split.y_train)
     declined = data.X[model.decision_function(data.X) <= 0]
     people = declined.sample(min(PEOPLE, len(declined)), random_state=seed)
     found = model.explain(people)
@@ -129,7 +146,7 @@ def cell(
     }
 
 
-def job(task: tuple[str, int], cells: Path) -> str:
+def job(task: tuple[str, int], cells: Path, epochs: int | None) -> str:
     """All drifts of one dataset and one seed; those that are done are left alone."""
     name, seed = task
     torch.set_num_threads(1)
@@ -142,10 +159,10 @@ def job(task: tuple[str, int], cells: Path) -> str:
     if not missing:
         return f"{name} {seed}: done before"
     start = time.perf_counter()
-    model, found, promises = promised(name, seed)
+    model, found, promises = promised(name, seed, epochs)
     for drift, path in missing.items():
         content = {"dataset": name, "drift": drift, "seed": seed}
-        content |= cell(model, found, promises, tomorrow(name, drift, seed))
+        content |= cell(model, found, promises, tomorrow(name, drift, seed, model, found))
         partial_path = path.with_suffix(".partial")
         partial_path.write_text(json.dumps(content))
         partial_path.replace(path)
@@ -211,18 +228,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--cells", type=Path, default=CELLS)
+    parser.add_argument("--quick", action="store_true", help="12 epochs, not saved")
     parser.add_argument(
         "--tables", action="store_true", help="only make tables from the cells that are there"
     )
     asked = parser.parse_args()
-    asked.cells.mkdir(parents=True, exist_ok=True)
+    cells = asked.cells / "quick" if asked.quick else asked.cells
+    cells.mkdir(parents=True, exist_ok=True)
     if not asked.tables:
         tasks = [(name, seed) for seed in range(asked.seeds) for name in asked.datasets]
         with multiprocessing.get_context("spawn").Pool(asked.workers, maxtasksperchild=1) as pool:
-            for said in pool.imap_unordered(partial(job, cells=asked.cells), tasks):
+            for said in pool.imap_unordered(
+                partial(job, cells=cells, epochs=QUICK if asked.quick else None), tasks
+            ):
                 print(said, flush=True)
-    made, every = tables(asked.cells)
-    save("promises", {"cells": every}, made)
+    made, every = tables(cells)
+    if not asked.quick:
+        save("promises", {"cells": every}, made)
 
 
 if __name__ == "__main__":
