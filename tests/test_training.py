@@ -212,6 +212,6 @@ def test_a_small_start_has_a_small_first_layer_and_no_biases() -> None:
         init_parameters((3, 5, 4, 1), torch.Generator().manual_seed(0), small=small)
         for small in (False, True)
     )
-    assert torch.equal(small[0], 0.5 * usual[0])
+    assert torch.equal(small[0], 0.2 * usual[0])
     assert all(torch.equal(s, u) for s, u in zip(small[2::2], usual[2::2], strict=True))
     assert all(not bias.any() for bias in small[1::2])

@@ -36,7 +36,7 @@ class TrainingConfig:
     slope: float = 0.0
     weight_accuracy: float = 15.0
     weight_robust: float = 6.0
-    weight_proximity: float = 4.0
+    weight_proximity: float = 16.0
     weight_validity: float = 4.0
     initialisation: Initialisation = "small"
     learning_rate: float = 2e-3

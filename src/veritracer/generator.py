@@ -21,7 +21,7 @@ GeneratorKind = Literal["residual", "counternet", "neighbour"]
 
 Initialisation = Literal["small", "torch"]
 
-SMALL = 0.5
+SMALL = 0.2
 """The first layer of a classifier that starts small has this share of the usual weights."""
 
 

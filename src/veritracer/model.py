@@ -128,7 +128,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         slope: float = 0.0,
         weight_accuracy: float = 15.0,
         weight_robust: float = 6.0,
-        weight_proximity: float = 4.0,
+        weight_proximity: float = 16.0,
         weight_validity: float = 4.0,
         initialisation: Initialisation = "small",
         class_weight: str | dict[Any, float] | None = None,
