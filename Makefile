@@ -32,10 +32,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md and docs/cli.md, from the code.
+# docs/api.md and docs/cli.md from the code, docs/RESULTS.md from the stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_api.py
 	$(BIN)/python docs/write_cli.py
+	$(BIN)/python docs/write_results.py
 
 # The soundness suite at 200,000 examples: six minutes on 16 cores, about an hour on two.
 long: $(READY)

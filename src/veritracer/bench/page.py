@@ -10,11 +10,19 @@ from veritracer.bench.paper_tables import tables_of
 from veritracer.bench.plan import TABLES
 from veritracer.bench.tables import Results, Table, markdown, number_text, verdict
 
+_LEVERS = (
+    "An answer at the edge of what is certified does not suffice where the other model relies on other "
+    "columns; the generator's and CounterNet's answers go farther."
+)
+_CAP = (
+    "The agreement on x, after ≤, is all that can be reached; what else is missing is as in the table before."
+)
+
 REASONS = {
-    "ri": "Refinement goes to the edge of what is certified, the generator and far-away answers do not.",
-    "loo": "Refinement goes to the edge of what is certified, the generator and far-away answers do not.",
-    "ri-code": "Every answer is kept where the models agree on x: how often they do is the cap.",
-    "loo-code": "Every answer is kept where the models agree on x: how often they do is the cap.",
+    "ri": _LEVERS,
+    "loo": _LEVERS,
+    "ri-code": _CAP,
+    "loo-code": _CAP,
     "proximity": "The closer answers are not certified at all, or are rows that nobody could have (\\*).",
     "ddm": "A training row is at distance 0 from the training rows; `plausibility=` trades cost for this.",
     "seconds": "The answer of a network is one pass through it; refinement searches, and certifies.",
