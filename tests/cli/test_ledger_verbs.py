@@ -20,7 +20,7 @@ ISSUE = ["issue", "model", "named.csv", "--id-column", "id"]
 @pytest.fixture
 def named(work: Path) -> Path:
     """The folder, with a table whose rows have ids that look like numbers and are none."""
-    people = pd.read_csv(work / "people.csv", dtype=str, keep_default_na=False)
+    people = pd.read_csv(work / "people.csv", dtype=str, keep_default_na=False).head(40)
     people.insert(0, "id", [f"00{i}" for i in range(len(people))])
     people.to_csv(work / "named.csv", index=False)
     people.assign(id=people["id"].where(people.index != 7, "")).to_csv(work / "nameless.csv", index=False)

@@ -12,11 +12,12 @@ from veritracer.errors import LedgerError
 
 def test_who_issues_needs_no_right_to_change_anything(postgres: Server) -> None:
     owner = postgres.new()
-    name = owner.partition("@/")[2].partition("?")[0]
+    name = owner.rpartition("%3D")[2]
     vt.Ledger(owner).close()
-    with postgres.connect(name) as connection:
+    with postgres.connect("postgres") as connection:
         connection.execute(f"CREATE ROLE clerk_{name} LOGIN")
-        connection.execute(f"GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO clerk_{name}")
+        connection.execute(f"GRANT USAGE ON SCHEMA {name} TO clerk_{name}")
+        connection.execute(f"GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {name} TO clerk_{name}")
     with vt.Ledger(owner.replace("vt@", f"clerk_{name}@")) as ledger:
         issued = issue(ledger, recourse())
         ledger.release(issued.sequence[:1], "withdrawn")
