@@ -10,7 +10,7 @@ from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Column, Results, Table
 from veritracer.bench.trainers import TIMED
 
-ORDER = (*COMPARED, "dice")
+ORDER = ("veritracer", "veritracer-steady", *COMPARED[1:], "dice")
 
 
 def tables_of(results: Results, names: Sequence[str]) -> list[Table]:

@@ -52,6 +52,9 @@ def _all(results: Results) -> Iterator[Target]:
     for name in THREE:
         least = 0.995 if name == "taiwan_credit" else 0.98
         yield at_least(f"LOO, f_m(x′) = f(x′), {TITLES[name]}", least, mean("loo", name, "keeps"))
+    for experiment in ("ri", "loo"):
+        measured = mean(experiment, "oula", "keeps", "veritracer-steady")
+        yield at_least(f"{experiment.upper()}, f_m(x′) = f(x′), OULA, steady", 0.98, measured)
     for name in ("ctg", "who"):
         yield at_least(f"distribution shift, {TITLES[name]}", 0.995, mean("ri", name, "shift_keeps"))
     for name in FIVE:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,11 +137,11 @@ class Counterfactuals:
         return [
             Change(
                 self.encoding.schema[name],
-                _plain(self.original[name].iloc[i]),
-                _plain(self.frame[name].iloc[i]),
+                _plain(before[i]),
+                _plain(after[i]),
                 limits.get(name),
             )
-            for name in self.frame.columns
+            for name, (before, after) in self._cells.items()
             if name in names
         ]
 
@@ -237,6 +238,11 @@ class Counterfactuals:
             "changes": changes,
             "sentence": self.sentence(i),
         }
+
+    @cached_property
+    def _cells(self) -> dict[str, tuple[Any, Any]]:
+        """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow."""
+        return {name: (self.original[name].array, self.frame[name].array) for name in self.frame.columns}
 
     @property
     def _has_alternatives(self) -> bool:

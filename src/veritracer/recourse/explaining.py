@@ -28,7 +28,7 @@ from veritracer.refine import Found, Problem, Start, alternatives, assess, at_mo
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
 
-WEAKER = (0.5, 0.2, 0.0)
+WEAKER = (0.8, 0.5, 0.2, 0.0)
 """Shares of kappa that are tried for rows that can not be certified at kappa itself."""
 
 
