@@ -98,7 +98,11 @@ def _pareto(results: Results, folder: Path) -> Path | None:
         axis.set_title(TITLES[dataset], fontsize=9)
         axis.set_xlabel("proximity", fontsize=8)
     axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    shown = {label: handle for handle, label in reversed(pairs)}  # a method is not on every panel
+    labels = [title_of(method) for method in methods if title_of(method) in shown]
+    handles = [shown[label] for label in labels]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7)
     path = folder / "pareto.png"
     figure.savefig(path, dpi=110)
     return path
