@@ -1,34 +1,32 @@
-"""A year passes: an ordinary update leaves the set that was promised, a projected one does not.
+"""A year passes: an ordinary update leaves the set that was promised, a promise-keeping one does not.
 
 Run: python examples/keep_a_promise.py
 """
 
 from __future__ import annotations
 
-import torch
+import tempfile
+from datetime import timedelta
+from pathlib import Path
 
 import veritracer as vt
-from veritracer.fine_tuning import fine_tune
+from veritracer.ledger import audit
 
 
 def main() -> None:
-    """Update a model twice, and see which update kept the promises."""
+    """Issue promises, update a model twice, and audit what became of the promises."""
     today, later = vt.datasets.loans(rows=2500), vt.datasets.loans(rows=2500, year=2, drift=2.0)
     split = today.split()
     model = vt.VeriTraCER(schema=today.schema, epochs=15, batch_size=256).fit(split.X_train, split.y_train)
-    recourse = model.explain(split.X_test)
-    promised = recourse.certified
-    print(f"{promised.sum()} promises given at kappa = {recourse.kappa}")
-
-    new_rows = model.encoding_.encode(later.X, out_of_range="ignore")
-    new_labels = torch.from_numpy(today.schema.labels(later.y)).double()
-    models = model.param_set()
-    for name, project in (("free update", None), ("promise-keeping update", models.project)):
-        updated = fine_tune(model.classifier_, new_rows, new_labels, epochs=5, project=project)
-        kept = updated(recourse.x_cf[promised])[:, 0] > 0
-        right = ((updated(new_rows)[:, 0] > 0) == (new_labels > 0.5)).double().mean()
-        inside = "inside of the set: kept by proof" if models.contains(updated) else "outside of the set"
-        print(f"{name}: accuracy {right:.3f} on the new year, {kept.double().mean():.1%} kept, {inside}")
+    with tempfile.TemporaryDirectory() as folder, vt.Ledger(Path(folder) / "promises.db") as ledger:
+        ids = [f"applicant {i}" for i in split.X_test.index]
+        issued = model.issue(split.X_test, ids=ids, ledger=ledger, expires=timedelta(days=365))
+        print(f"{len(issued.sequence)} promises issued; the head of the ledger is {issued.head[:12]}…")
+        for name, keep in (("free update", None), ("promise-keeping update", ledger)):
+            updated = model.update(later.X, later.y, keep=keep, epochs=5, compare=False)
+            print(f"{name}: accuracy {updated.score(later.X, later.y):.3f} on the new year")
+            print(f"  {audit(ledger, updated)}")
+        print(f"the ledger verifies: {ledger.verify(head=issued.head).ok}")
 
 
 if __name__ == "__main__":
