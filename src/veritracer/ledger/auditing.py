@@ -151,8 +151,9 @@ def audit(
     source
         A ``Ledger``, or promises ``in_memory``.
     model, encoding, threshold
-        A fitted VeriTraCER, a ``Recourse``, or a torch module with its ``encoding`` (and its ``threshold``,
-        0.5 if it is not given).
+        A fitted VeriTraCER, a ``Recourse``, or a torch module with its ``encoding``. The sign of the logit is
+        the decision; a module's ``threshold`` (0.5) says at which probability that is, and has to be that of
+        the issuing model for a proof.
     recourse
         How many of the broken promises get new recourse, the worst first; None is all of them.
     chunk

@@ -18,6 +18,7 @@ from torch import nn
 from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
 from veritracer.ledger import kept_models
 from veritracer.ledger.arrays import Gone, Terms, to_promises
+from veritracer.ledger.candidate import check_threshold
 from veritracer.ledger.issuing import Batch, Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
 from veritracer.ledger.records import CONDITIONAL, Original
@@ -99,9 +100,10 @@ class Ledger:
     ) -> Issued:
         """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
 
-        ``module`` is the model that they were found for, ``ids`` says whose each row is. ``original`` says
-        how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their
-        ``"commitment"``.
+        ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
+        module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
+        again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
+        only their ``"commitment"``.
         """
         with self.issuing(
             module, threshold=threshold, expires=expires, now=now, original=original, key=key
@@ -121,6 +123,7 @@ class Ledger:
         key: bytes | str | None = None,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
+        check_threshold(threshold)
         issued = moment(now)
         seal = self._seal if key is None else sealer(key)
         terms = IssueTerms(issued, expiry(expires, issued), original, seal)
@@ -143,8 +146,8 @@ class Ledger:
         now, and all that were made count; with it those that were made by then.
         """
         with self._store.reading() as reader:
+            gone, then = self._gone(reader, at), moment(at)
             for number, model in self._known_models(reader).items():
-                gone, then = self._gone(reader, at), moment(at)
                 for rows in reader.promises(number, chunk):
                     terms = Terms.of(rows, gone, None if at is None else then, then)
                     kept = terms.live | (terms.expired & terms.made) if expired else terms.live

@@ -64,6 +64,10 @@ class Settings:
             raise TrainingError(
                 message("held_out between 0 and 1", repr(self.held_out), "0.2 is the default")
             )
+        if not 0 < self.learning_rate < float("inf") or self.epochs < 1:
+            received = f"{self.learning_rate} and {self.epochs}"
+            expected = "a positive learning_rate and 1 epoch or more"
+            raise TrainingError(message(expected, received, "leave them out for the defaults"))
         if self.penalty < 0 or self.least_kappa < 0 or (self.max_loss is not None and self.max_loss < 0):
             received = f"{self.penalty}, {self.least_kappa} and {self.max_loss}"
             expected = "penalty, least_kappa and max_loss of at least 0"

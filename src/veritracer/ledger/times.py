@@ -11,6 +11,9 @@ from veritracer.errors import DataError, message
 Moment = datetime | float | None
 """A date with a time zone, seconds since 1970, or None for now."""
 
+LAST = 253_370_764_800.0
+"""The first second of the year 9999: later ones can not be written as dates everywhere."""
+
 UNITS = {"d": 1, "w": 7, "y": 365}
 """Days in what a duration on the command line is counted in."""
 
@@ -28,7 +31,7 @@ def moment(given: Moment) -> float:
             remedy = "say which: datetime(..., tzinfo=timezone.utc)"
             raise DataError(message("a time with its time zone", str(given), remedy))
         return given.timestamp()
-    if not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise DataError(message("a moment", repr(given), "give a datetime, or seconds since 1970"))
     return float(given)
 
@@ -38,6 +41,8 @@ def expiry(given: timedelta | datetime | float | None, issued: float) -> float:
     if given is None:
         return math.inf
     end = issued + given.total_seconds() if isinstance(given, timedelta) else moment(given)
+    if not end < LAST:
+        raise DataError(message("an expiry before the year 9999", repr(given), "leave it out for no end"))
     if end <= issued:
         received = f"{in_words(end)}, issued {in_words(issued)}"
         raise DataError(message("an expiry after the day of issue", received, "give a later one"))
@@ -52,6 +57,8 @@ def in_words(seconds: float) -> str:
     """
     if math.isinf(seconds):
         return "never"
+    if not abs(seconds) < LAST:
+        return f"{seconds:g} seconds since 1970"
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
@@ -76,10 +83,10 @@ def read_expiry(text: str) -> timedelta | datetime:
     (datetime.timedelta(days=14), 365)
     """
     number, unit = text.strip()[:-1], text.strip()[-1:]
-    if unit in UNITS and number.replace(".", "", 1).isdigit():
-        return timedelta(days=float(number) * UNITS[unit])
     try:
+        if unit in UNITS and number.replace(".", "", 1).isdecimal():
+            return timedelta(days=float(number) * UNITS[unit])
         return read_moment(text)
-    except DataError:
+    except (DataError, OverflowError):
         remedy = "write 365d, 52w, 1y or 2027-01-31"
         raise DataError(message("a duration or a date", repr(text), remedy)) from None

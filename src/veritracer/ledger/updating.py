@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from veritracer.bounds import Box
 from veritracer.bounds.ibp import ibp_upper, trace
+from veritracer.errors import TrainingError, message
 from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
 from veritracer.ledger.intersection import Intersection
 from veritracer.ledger.keeping import Exposed
@@ -62,6 +63,9 @@ def update(
         project=project,
         penalty=hinge,
     )
+    if not all(bool(t.isfinite().all()) for t in tuned.parameters()):
+        remedy = "give a smaller learning_rate"
+        raise TrainingError(message("finite weights", "nan or infinity after the update", remedy))
     assert common is None or common.contains(tuned), "a projection left the set"
     return tuned
 

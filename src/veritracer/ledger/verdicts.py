@@ -13,21 +13,19 @@ from torch import Tensor
 from veritracer.bounds import Box
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error
-from veritracer.decisions import AT_ONCE, decisions
+from veritracer.decisions import AT_ONCE, check_computed, decisions
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.promised import IssuingModel, Promises
 from veritracer.ledger.reading import Rows, rows_for
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
+from veritracer.schema import Schema
 
 VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken")
 """In the order of their numbers; a promise that has expired gets none of them."""
 
 PROOF, CHECKED, OVERTAKEN, BROKEN = range(4)
-
-LOOKED_AT = 256
-"""Rows of each piece on which the module itself is compared with what its layers say."""
 
 
 class Judged(NamedTuple):
@@ -49,6 +47,7 @@ class Judge:
 
     def judge(self, promises: Promises, issuing: IssuingModel) -> Judged:
         """The verdicts on some promises of one issuing model."""
+        self._check_labels(issuing)
         rows = rows_for(self.candidate.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
         margin, holds, point = self._promised_side(rows, sign)
@@ -62,8 +61,20 @@ class Judge:
         verdict[proved] = PROOF
         return Judged(verdict, margin)
 
+    def _check_labels(self, issuing: IssuingModel) -> None:
+        """Nothing; refuses a model that decides between other labels, or calls another one favourable."""
+        mine, theirs = ((s.unfavourable, s.favourable) for s in self._schemas(issuing))
+        if mine != theirs:
+            expected = f"a model that says {theirs[1]!r} where it is favourable, and else {theirs[0]!r}"
+            remedy = "whoever was promised the one was not promised the other"
+            raise LedgerError(message(expected, f"one that says {mine[1]!r} and {mine[0]!r}", remedy))
+
+    def _schemas(self, issuing: IssuingModel) -> tuple[Schema, Schema]:
+        return self.candidate.encoding.schema, issuing.encoding.schema
+
     def obstacle(self, issuing: IssuingModel) -> str:
         """Why nothing can be proved for this issuing model, whatever the distance; empty if it can."""
+        self._check_labels(issuing)
         mine = self.candidate
         if mine.encoding.digest != issuing.encoding.digest:
             return "another encoding"
@@ -133,15 +144,20 @@ class Judge:
         """
         if len(x) == 0:
             return x.new_zeros(0), torch.zeros(0, dtype=torch.bool)
-        decisions(self.candidate.module, x[:LOOKED_AT])  # refuses a module that computes something else
         with torch.no_grad():
             logit = self.candidate.network.logit(self.candidate.theta, x)
             around = Box(x.amin(0, keepdim=True), x.amax(0, keepdim=True))
-            clear = logit.abs() > logit_error(self._alone, trace(self._alone, around), PRECISION)
+            error = logit_error(self._alone, trace(self._alone, around), PRECISION)
+            clear = logit.abs() > error
+            check_computed(self._computed(x), logit, error)
             for part in torch.split((~clear).nonzero().squeeze(-1), AT_ONCE):
-                error = logit_error(self._alone, trace(self._alone, x[part]), PRECISION)
-                clear[part] = logit[part].abs() > error
+                clear[part] = decisions(self.candidate.module, x[part]).clear
         return logit, clear
+
+    def _computed(self, x: Tensor) -> Tensor:
+        """What the module itself makes of each row."""
+        first = next(self.candidate.module.parameters())
+        return self.candidate.network.read(self.candidate.module(x.to(first.device, first.dtype))).to(x)
 
     @property
     def _alone(self) -> ParamSet:

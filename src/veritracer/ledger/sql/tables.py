@@ -32,7 +32,7 @@ entries = Table(
     metadata,
     _seq(),
     Column("kind", Text, nullable=False),
-    Column("model", _Number, nullable=False, index=True),  # the entry of the issuing model; 0: not a promise
+    Column("model", _Number, nullable=False),  # the entry of the issuing model; 0: not a promise
     Column("header", Blob, nullable=False),
     Column("commitments", Blob, nullable=False),
     Column("link", Blob, nullable=False),
@@ -44,7 +44,7 @@ encoded = Table(
     metadata,
     _seq(),
     Column("salts", Blob, nullable=False),
-    Column("who", Blob, nullable=False, index=True),
+    Column("who", Blob, nullable=False),
     Column("x_cf", Blob, nullable=False),
     Column("x", Blob),
 )
