@@ -52,6 +52,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.explain
+	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.ledger
 
 $(READY): pyproject.toml constraints.txt

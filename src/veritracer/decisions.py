@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error
-from veritracer.errors import NotSupportedError, message
+from veritracer.errors import NotSupportedError, TrainingError, message
 from veritracer.network import from_module, sign_of
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION
@@ -41,6 +42,13 @@ def decisions(module: nn.Module, x: Tensor) -> Decisions:
         error = torch.cat([logit_error(alone, trace(alone, part), PRECISION) for part in parts])
     check_computed(computed, exact, error)
     return Decisions(sign_of(computed), exact.abs() > error)
+
+
+def threshold_logit(threshold: float) -> float:
+    """The logit at which a probability is ``threshold``: what is in the last bias, with its sign turned."""
+    if not 0.0 < threshold < 1.0:
+        raise TrainingError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
+    return math.log(threshold / (1.0 - threshold))
 
 
 def check_computed(computed: Tensor, exact: Tensor, error: Tensor) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from veritracer.decisions import threshold_logit
 from veritracer.errors import TrainingError, message
 from veritracer.network import Network, Theta, from_module, to_module
 
@@ -42,7 +42,7 @@ def fine_tune(
     x, y = x.to(theta[0]), y.to(theta[0])
     order = torch.Generator().manual_seed(random_state)
     optimiser = torch.optim.Adam(_learned(network, theta), lr=learning_rate)
-    offset = math.log(threshold / (1.0 - threshold))
+    offset = threshold_logit(threshold)
     for _ in range(epochs):
         for batch in torch.split(torch.randperm(len(x), generator=order).to(x.device), batch_size):
             logit = network.logit(theta, x[batch]) + offset

@@ -27,6 +27,7 @@ from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
+from veritracer.decisions import threshold_logit
 from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
 from veritracer.fine_tuning import EPOCHS, SLOWER
 from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
@@ -218,7 +219,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each label, (rows, 2), in the order of ``classes_``."""
-        logit = torch.from_numpy(self.decision_function(X)) + _logit(self.threshold)
+        logit = torch.from_numpy(self.decision_function(X)) + threshold_logit(self.threshold)
         favourable = torch.sigmoid(logit).numpy()
         pair = np.stack([1 - favourable, favourable], -1)
         return pair if self._favourable_column() == 1 else pair[:, ::-1].copy()
@@ -485,7 +486,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def training_config(self) -> TrainingConfig:
         """The flat parameters as one checked value."""
         chosen: dict[str, Any] = {f.name: getattr(self, f.name, None) for f in fields(TrainingConfig)}
-        chosen["threshold_logit"] = _logit(self.threshold)
+        chosen["threshold_logit"] = threshold_logit(self.threshold)
         for name in ("hidden", "generator_hidden"):
             chosen[name] = tuple(int(width) for width in chosen[name])
         return TrainingConfig(**chosen).checked()
@@ -511,12 +512,6 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
 def _double(theta: Theta) -> Theta:
     return tuple(t.detach().to("cpu", torch.float64) for t in theta)
-
-
-def _logit(threshold: float) -> float:
-    if not 0.0 < threshold < 1.0:
-        raise TrainingError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
-    return float(np.log(threshold / (1.0 - threshold)))
 
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -46,19 +46,20 @@ class Method:
     seconds: float = 1.0
 
 
-def refined(question: Question) -> Tensor:
-    """The closest certified counterfactuals, in the paper's setting: both decisions are explained."""
-    return question.model.explain(question.X, only_unfavourable=False, search_radius=False).x_cf
+def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
+    """The closest counterfactuals that are certified at this kappa, or at the one of training.
 
-
-def refined_at(kappa: float) -> Callable[[Question], Tensor]:
-    """The closest counterfactuals that are certified at another kappa than the model was trained for."""
+    In the paper's setting: both decisions are explained.
+    """
 
     def answer(question: Question) -> Tensor:
         options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa}
         return question.model.explain(question.X, **options).x_cf
 
     return answer
+
+
+refined = refined_at(None)
 
 
 def generated(question: Question) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from veritracer.decisions import threshold_logit
 from veritracer.errors import TrainingError, message
 from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
 from veritracer.ledger.auditing import Audit, audit
@@ -283,6 +284,6 @@ def quality(module: nn.Module, x: Tensor, y: Tensor, threshold: float) -> tuple[
     network, theta = from_module(module)
     logit = network.logit(tuple(t.double() for t in theta), x.double())
     right = (logit > 0) == (y > 0.5)
-    shifted = logit + float(np.log(threshold / (1 - threshold)))
+    shifted = logit + threshold_logit(threshold)
     loss = nn.functional.binary_cross_entropy_with_logits(shifted, y.double())
     return float(right.double().mean()), float(loss)
