@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tracemalloc
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,10 +16,9 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer import datasets
-from veritracer.datasets.loans_decision import instalment
-from veritracer.datasets.loans_economy import POLICY, Economy
-from veritracer.datasets.loans_noise import BLOCK, Noise
-from veritracer.datasets.loans_people import choose, poisson
+from veritracer.datasets.loans_distributions import BLOCK, Categorical, Noise, Poisson
+from veritracer.datasets.loans_equations import Economy
+from veritracer.datasets.loans_outcomes import POLICY, RISK, Outcome, instalment, weight
 from veritracer.encoding import Encoding
 from veritracer.errors import DatasetError
 
@@ -52,18 +52,36 @@ def test_a_row_does_not_depend_on_how_many_are_asked_for() -> None:
     assert few.y.equals(more.y.head(700))
 
 
+@pytest.mark.parametrize("outcome", ["approved", "repaid"])
 @pytest.mark.parametrize("chunk", [1000, BLOCK, BLOCK + 1, 10**6])
-def test_a_row_does_not_depend_on_the_size_of_a_chunk(chunk: int) -> None:
+def test_a_row_does_not_depend_on_the_size_of_a_chunk(chunk: int, outcome: Outcome) -> None:
     rows = 2 * BLOCK + 5
-    whole = datasets.loans(rows=rows, year=2, random_state=7)
-    pieces = list(datasets.loans_chunks(rows, chunk, year=2, random_state=7))
+    whole = datasets.loans(rows=rows, year=2, random_state=7, outcome=outcome)
+    pieces = list(datasets.loans_chunks(rows, chunk, year=2, random_state=7, outcome=outcome))
     assert [len(piece) for piece in pieces[:-1]] == [chunk] * (len(pieces) - 1)
-    pd.testing.assert_frame_equal(pd.concat(pieces), whole.X.assign(approved=whole.y))
+    pd.testing.assert_frame_equal(pd.concat(pieces), whole.X.assign(**{outcome: whole.y}))
 
 
 def test_the_rows_are_these_on_every_machine() -> None:
     text = datasets.loans(rows=1000).X.to_csv(index=False, lineterminator="\n")
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "e9af7a7f74c827b7"
+
+
+@pytest.mark.parametrize(
+    ("world", "digest"),
+    [
+        ({}, "614371b034e15b0a"),
+        ({"year": 3, "drift": 2.0, "random_state": 7}, "6338f59973ce1de0"),
+        ({"year": 10, "drift": 5.0, "random_state": 3}, "46ca9c4603d96445"),
+    ],
+)
+def test_rows_and_decisions_are_those_from_before_there_was_repaid(
+    world: dict[str, Any], digest: str
+) -> None:
+    data = datasets.loans(rows=2000, **world)
+    text = data.X.assign(approved=data.y).to_csv(index=False, lineterminator="\n")
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+    pd.testing.assert_frame_equal(datasets.loans(rows=2000, outcome="repaid", **world).X, data.X)
 
 
 def test_seeds_and_years_are_other_people() -> None:
@@ -191,6 +209,21 @@ def test_a_good_model_is_good_and_looks_at_the_right_columns() -> None:
     assert max(lost[name] for name in ("sex", "region", "age")) < 0.005
 
 
+def test_repayment_can_be_learned_and_is_another_question(many: pd.DataFrame) -> None:
+    data = datasets.loans(rows=20_000, outcome="repaid")
+    assert (data.schema.target, data.y.name, data.schema.favourable) == ("repaid", "repaid", "yes")
+    assert "would be repaid" in data.description
+    assert 0.60 < (data.y == "yes").mean() < 0.75
+    same = data.y.to_numpy() == many["approved"].head(20_000).to_numpy()
+    assert 0.6 < same.mean() < 0.8
+    parts = data.split()
+    encoding = Encoding.fit(data.schema, parts.X_train)
+    train, test = (encoding.encode(X).numpy() for X in (parts.X_train, parts.X_test))
+    boosted = HistGradientBoostingClassifier(max_iter=80, max_leaf_nodes=12, random_state=0)
+    for model in (boosted, LogisticRegression(max_iter=2000)):
+        assert 0.78 < _auc(model.fit(train, parts.y_train), test, parts.y_test) < 0.88
+
+
 def _auc(model: HistGradientBoostingClassifier | LogisticRegression, x: np.ndarray, y: pd.Series) -> float:
     return float(roc_auc_score(y == "yes", model.predict_proba(x)[:, 1]))
 
@@ -215,20 +248,23 @@ def test_the_economy_gets_harder_and_levels_off() -> None:
         assert values == sorted(values)
     assert years[-1].shift == pytest.approx(years[-2].shift, abs=0.01)
     assert years[-1].rate < 0.12
-    for name, (first, _) in POLICY.items():
-        assert np.sign(years[-1].weight(name)) in (0.0, np.sign(first))
+    for table in (POLICY, RISK):
+        for name, (first, _) in table.items():
+            assert np.sign(weight(table, name, years[-1])) in (0.0, np.sign(first))
 
 
-def test_approval_falls_with_the_years_and_with_the_knob() -> None:
-    by_year = [_approved(year=year) for year in (1, 2, 3, 5)]
+@pytest.mark.parametrize("outcome", ["approved", "repaid"])
+def test_outcomes_get_worse_with_the_years_and_with_the_knob(outcome: Outcome) -> None:
+    by_year = [_favourable(outcome, year=year) for year in (1, 2, 3, 5)]
     assert by_year == sorted(by_year, reverse=True)
-    by_drift = [_approved(year=2, drift=drift) for drift in (0.0, 1.0, 2.0, 4.0)]
+    by_drift = [_favourable(outcome, year=2, drift=drift) for drift in (0.0, 1.0, 2.0, 4.0)]
     assert by_drift == sorted(by_drift, reverse=True)
     assert abs(by_drift[0] - by_year[0]) < 0.015  # other people, the same world: three standard errors
 
 
-def _approved(year: int, drift: float = 1.0) -> float:
-    return float((datasets.loans(20_000, year=year, drift=drift).y == "yes").mean())
+def _favourable(outcome: Outcome, year: int, drift: float = 1.0) -> float:
+    data = datasets.loans(20_000, year=year, drift=drift, outcome=outcome)
+    return float((data.y == "yes").mean())
 
 
 def test_the_estimator_trains_on_it_and_proposes_what_a_person_may_do() -> None:
@@ -251,7 +287,7 @@ def test_noise_is_uniform_normal_and_unrelated() -> None:
     noise = Noise.of_block(0, 1, 0)
     columns = np.stack([*noise.uniform.values(), *noise.normal.values()])
     related = np.corrcoef(columns) - np.eye(len(columns))
-    assert np.abs(related).max() < 5 / np.sqrt(BLOCK)  # five standard errors, for 276 pairs
+    assert np.abs(related).max() < 5 / np.sqrt(BLOCK)  # five standard errors, for 300 pairs
     for u in noise.uniform.values():
         assert 0.0 < u.min() < 0.01
         assert 0.99 < u.max() < 1.0
@@ -260,11 +296,11 @@ def test_noise_is_uniform_normal_and_unrelated() -> None:
         assert abs((z**4).mean() - 3.0) < 5 * np.sqrt(96 / BLOCK)  # the variance of z**4 is 96
 
 
-def test_choose_and_poisson_have_the_shares_that_they_should() -> None:
+def test_categories_and_counts_have_the_shares_that_they_should() -> None:
     u = (np.arange(10_000) + 0.5) / 10_000
-    picked = choose(u, [np.full(10_000, np.log(share)) for share in (0.5, 0.2, 0.3)])
+    picked = Categorical([np.log(share) for share in (0.5, 0.2, 0.3)]).sample(u)
     assert np.bincount(picked).tolist() == [5000, 2000, 3000]
-    counts = np.bincount(poisson(u, np.full(10_000, 0.7), 3))
+    counts = np.bincount(Poisson(np.full(10_000, 0.7), 3).sample(u))
     wanted = [np.exp(-0.7), 0.7 * np.exp(-0.7), 0.245 * np.exp(-0.7)]
     assert counts[:3] / 10_000 == pytest.approx(wanted, abs=1e-4)  # the spacing of u
     assert counts.sum() == 10_000
@@ -292,6 +328,7 @@ def test_an_instalment_repays_the_loan() -> None:
         {"drift": 11.0},
         {"random_state": -1},
         {"random_state": None},
+        {"outcome": "granted"},
     ],
 )
 def test_wrong_arguments(wrong: dict[str, object]) -> None:

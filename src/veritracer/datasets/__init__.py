@@ -11,6 +11,19 @@ from __future__ import annotations
 from veritracer.datasets.catalogue import Info, info, names
 from veritracer.datasets.download import fetch
 from veritracer.datasets.loading import Dataset, Split, load, loans
+from veritracer.datasets.loans_inference import loans_after, loans_truth
 from veritracer.datasets.loans_portfolio import loans_chunks
 
-__all__ = ["Dataset", "Info", "Split", "fetch", "info", "load", "loans", "loans_chunks", "names"]
+__all__ = [
+    "Dataset",
+    "Info",
+    "Split",
+    "fetch",
+    "info",
+    "load",
+    "loans",
+    "loans_after",
+    "loans_chunks",
+    "loans_truth",
+    "names",
+]

@@ -16,7 +16,8 @@ from sklearn.model_selection import train_test_split
 from veritracer.datasets import clinical, credit, students
 from veritracer.datasets.catalogue import folder_of, source_of
 from veritracer.datasets.files import read
-from veritracer.datasets.loans_portfolio import ROWS, portfolio
+from veritracer.datasets.loans_outcomes import Outcome
+from veritracer.datasets.loans_portfolio import ROWS, Do, portfolio
 from veritracer.datasets.parts import Parts
 from veritracer.errors import DatasetError, message
 from veritracer.schema import Schema
@@ -117,16 +118,35 @@ def load(
     return _dataset(name, variant, parts)
 
 
-def loans(rows: int = ROWS, *, year: int = 1, drift: float = 1.0, random_state: int = 0) -> Dataset:
+def loans(
+    rows: int = ROWS,
+    *,
+    year: int = 1,
+    drift: float = 1.0,
+    random_state: int = 0,
+    outcome: Outcome = "approved",
+    do: Do | None = None,
+) -> Dataset:
     """A synthetic lending portfolio: ``rows`` applications of one year, from a documented causal model.
 
     Years differ in the economy, in who applies and in what the lender looks at; ``drift`` says how
     strongly (0: not at all). Year 1 is the same whatever the drift. More rows begin with the same ones.
 
+    Parameters
+    ----------
+    outcome : ``"approved"``, what the underwriter decides, or ``"repaid"``, whether the loan, if it were
+        granted, would be repaid.
+    do : what the same people do before they apply: a value (or one for each row) for each column that is
+        set, as a mapping or as a table whose index has row numbers; or a function that makes one of the
+        rows. An empty cell sets nothing. Rows and labels are those after the action and its effects
+        (docs/loans.md), hidden traits and noise as they were.
+
     >>> loans(rows=3).y.tolist()
     ['yes', 'yes', 'yes']
+    >>> loans(rows=3, do={"employment": "out of work"}).X["years_employed"].tolist()
+    [0, 0, 0]
     """
-    return _dataset("loans", "default", portfolio(rows, year, drift, random_state))
+    return _dataset("loans", "default", portfolio(rows, year, drift, random_state, outcome, do))
 
 
 def _dataset(name: str, variant: Variant, parts: Parts) -> Dataset:
