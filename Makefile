@@ -56,6 +56,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.promises
+	$(BIN)/python -m benchmarks.gaming
 	$(BIN)/python -m benchmarks.ledger
 
 $(READY): pyproject.toml constraints.txt
