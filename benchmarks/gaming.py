@@ -67,20 +67,16 @@ def gains(outcome: Outcome) -> tuple[dict[str, list[float]], int]:
     return table, len(people)
 
 
+def _cells(name: str, values: list[float]) -> list[str]:
+    style = ".3f" if name == "before acting" else "+.3f"
+    return [format(round(value, 3) + 0.0, style) for value in values]
+
+
 def main() -> None:
     results, tables = {}, []
     for outcome in ("approved", "repaid"):
         results[outcome], count = gains(outcome)
-        lines = [
-            [
-                name,
-                *(
-                    f"{round(value, 3) + 0.0:{'.3f' if name == 'before acting' else '+.3f'}}"
-                    for value in values
-                ),
-            ]
-            for name, values in results[outcome].items()
-        ]
+        lines = [[name, *_cells(name, values)] for name, values in results[outcome].items()]
         header = ["action", "boosting claims", "logistic claims", "true"]
         tables.append(show(f"{outcome}: {count:,} people whom boosting declines", header, lines))
     save("gaming", results, tables)

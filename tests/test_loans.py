@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tracemalloc
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -304,6 +305,21 @@ def test_categories_and_counts_have_the_shares_that_they_should() -> None:
     wanted = [np.exp(-0.7), 0.7 * np.exp(-0.7), 0.245 * np.exp(-0.7)]
     assert counts[:3] / 10_000 == pytest.approx(wanted, abs=1e-4)  # the spacing of u
     assert counts.sum() == 10_000
+
+
+def test_the_page_has_the_weights_of_the_code() -> None:
+    page = (Path(__file__).parents[1] / "docs/loans.md").read_text(encoding="utf-8")
+    found: dict[str, dict[str, tuple[float, float]]] = {"approved": {}, "repaid": {}}
+    rows = page.partition("| criterion |")[2].partition("\n\n")[0].splitlines()[2:]
+    for row in rows:
+        names, *numbers, _ = (cell.strip().replace("−", "-") for cell in row.strip("|").split("|"))
+        for outcome, weights, changes in (("approved", *numbers[:2]), ("repaid", *numbers[2:])):
+            both = zip(names.split(", "), weights.split(", "), (changes or "0 %").split(", "), strict=False)
+            for name, value, change in both:
+                if value:
+                    found[outcome][name.strip("`")] = (float(value), float(change.strip(" %")) / 100)
+    for outcome, table in (("approved", POLICY), ("repaid", RISK)):
+        assert {n: pytest.approx(v) for n, v in found[outcome].items()} == table
 
 
 def test_an_instalment_repays_the_loan() -> None:
