@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -28,6 +28,7 @@ from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
+from veritracer.distillation import Distillation, Teacher
 from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
 from veritracer.fine_tuning import EPOCHS, SLOWER
 from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
@@ -37,6 +38,8 @@ from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality
 from veritracer.ledger.records import Original
 from veritracer.ledger.sources import Source, reading
 from veritracer.network import Theta, from_module, to_module
+from veritracer.panel import Panel
+from veritracer.panel.fitting import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
 from veritracer.progress import watch
@@ -69,6 +72,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
+    panel
+        Independent models that the classifier is held to (``vt.Panel``), so that its counterfactuals improve
+        the person and not only this model's opinion. ``"default"`` fits one where ``method="veritracer"``;
+        ``None`` is Algorithm 1 as in the paper.
     initialisation
         ``"small"`` starts the classifier near zero, so that what it learns comes from the rows and models of
         other seeds honour its counterfactuals; ``"torch"`` starts it as ``nn.Linear`` does, as the paper.
@@ -131,6 +138,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         weight_robust: float = 6.0,
         weight_proximity: float = 16.0,
         weight_validity: float = 4.0,
+        panel: Panel | Literal["default"] | None = "default",
         initialisation: Initialisation = "small",
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
@@ -164,6 +172,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.weight_robust = weight_robust
         self.weight_proximity = weight_proximity
         self.weight_validity = weight_validity
+        self.panel = panel
         self.initialisation = initialisation
         self.class_weight = class_weight
         self.threshold = threshold
@@ -182,8 +191,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """The estimator, trained on raw rows and labels. Ctrl-C stops after the batch and keeps the best."""
-        prepared, trained = self._train(X, y, sample_weight, [self._seed()], [[]])
-        return self._adopt(prepared, trained, 0, X)
+        prepared, panels, trained = self._train(X, y, sample_weight, [self._seed()], [[]], share_panel=False)
+        return self._adopt(prepared, panels, trained, 0, X)
 
     def fit_many(
         self,
@@ -193,10 +202,14 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         *,
         leave_out: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
+        share_panel: bool = False,
     ) -> list[Self]:
         """A fitted estimator for each seed, all trained at once in one batched run.
 
-        ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0.
+        ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0,
+        and its panel does not see them either. Each model has a panel of its own, from its own seed;
+        ``share_panel`` fits one, from the first seed, for all: faster, and the models are then less
+        independent of each other. It can not be had together with ``leave_out``.
         """
         streams = [int(seed) for seed in seeds]
         left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
@@ -205,9 +218,14 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise TrainingError(
                 message("seeds, and one leave_out for each", received, "give as many of both")
             )
-        prepared, trained = self._train(X, y, sample_weight, streams, left_out)
+        if share_panel and leave_out is not None:
+            remedy = "leave out share_panel: one panel for all would have seen what each leaves out"
+            raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
+        prepared, panels, trained = self._train(
+            X, y, sample_weight, streams, left_out, share_panel=share_panel
+        )
         made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
-        return [model._adopt(prepared, trained, index, X) for index, model in enumerate(made)]
+        return [model._adopt(prepared, panels, trained, index, X) for index, model in enumerate(made)]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each row."""
@@ -408,7 +426,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         sample_weight: ArrayLike | None,
         seeds: list[int],
         leave_out: Sequence[ArrayLike],
-    ) -> tuple[Prepared, Trained]:
+        *,
+        share_panel: bool,
+    ) -> tuple[Prepared, list[Panel], Trained]:
         config = self.training_config()
         prepared = prepare(
             X,
@@ -420,6 +440,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             leave_out=leave_out,
             device=self.device,
         )
+        panels = self._panels(prepared, seeds[:1] if share_panel else seeds)
+        teacher = self._teacher(prepared, panels)
         with watch(verbose=bool(self.verbose)) as (on_epoch, interrupted):
             trained = train(
                 config,
@@ -427,20 +449,40 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 prepared.rows,
                 prepared.validation,
                 seeds,
+                teacher=teacher,
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
         if trained.stopped.startswith("interrupted"):
             kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
             warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=3)
-        return prepared, trained
+        return prepared, panels, trained
 
-    def _adopt(self, prepared: Prepared, trained: Trained, index: int, X: Any) -> Self:
+    def _panels(self, prepared: Prepared, seeds: Sequence[int]) -> list[Panel]:
+        """A fitted panel for each seed, on the rows that its model may see; none where none is wanted."""
+        if self.panel is None or (self.panel == "default" and self.method != "veritracer"):
+            return []
+        asked = Panel() if self.panel == "default" else self.panel
+        return [
+            clone(asked).fit_encoded(prepared.encoding, rows, seed=seed)
+            for seed, rows in zip(seeds, _labelled(prepared), strict=False)
+        ]
+
+    def _teacher(self, prepared: Prepared, panels: list[Panel]) -> Teacher | None:
+        """What the classifiers are held to, where there is a panel that counts in training."""
+        if not panels or self.method != "veritracer" or panels[0].strength == 0:
+            return None
+        options = Distillation().times(panels[0].strength)
+        rows = [Labelled(*(part.to(self.device) for part in mine)) for mine in _labelled(prepared)]
+        return Teacher(panels, rows[: len(panels)], options, threshold_logit(self.threshold))
+
+    def _adopt(self, prepared: Prepared, panels: list[Panel], trained: Trained, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
         self.classifier_ = to_module(trained.network, _double(trained.theta[index])).eval()
+        self.panel_: Panel | None = panels[min(index, len(panels) - 1)] if panels else None
         self.generator_: Generator | None = trained.generator
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
@@ -508,6 +550,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _labelled(prepared: Prepared) -> list[Labelled]:
+    """The training rows as the panel of each model sees them, on the CPU."""
+    x, y, weight = (part.cpu() for part in prepared.rows)
+    return [Labelled(x, y, mine) for mine in weight]
 
 
 def _double(theta: Theta) -> Theta:

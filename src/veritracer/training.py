@@ -19,10 +19,12 @@ from torch import Tensor
 from veritracer import losses
 from veritracer.bounds import BOUNDS
 from veritracer.config import TrainingConfig
+from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
-from veritracer.generator import Generator, init_parameters, legal, make_generator, observe
+from veritracer.generator import Context, Generator, init_parameters, legal, make_generator, observe
 from veritracer.network import Network, Theta
+from veritracer.optimiser import Adam
 from veritracer.param_sets import ParamSet
 from veritracer.threads import one_thread
 
@@ -79,6 +81,7 @@ def train(
     validation: Rows,
     seeds: Sequence[int],
     *,
+    teacher: Teacher | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Trained:
@@ -86,18 +89,26 @@ def train(
 
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
     training objective, on rows that were not trained on, with the counterfactuals as they will be shown.
+    A ``teacher`` is made with the same ``rows``; without one this is Algorithm 1 and nothing more.
     """
     with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
-        return _Run(config, encoding, rows, validation, seeds).run(on_epoch, interrupted)
+        return _Run(config, encoding, rows, validation, seeds, teacher).run(on_epoch, interrupted)
 
 
 class _Run:
     """One run; what changes is kept in ``state`` and the optimisers."""
 
     def __init__(
-        self, config: TrainingConfig, encoding: Encoding, rows: Rows, validation: Rows, seeds: Sequence[int]
+        self,
+        config: TrainingConfig,
+        encoding: Encoding,
+        rows: Rows,
+        validation: Rows,
+        seeds: Sequence[int],
+        teacher: Teacher | None,
     ) -> None:
         self.config, self.encoding, self.rows, self.validation = config, encoding, rows, validation
+        self.teacher = teacher
         self.streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
         self.network = config.network()
         self.bound = BOUNDS[config.bound]
@@ -109,8 +120,8 @@ class _Run:
                 config.generator, encoding, latent, config.generator_hidden, rows.x, rows.y
             )
         self.state = self._initial(sizes)
-        self.classifier_optimiser = _adam(self.state.theta)
-        self.generator_optimiser = _adam(self.state.generator_theta) if config.learns_generator else None
+        self.classifier_optimiser = Adam(self.state.theta)
+        self.generator_optimiser = Adam(self.state.generator_theta) if config.learns_generator else None
 
     def _initial(self, sizes: tuple[int, ...]) -> _State:
         """Starting parameters of all models, each from its own stream."""
@@ -182,28 +193,69 @@ class _Run:
         weight = self.rows.weight.gather(1, index)
         logit, context = observe(network, theta, x)
         sign = context.sign
-        loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, y, weight)
+        known = self._labels(y, index)
+        loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, known, weight)
         x_cf = relaxed = x
         if self.generator is not None:
             x_cf, relaxed = legal(
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
-        if robustness > 0:
-            models = self._param_set(theta, robustness)
+        models = self._param_set(theta, robustness) if robustness > 0 else None
+        if models is not None:
             worst = self.bound(models, x, x_cf.detach(), sign).worst_logit
             loss = loss + robustness * config.weight_robust * losses.robust_loss(worst, weight)
+        if self.teacher is not None:
+            loss = loss + self._taught(self.teacher, context, x_cf.detach(), weight)
+            if models is not None:
+                loss = loss + robustness * self._anchored(self.teacher, index, models, x, weight)
         self._step(self.classifier_optimiser, theta, loss, progress)
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
         fixed = [t.detach() for t in theta]
         cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight)
         cost = cost + config.weight_validity * losses.validity_loss(network.logit(fixed, x_cf), sign, weight)
-        if robustness > 0:
+        if models is not None:
             # The radii are those of a step ago: taking them anew costs more than it changes.
             worst = self.bound(replace(models, center=tuple(fixed)), x, x_cf, sign).worst_logit
             cost = cost + robustness * config.weight_robust * losses.robust_loss(worst, weight)
+        if self.teacher is not None:
+            opinion = self.teacher.network_logits(x_cf) - config.threshold_logit
+            weight_panel = self.teacher.options.for_generator
+            cost = cost + weight_panel * losses.validity_loss(opinion, sign, weight)
         self._step(self.generator_optimiser, self.state.generator_theta, cost, progress)
         return torch.stack([loss.detach(), cost.detach()])
+
+    def _labels(self, y: Tensor, index: Tensor) -> Tensor:
+        """The labels to learn from: people's own, or mixed with what their panel expects of them."""
+        if self.teacher is None:
+            return y
+        share = self.teacher.options.soft_labels
+        return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
+
+    def _taught(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
+        """Cross-entropy against the panel at rows that somebody might move to, one number for each model."""
+        options, x, theta = teacher.options, context.x, self.state.theta
+        goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
+        goal = goal.to(x) * options.furthest
+        attacked = sparse_attack(self.encoding, self.network, theta, x, context.sign, goal, options.moves)
+        swapped = swapped_rows(self.encoding, x, options.swapped, self.streams)
+        moved = torch.cat([x_cf, attacked, swapped], 1)
+        target = teacher.targets(moved, moved=(True, True, False))
+        logit = self.network.logit(theta, moved) + self.config.threshold_logit
+        weights = (options.at_counterfactuals, options.at_attacks, options.at_swapped)
+        parts = zip(weights, logit.chunk(3, 1), target.chunk(3, 1), strict=True)
+        return torch.stack([w * losses.accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
+
+    def _anchored(
+        self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
+    ) -> Tensor:
+        """The robust loss of real rows that the panel is sure of, until they are proved with some room."""
+        side = teacher.of_rows(teacher.side, index)
+        worst = BOUNDS["ibp"](models, x, x, -side).worst_logit
+        short = (worst.detach() > -teacher.options.proved).to(x.dtype)
+        counted = weight * teacher.of_rows(teacher.sure, index)
+        each = torch.sigmoid(worst).square() * short
+        return teacher.options.at_sure_rows * losses.weighted_mean(each, counted)
 
     def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet:
         config = self.config
@@ -214,21 +266,13 @@ class _Run:
         around = ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius)
         return around.at(robustness)
 
-    def _step(
-        self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], loss: Tensor, progress: float
-    ) -> None:
+    def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, progress: float) -> None:
         """One step of all models along their own, clipped gradients."""
         gradients = torch.autograd.grad(loss.sum(), parameters)
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            clipped = gradient * shrink.view(-1, *(1,) * (gradient.dim() - 1))
-            # Contiguous: the gradient of a transposed weight comes transposed in memory, and the fused
-            # optimiser reads memory, not strides.
-            parameter.grad = clipped.contiguous()
-        for group in optimiser.param_groups:
-            group["lr"] = self.config.learning_rate * self.config.pace(progress)
-        optimiser.step()
+        clipped = [g * shrink.view(-1, *(1,) * (g.dim() - 1)) for g in gradients]
+        optimiser.step(clipped, self.config.learning_rate * self.config.pace(progress))
 
     @torch.no_grad()
     def _measure(
@@ -259,6 +303,10 @@ class _Run:
             )
             if config.method == "veritracer":
                 objective = objective + config.weight_robust * losses.robust_loss(worst, weight)
+            if self.teacher is not None:
+                target = self.teacher.targets(x_cf, moved=(True,))
+                believed = losses.accuracy_loss(cf_logit * sign + config.threshold_logit, target, weight)
+                objective = objective + self.teacher.options.at_counterfactuals * believed
         kappa = config.kappa * config.robustness((epoch + 1) / epochs)
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
@@ -310,10 +358,6 @@ class _Best(NamedTuple):
         objective = torch.where(better, record.objective, self.objective)
         epoch = torch.where(better, record.epoch - 1, self.epoch)
         return _Best(stacks[0], stacks[1], objective, self.ready or ready, epoch)
-
-
-def _adam(parameters: list[Tensor]) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, fused=True)  # the learning rate is set at every step
 
 
 def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -1,0 +1,216 @@
+"""A panel as the teacher of a classifier: what it is held to, and at which rows.
+
+A classifier is believed where it was taught. On real rows that is what its panel expects of them (each row by
+members that did not see it); beyond them it is what the panel says at rows that somebody might move to: the
+generator's counterfactuals, rows with some features of other people, and the places where a sparse attack on
+the classifier itself would go. At moved rows an opinion counts the less, the less they look like anybody
+whose outcome was favourable: nobody is accepted for being like no one. Real rows are never judged that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veritracer.encoding import Encoding
+from veritracer.network import Network
+from veritracer.panel import Panel, Ranks
+from veritracer.panel.fitting import Labelled
+
+POOL = 2000
+"""Favourable rows that the plausibility of a moved row is measured against, at most."""
+
+USUAL, REACH, SOFTNESS = 0.99, 1.3, 0.1
+"""A moved row counts half at 1.3 times the distance that 99 % of favourable rows keep to their nearest one;
+it fades over a tenth of that distance."""
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """How much the teacher's opinion weighs, beside the losses of Algorithm 1.
+
+    Attributes
+    ----------
+    soft_labels
+        The share of a row's own label that the panel's opinion of it replaces.
+    at_counterfactuals, at_swapped, at_attacks
+        Cross-entropy against the panel at the generator's counterfactuals, at rows with features of others,
+        and at sparse attacks on the classifier.
+    at_sure_rows
+        The robust loss of real rows that the panel is sure of: wherever people are, there is somebody near
+        whose row every model of the set decides alike, so that a certified way exists.
+    for_generator
+        The panel's validity loss of what the generator proposes.
+    swapped, moves, furthest
+        The share of features that are swapped; how many columns an attack moves, and to which logit at most.
+    sure, proved
+        Rows count as sure from this quantile of the panel's confidence on; they are pushed until their bound
+        is so far below zero.
+    """
+
+    soft_labels: float = 0.8
+    at_counterfactuals: float = 10.0
+    at_swapped: float = 5.0
+    at_attacks: float = 5.0
+    at_sure_rows: float = 3.0
+    for_generator: float = 4.0
+    swapped: float = 0.3
+    moves: int = 3
+    furthest: float = 4.0
+    sure: float = 0.5
+    proved: float = 0.5
+
+    def times(self, strength: float) -> Distillation:
+        """The same with the panel's opinion weighing so many times as much; labels are replaced at most."""
+        weights = ("at_counterfactuals", "at_swapped", "at_attacks", "at_sure_rows", "for_generator")
+        scaled = {name: strength * getattr(self, name) for name in weights}
+        return replace(self, soft_labels=min(1.0, strength * self.soft_labels), **scaled)
+
+
+class _Likeness(NamedTuple):
+    """How far rows are from favourable ones, in ranks, and which distance is usual among those."""
+
+    ranks: Ranks
+    pool: Tensor
+    usual: float
+
+    @classmethod
+    def of(cls, ranks: Ranks, rows: Labelled, seed: int) -> _Likeness:
+        mine = torch.unique(rows.x[(rows.y > 0.5) & (rows.weight > 0)], dim=0)
+        order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))
+        mine = ranks(mine[order])
+        pool, others = mine[:POOL], mine[POOL : 2 * POOL]
+        if len(others) < POOL // 4:  # each of the pool against the rest of it
+            distance = torch.cdist(pool, pool).fill_diagonal_(torch.inf).amin(-1)
+        else:
+            distance = torch.cdist(others, pool).amin(-1)
+        known = distance[torch.isfinite(distance)]
+        return cls(ranks, pool, float(torch.quantile(known, USUAL)) if len(known) else torch.inf)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """From 1 (like somebody favourable) to 0 for rows (n, d)."""
+        if not 0 < self.usual < torch.inf:
+            return torch.ones_like(x[:, 0])
+        distance = torch.cdist(self.ranks(x), self.pool).amin(-1)
+        return torch.sigmoid((REACH * self.usual - distance) / (SOFTNESS * self.usual))
+
+
+class Teacher:
+    """The panels of models that are trained side by side: one for each, or one for all of them.
+
+    ``soft_labels`` is (models, n) for the rows that it is made with; ``sure`` (models, n) says which of them
+    the panel is sure of, and ``side`` which way, +1 or -1.
+    """
+
+    def __init__(
+        self,
+        panels: Sequence[Panel],
+        rows: Sequence[Labelled],
+        options: Distillation,
+        threshold_logit: float = 0.0,
+    ) -> None:
+        device, dtype = rows[0].x.device, rows[0].x.dtype
+        self.options, self.shared = options, len(panels) == 1
+        self.ensembles = [panel.teachers_.to(device) for panel in panels]
+        ranks = [ensemble.networks.ranks for ensemble in self.ensembles]
+        self.likeness = [
+            _Likeness.of(r, mine, seed) for seed, (r, mine) in enumerate(zip(ranks, rows, strict=True))
+        ]
+        self.soft_labels = torch.stack([panel.soft_labels_ for panel in panels]).to(device, dtype)
+        margin = torch.logit(self.soft_labels, eps=1e-6) - threshold_logit
+        self.side = torch.where(margin > 0, 1.0, -1.0).to(dtype)
+        self.sure = torch.stack([_sure(each, options.sure) for each in margin])
+
+    def of_rows(self, values: Tensor, index: Tensor) -> Tensor:
+        """The entries of ``values`` (panels, n) for the rows ``index`` (models, batch) of each model."""
+        return values.expand(len(index), -1).gather(1, index)
+
+    def targets(self, x: Tensor, *, moved: Sequence[bool]) -> Tensor:
+        """The panel's probability (models, n) at rows (models, n, d).
+
+        ``moved`` says for each of the equal parts that the rows consist of whether likeness counts there.
+        """
+        return torch.cat([self._target(*part) for part in self._by_panel(x, moved)]).view(x.shape[:-1])
+
+    def network_logits(self, x: Tensor) -> Tensor:
+        """The mean logit (models, n) of the teaching networks at rows (models, n, d), with gradients."""
+        parts = [x.flatten(0, 1)] if self.shared else list(x)
+        found = [e.networks.logits(part).mean(0) for e, part in zip(self.ensembles, parts, strict=True)]
+        return torch.cat(found).view(x.shape[:-1]).to(x.dtype)
+
+    def _by_panel(self, x: Tensor, moved: Sequence[bool]) -> list[tuple[int, Tensor, Tensor]]:
+        """The rows (n, d) that each panel is asked about, and where their likeness counts (n,)."""
+        each = torch.tensor(moved, device=x.device).repeat_interleave(x.shape[1] // len(moved))
+        if self.shared:
+            return [(0, x.flatten(0, 1), each.repeat(len(x)))]
+        return [(k, x[k], each) for k in range(len(x))]
+
+    @torch.no_grad()
+    def _target(self, panel: int, x: Tensor, moved: Tensor) -> Tensor:
+        networks, trees = self.ensembles[panel].logits(x)
+        vote = (torch.sigmoid(networks).mean(0) + torch.sigmoid(trees).mean(0)) / 2
+        vote[moved] *= self.likeness[panel](x[moved])
+        return vote
+
+
+def _sure(margin: Tensor, quantile: float) -> Tensor:
+    """1 for the rows of each side of which the panel is surer than of that share of the side, else 0."""
+    found = torch.zeros_like(margin)
+    for side in (margin > 0, margin <= 0):
+        if bool(side.any()):
+            size = margin[side].abs()
+            found[side] = (size >= size.kthvalue(max(1, round(quantile * len(size)))).values).to(margin.dtype)
+    return found
+
+
+def swapped_rows(encoding: Encoding, x: Tensor, share: float, streams: Sequence[torch.Generator]) -> Tensor:
+    """The rows (models, n, d) with some features of another row of the same batch."""
+    features = int(encoding.owner[-1]) + 1
+    owner = encoding.owner.to(x.device)
+    found = []
+    for rows, stream in zip(x, streams, strict=True):
+        taken = (torch.rand(len(rows), features, generator=stream) < share).to(x.device)
+        others = torch.randperm(len(rows), generator=stream).to(x.device)
+        found.append(torch.where(taken[:, owner], rows[others], rows))
+    return torch.stack(found)
+
+
+def sparse_attack(
+    encoding: Encoding,
+    network: Network,
+    theta: Sequence[Tensor],
+    x: Tensor,
+    sign: Tensor,
+    goal: Tensor,
+    moves: int,
+) -> Tensor:
+    """Legal rows (models, n, d) where few changes take the classifier to the other decision.
+
+    Each move takes the column with the steepest logit as far as the logit needs in order to reach ``goal``
+    (models, n) on the other side, or to the end of its range; or it changes one category. That is where a
+    search for close counterfactuals goes, and so where a classifier has to be right.
+    """
+    lower, upper = encoding.limits(x)
+    owner, single = encoding.owner.to(x.device), encoding.numeric.to(x.device)
+    fixed, point = [t.detach() for t in theta], x
+    for _ in range(moves):
+        at = point.detach().requires_grad_()
+        logit = -sign * network.logit(fixed, at)
+        (slope,) = torch.autograd.grad(logit.sum(), at)
+        need = (goal - logit.detach()).clamp(min=0.0).unsqueeze(-1)
+        room = torch.where(slope > 0, upper - point, point - lower)
+        own = encoding.by_feature((slope * point).double())[..., owner].to(x.dtype)
+        switch = (slope - own) / 2 * ((upper >= 0.5) & (point < 0.5))
+        gain = torch.where(single, slope.abs() * (room > 1e-3), switch)
+        best = gain.argmax(-1, keepdim=True)
+        step = torch.minimum(need / gain.gather(-1, best).clamp(min=1e-6), room.gather(-1, best))
+        moved = point.scatter_add(-1, best, step * torch.sign(slope.gather(-1, best)))
+        group = (owner == owner[best]) & ~single
+        moved = torch.where(group, torch.zeros_like(point).scatter(-1, best, 1.0), moved)
+        useful = (need > 0) & (gain.gather(-1, best) > 0)
+        point = torch.where(useful, moved, point)
+    return encoding.project(point, x)

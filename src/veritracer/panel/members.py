@@ -1,0 +1,199 @@
+"""Members of a panel as tensors: stacked networks and boosted trees, asked about many rows at once.
+
+Both answer with logits (members, n) of the favourable label. Networks are differentiable in the rows, trees
+are not. Neither needs scikit-learn any more once it is fitted, so a saved panel holds numbers and no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from torch import Tensor
+
+from veritracer.network import Network, Theta
+
+QUANTILES = 128
+"""Points of each column's empirical distribution that a rank is interpolated between."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The rank of a value among the values of its column, from 0 to 1: skewed counts spread out evenly.
+
+    ``quantiles`` is (d, q), sorted; equal ones are repeated values, which get the middle of their ranks.
+    """
+
+    quantiles: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Ranks:
+        """The ranks within the columns of ``x`` (n, d)."""
+        levels = torch.linspace(0.0, 1.0, QUANTILES, dtype=x.dtype, device=x.device)
+        return cls(torch.quantile(x, levels, dim=0).T.contiguous())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The ranks of rows (n, d), differentiable where a column does not repeat itself."""
+        values, last = x.T.contiguous(), self.quantiles.shape[1] - 1
+        first = torch.searchsorted(self.quantiles, values.detach())
+        past = torch.searchsorted(self.quantiles, values.detach(), right=True)
+        above = past.clamp(1, last)
+        low, high = self.quantiles.gather(1, above - 1), self.quantiles.gather(1, above)
+        width = (high - low).clamp(min=torch.finfo(x.dtype).tiny)
+        between = (above - 1 + ((values - low) / width).clamp(0.0, 1.0)) / last
+        middle = ((first + past - 1) / 2.0).clamp(0, last).to(x.dtype) / last
+        return torch.where(past - first > 1, middle, between).T
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """Networks of one shape, stacked; those in ``ranked`` see the ranks of the columns instead of values."""
+
+    network: Network
+    theta: Theta
+    ranked: Tensor
+    ranks: Ranks
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """What each member sees of the rows (n, d): (members, n, d)."""
+        return torch.where(self.ranked.view(-1, 1, 1), self.ranks(x), x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The opinion of each member on rows (n, d): (members, n)."""
+        return self.network.logit(self.theta, self.inputs(x.to(self.theta[0])))
+
+    def select(self, members: Sequence[int]) -> Networks:
+        """Some of the members."""
+        at = torch.as_tensor(members, dtype=torch.long, device=self.ranked.device)
+        return Networks(self.network, tuple(t[at] for t in self.theta), self.ranked[at], self.ranks)
+
+    def to(self, device: str | torch.device) -> Networks:
+        """The same on another device."""
+        theta = tuple(t.to(device) for t in self.theta)
+        return Networks(self.network, theta, self.ranked.to(device), Ranks(self.ranks.quantiles.to(device)))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that ``from_tensors`` needs."""
+        named = {f"theta.{i}": t for i, t in enumerate(self.theta)}
+        return named | {"ranked": self.ranked.to(torch.uint8), "quantiles": self.ranks.quantiles}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Networks:
+        """The members that ``tensors`` wrote."""
+        theta = tuple(
+            tensors[f"theta.{i}"] for i in range(sum(name.startswith("theta.") for name in tensors))
+        )
+        hidden = (0.0,) * (len(theta) // 2 - 1)
+        return cls(Network(hidden), theta, tensors["ranked"].bool(), Ranks(tensors["quantiles"]))
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedTrees:
+    """Ensembles of boosted trees, each tree complete to the same depth.
+
+    ``feature`` and ``threshold`` are (trees, 2^depth - 1), nodes in breadth-first order: from node k a row
+    goes to 2k + 1 up to the threshold, else to 2k + 2. ``value`` is (trees, 2^depth); ``member`` (trees,)
+    says which ensemble a tree belongs to, ``start`` (members,) is each one's first guess.
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    value: Tensor
+    member: Tensor
+    start: Tensor
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def depth(self) -> int:
+        """The depth of every tree."""
+        return int(self.value.shape[1]).bit_length() - 1
+
+    @classmethod
+    def of(cls, models: Sequence[HistGradientBoostingClassifier]) -> BoostedTrees:
+        """The trees of fitted scikit-learn models, one member each.
+
+        NOTE: the nodes are in ``_predictors``, which scikit-learn does not promise to keep; a test compares
+        what is read here with what the models themselves predict.
+        """
+        stages = [(k, stage[0].nodes) for k, model in enumerate(models) for stage in model._predictors]
+        depth = max(int(nodes["depth"].max()) for _, nodes in stages)
+        complete = [_complete(nodes, depth) for _, nodes in stages]
+        feature, threshold, value = (np.stack(part) for part in zip(*complete, strict=True))
+        start = [float(np.ravel(model._baseline_prediction)[0]) for model in models]
+        return cls(
+            torch.from_numpy(feature),
+            torch.from_numpy(threshold),
+            torch.from_numpy(value),
+            torch.tensor([k for k, _ in stages]),
+            torch.tensor(start, dtype=torch.float64),
+        )
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """The opinion of each member on rows (n, d): (members, n), in the precision of ``x``."""
+        columns, count = x.detach().T.contiguous(), len(self.feature)
+        threshold, value, share = self._in(x.dtype)
+        inner = self.feature.shape[1]
+        right = columns[self.feature.flatten()] > threshold.view(-1, 1)
+        right = right.view(count, inner, -1)
+        node = torch.zeros(count, 1, len(x), dtype=torch.long, device=x.device)
+        for _ in range(self.depth):
+            node = 2 * node + 1 + right.gather(1, node)
+        leaf = value.unsqueeze(-1).expand(-1, -1, len(x)).gather(1, node - inner).squeeze(1)
+        return share @ leaf + self.start.to(x.dtype).unsqueeze(-1)
+
+    def select(self, members: Sequence[int]) -> BoostedTrees:
+        """Some of the members."""
+        renumbered = torch.full_like(self.start, -1, dtype=torch.long)
+        renumbered[list(members)] = torch.arange(len(members), device=self.start.device)
+        kept = renumbered[self.member] >= 0
+        nodes = (self.feature[kept], self.threshold[kept], self.value[kept])
+        return BoostedTrees(*nodes, renumbered[self.member[kept]], self.start[list(members)])
+
+    def to(self, device: str | torch.device) -> BoostedTrees:
+        """The same on another device."""
+        return BoostedTrees(**{name: t.to(device) for name, t in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that the constructor needs."""
+        names = ("feature", "threshold", "value", "member", "start")
+        return {name: getattr(self, name) for name in names}
+
+    def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Thresholds, leaves, and which tree is whose (members, trees), in one precision."""
+        if dtype not in self._converted:
+            whose = torch.nn.functional.one_hot(self.member, len(self)).T
+            self._converted[dtype] = (self.threshold.to(dtype), self.value.to(dtype), whose.to(dtype))
+        return self._converted[dtype]
+
+    @cached_property
+    def _converted(self) -> dict[torch.dtype, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+
+def _complete(nodes: Any, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One tree filled up to the depth: a leaf that comes early has all rows go left, to itself."""
+    inner = 2**depth - 1
+    feature, threshold = np.zeros(inner, dtype=np.int64), np.full(inner, np.inf)
+    value = np.zeros(inner + 1)
+    at = np.zeros(1, dtype=np.int64)
+    for level in range(depth):
+        here = nodes[at]
+        leaf = here["is_leaf"].astype(bool)
+        place = slice(2**level - 1, 2 ** (level + 1) - 1)
+        feature[place] = np.where(leaf, 0, here["feature_idx"])
+        threshold[place] = np.where(leaf, np.inf, here["num_threshold"])
+        left, right = (np.where(leaf, at, here[side]) for side in ("left", "right"))
+        at = np.stack([left, right], -1).reshape(-1)
+    value[:] = nodes[at]["value"]
+    return feature, threshold, value

@@ -1,0 +1,252 @@
+"""A panel: independent models of two kinds, fitted for accuracy alone, whose opinion a classifier is held to.
+
+A classifier that learns together with its own counterfactuals can open a trap door: a direction off the data
+in which its decision turns and nothing else does. A panel does not take part in that game. Its *teachers*
+are what training and the search for counterfactuals listen to; its *held-out* members take part in neither,
+and say afterwards whether they would decide as was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from veritracer.encoding import Encoding
+from veritracer.errors import TrainingError, message
+from veritracer.panel.fitting import Labelled, fit_networks, fit_trees, parts
+from veritracer.panel.members import BoostedTrees, Networks
+from veritracer.schema import Schema
+from veritracer.threads import one_thread
+
+Kind = Literal["network", "boosted trees"]
+Role = Literal["teacher", "held out"]
+
+KINDS: tuple[Kind, Kind] = ("network", "boosted trees")
+
+FOLDS = 4
+"""Teaching networks see three quarters of the rows each; trees, and what is held out, two thirds."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One opinion: which kind of model, whether it teaches, how many rows it saw, its loss on the others."""
+
+    kind: Kind
+    role: Role
+    rows: int
+    log_loss: float
+
+
+class Ensemble(NamedTuple):
+    """Members of both kinds that are asked together."""
+
+    networks: Networks
+    trees: BoostedTrees
+
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The opinions (members, n) of both kinds on encoded rows, in the precision of ``x``."""
+        return self.networks.logits(x).to(x.dtype), self.trees.logits(x)
+
+    def to(self, device: str | torch.device) -> Ensemble:
+        """The same on another device."""
+        return Ensemble(self.networks.to(device), self.trees.to(device))
+
+    @classmethod
+    def restored(cls, role: str, tensors: Mapping[str, Tensor]) -> Ensemble:
+        """The members that stand under ``role`` among the tensors of a panel."""
+        parts = [
+            {
+                name.removeprefix(f"{role}.{kind}."): t
+                for name, t in tensors.items()
+                if name.startswith(f"{role}.{kind}.")
+            }
+            for kind in cls._fields
+        ]
+        return cls(Networks.from_tensors(parts[0]), BoostedTrees(**parts[1]))
+
+
+class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Networks and boosted trees on parts of the same rows; half the vote for each kind.
+
+    Parameters
+    ----------
+    schema
+        What is known of the table, where the panel is fitted by itself; a model brings its own.
+    networks, boosted
+        How many teach, of each kind. Every second network sees ranks instead of values; a split of a tree
+        chooses among a third of the columns. So the members do not all trust the same lever.
+    held_out
+        How many of each kind take no part in training or in the search: ``recourse.agreement`` asks them.
+    strength
+        How much the panel's opinion weighs in training: 1 is the default, 0 only asks it afterwards.
+    random_state
+        Seed of its members; None takes the model's own.
+
+    Attributes
+    ----------
+    members : what it is made of, as ``Member``; teachers first.
+    classes_, encoding_ : the labels, and the map between table and tensor.
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        networks: int = 8,
+        boosted: int = 3,
+        held_out: int = 3,
+        strength: float = 1.0,
+        random_state: int | None = None,
+    ) -> None:
+        self.schema = schema
+        self.networks = networks
+        self.boosted = boosted
+        self.held_out = held_out
+        self.strength = strength
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """The panel, fitted to raw rows and labels; ``schema=None`` infers one."""
+        schema = Schema.infer(X) if self.schema is None else self.schema
+        schema = schema.with_labels(y) if schema.favourable is None else schema
+        encoding = Encoding.fit(schema, X)
+        labels = torch.as_tensor(schema.labels(y), dtype=torch.float32)
+        weight = torch.ones_like(labels) if sample_weight is None else torch.as_tensor(sample_weight).float()
+        return self.fit_encoded(encoding, Labelled(encoding.encode(X).float(), labels, weight), seed=0)
+
+    def fit_encoded(self, encoding: Encoding, rows: Labelled, *, seed: int) -> Self:
+        """The panel, fitted to encoded rows in float32; rows of weight 0 are not seen by anybody.
+
+        ``soft_labels_`` has the probability of each row by the teachers that did not see it (for rows of
+        weight 0: by all of them). ``seed`` counts where ``random_state`` is None.
+        """
+        self._check()
+        self.encoding_, self.classes_ = encoding, _classes(encoding)
+        seed = 1000 * (seed if self.random_state is None else int(self.random_state))
+        visible = (rows.weight > 0).nonzero().squeeze(-1)
+        used = rows.select(visible)
+        y = used.y.numpy().astype(np.int64)
+        rounds = max(1, -(-self.networks // FOLDS))
+        taught = parts(y, FOLDS, rounds, seed)[: self.networks], parts(y, self.boosted, 1, seed + 100)
+        others = [parts(y, self.held_out, 1, seed + 200 + kind) for kind in (0, 1)] if self.held_out else []
+        seen = [np.concatenate(both) for both in zip(taught, others, strict=True)] if others else list(taught)
+        with one_thread():
+            networks = fit_networks(used, seen[0], seed + 300)
+        trees = fit_trees(used, seen[1], seed + 400)
+        first = [range(len(mine)) for mine in taught]
+        rest = [range(len(mine), len(both)) for mine, both in zip(taught, seen, strict=True)]
+        self.teachers_ = Ensemble(networks.select(first[0]), trees.select(first[1]))
+        self.held_out_ = Ensemble(networks.select(rest[0]), trees.select(rest[1]))
+        self.members_ = _described("teacher", self.teachers_, used, taught)
+        self.members_ += _described("held out", self.held_out_, used, others)
+        self.soft_labels_ = self.vote(rows.x)
+        self.soft_labels_[visible] = _unseen_vote(self.teachers_, used, taught)
+        return self
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """What the panel is made of."""
+        check_is_fitted(self, "members_")
+        return tuple(self.members_)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The vote of the teachers for each label, (rows, 2), in the order of ``classes_``."""
+        check_is_fitted(self, "members_")
+        vote = self.vote(self.encoding_.encode(X)).double().numpy()
+        pair = np.stack([1 - vote, vote], -1)
+        return pair if self.classes_[1] == self.encoding_.schema.favourable else pair[:, ::-1].copy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label that gets more than half of the vote."""
+        decided: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
+        return decided
+
+    @torch.no_grad()
+    def vote(self, x: Tensor) -> Tensor:
+        """The probability of the favourable label of encoded rows (n, d), by the teachers: (n,)."""
+        return torch.stack(self.opinions(x)).mean(0)
+
+    def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The two halves of the vote on encoded rows: the networks' mean probability, and the trees'."""
+        networks, trees = self.teachers_.logits(x)
+        return torch.sigmoid(networks).mean(0), torch.sigmoid(trees).mean(0)
+
+    @torch.no_grad()
+    def agreement(self, x_cf: Tensor, favourable: Tensor, threshold_logit: float = 0.0) -> Tensor:
+        """The share (n,) of held-out members that decide the rows as ``favourable`` (n,) asks for.
+
+        NaN where nobody is held out. They decide at the model's threshold.
+        """
+        logits = torch.cat(self.held_out_.logits(x_cf))
+        return ((logits > threshold_logit) == favourable).to(x_cf.dtype).mean(0)
+
+    def content(self) -> dict[str, Any]:
+        """What a saved model says of its panel, as plain values."""
+        params = {k: v for k, v in self.get_params(deep=False).items() if k != "schema"}
+        return {"params": params, "members": [asdict(member) for member in self.members]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers of the members, by name."""
+        return {
+            f"{role}.{kind}.{name}": t
+            for role, ensemble in (("teachers", self.teachers_), ("held_out", self.held_out_))
+            for kind, members in ensemble._asdict().items()
+            for name, t in members.tensors().items()
+        }
+
+    @classmethod
+    def restored(cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
+        """The panel that ``content`` and ``tensors`` were taken from."""
+        panel = cls(**content["params"])
+        panel.encoding_, panel.classes_ = encoding, _classes(encoding)
+        panel.teachers_ = Ensemble.restored("teachers", tensors)
+        panel.held_out_ = Ensemble.restored("held_out", tensors)
+        panel.members_ = [Member(**member) for member in content["members"]]
+        return panel
+
+    def _check(self) -> None:
+        for name, least in (("networks", 1), ("boosted", 1), ("held_out", 0)):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+                raise TrainingError(
+                    message(f"{name} of at least {least}", repr(count), "give a whole number")
+                )
+        if not 0.0 <= self.strength < float("inf"):
+            raise TrainingError(message("strength of at least 0", repr(self.strength), "1 is the default"))
+
+
+def _classes(encoding: Encoding) -> NDArray[Any]:
+    return np.unique(np.array([encoding.schema.unfavourable, encoding.schema.favourable]))
+
+
+@torch.no_grad()
+def _described(
+    role: Role, members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]
+) -> list[Member]:
+    """What each member is, with its log loss on the rows that it did not see (on all where it saw all)."""
+    found = []
+    for kind, logits, parts_seen in zip(KINDS, members.logits(rows.x), seen, strict=False):
+        for logit, mine in zip(logits, parts_seen, strict=True):
+            apart = torch.from_numpy(mine.all() | ~mine)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(logit[apart], rows.y[apart])
+            found.append(Member(kind, role, int(mine.sum()), float(loss)))
+    return found
+
+
+@torch.no_grad()
+def _unseen_vote(members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]) -> Tensor:
+    """The vote on each row of the teachers that did not see it; of all where everybody did."""
+    halves = []
+    for logits, mine in zip(members.logits(rows.x), seen, strict=True):
+        apart = torch.from_numpy(~mine).to(logits.dtype)
+        apart = torch.where(apart.sum(0) > 0, apart, 1.0)
+        halves.append((torch.sigmoid(logits) * apart).sum(0) / apart.sum(0))
+    return torch.stack(halves).mean(0)
