@@ -21,9 +21,10 @@ from veritracer.panel.members import BoostedTrees, Networks, Ranks
 HIDDEN = (64, 32)
 BATCH = 256
 LEARNING_RATE = 3e-3
-STEPS = 2000
-"""Steps of a network at the most; it stops after ``PATIENCE`` epochs without progress on rows unseen."""
-PATIENCE = 6
+STEPS, FEWEST_EPOCHS = 2000, 8
+"""How long a network learns at the most."""
+PATIENCE = 200
+"""Steps without progress on the rows that it did not see after which a network stops."""
 TREES, DEPTH, SHRINKAGE = 120, 4, 0.1
 COLUMNS = 0.3
 """The share of the columns that a split chooses among: trees that share their trust among many columns do not
@@ -84,7 +85,8 @@ class _NetworkRun:
         count = int(self.seen.sum(-1).min())
         size = min(BATCH, count)
         batches = count // size
-        epochs = max(8, min(120, -(-STEPS // batches)))
+        epochs = max(FEWEST_EPOCHS, -(-STEPS // batches))
+        patience = -(-PATIENCE // batches)
         lowest = torch.full((len(self.seen),), torch.inf)
         kept, idle = [t.detach().clone() for t in self.theta], torch.zeros(len(self.seen))
         optimiser = Adam(self.theta)
@@ -97,7 +99,7 @@ class _NetworkRun:
             lowest, idle = torch.where(better, loss, lowest), torch.where(better, 0, idle + 1)
             for old, new in zip(kept, self.theta, strict=True):
                 old[better] = new.detach()[better]
-            if bool((idle >= PATIENCE).all()):
+            if bool((idle >= patience).all()):
                 break
         return Networks(self.members.network, tuple(kept), self.members.ranked, self.members.ranks)
 

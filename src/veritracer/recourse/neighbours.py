@@ -1,7 +1,8 @@
-"""Training rows to start from and to stay near to, found by an index."""
+"""Training rows to start from, to follow and to stay near to, found by an index."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -18,17 +19,29 @@ from veritracer.proving import Question, prove
 LOF_NEIGHBOURS = 20
 """Neighbours of the local outlier factor: scikit-learn's default, and the paper's."""
 
+LOF_LABELLED = 10
+"""Neighbours of the local outlier factor among rows of one label."""
+
+ROLE_MODELS = 3000
+"""Rows that a person's way may lead to, at most: more of them are closer, but take longer to compare."""
+
+Believed = Callable[[Tensor, Tensor], Tensor]
+"""Which of the encoded rows (n, d) are believed to be favourable where the second (n,) holds, else not."""
+
 
 class Neighbours:
     """Encoded training rows (N, d) with an index over them in the L1 distance; there may be none.
 
-    What was indexed is kept: the rows that a set of models decides one way by proof, and all of them.
+    ``favourable`` (N,) are their labels, where they are known. What was indexed is kept: the rows that a set
+    of models decides one way by proof, those of one label, and all of them.
     """
 
-    def __init__(self, rows: Tensor) -> None:
+    def __init__(self, rows: Tensor, favourable: Tensor | None = None) -> None:
         self.rows = rows.detach().cpu().double()
-        self._factors: dict[int, LocalOutlierFactor] = {}
+        self.favourable = None if favourable is None else favourable.detach().cpu().bool()
+        self._factors: dict[tuple[int, bool | None], LocalOutlierFactor] = {}
         self._proved: dict[tuple[Any, ...], tuple[Tensor, NearestNeighbors]] = {}
+        self._models: dict[tuple[Any, ...], Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,45 +63,85 @@ class Neighbours:
         distance, position = self._everybody.kneighbors(x.detach().cpu().numpy(), 1)
         return self.rows[torch.from_numpy(position[:, 0])].to(x), distance[:, 0] / x.shape[1]
 
-    def outlier_factor(self, x: Tensor, k: int = LOF_NEIGHBOURS) -> NDArray[np.float64]:
+    def outlier_factor(
+        self, x: Tensor, k: int = LOF_NEIGHBOURS, *, favourable: bool | None = None
+    ) -> NDArray[np.float64]:
         """The local outlier factor of each row among the training rows: about 1 inside, larger outside.
 
-        Repeated training rows count once: twenty copies of a row would have no distance to compare with.
+        With ``favourable``: among the rows of that label. Repeated training rows count once: twenty copies of
+        a row would have no distance to compare with.
         """
-        factor: NDArray[np.float64] = -self._outliers(k).score_samples(x.detach().cpu().numpy())
+        factor: NDArray[np.float64] = -self._outliers(k, favourable).score_samples(x.detach().cpu().numpy())
         return factor
+
+    def labelled(self, favourable: bool) -> Tensor:
+        """The rows of one label, each once; none where labels are not known."""
+        if self.favourable is None:
+            return self.rows[:0]
+        found: Tensor = torch.unique(self.rows[self.favourable == favourable], dim=0)
+        return found
+
+    def role_models(self, param_set: ParamSet, favourable: bool, believed: Believed, key: str) -> Tensor:
+        """Training rows of one label that the whole set and the panel decide so: somebody to follow, (m, d).
+
+        ``key`` names who believes, for what is kept. Those that only the set decides so where nobody is left.
+        """
+        about = (*self._key(param_set), favourable, key)
+        if about not in self._models:
+            pool = self.labelled(favourable)
+            proved = pool[_decided(pool, param_set, 1.0 if favourable else -1.0)]
+            wanted = torch.full((len(proved),), favourable)
+            sure = proved[believed(proved, wanted)] if len(proved) else proved
+            chosen = sure if len(sure) else proved
+            order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))
+            self._models[about] = chosen[order[:ROLE_MODELS]]
+        return self._models[about]
 
     @cached_property
     def _everybody(self) -> NearestNeighbors:
         return NearestNeighbors(metric="manhattan").fit(self.rows.numpy())
 
-    def _outliers(self, k: int) -> LocalOutlierFactor:
-        if k in self._factors:
-            return self._factors[k]
-        rows = np.unique(self.rows.numpy(), axis=0)
-        fewer = min(k, max(len(rows) - 1, 1))
-        self._factors[k] = LocalOutlierFactor(fewer, metric="manhattan", novelty=True).fit(rows)
-        return self._factors[k]
+    def _outliers(self, k: int, favourable: bool | None) -> LocalOutlierFactor:
+        if (k, favourable) not in self._factors:
+            rows = np.unique(self.rows.numpy(), axis=0) if favourable is None else self.labelled(favourable)
+            fewer = min(k, max(len(rows) - 1, 1))
+            factor = LocalOutlierFactor(fewer, metric="manhattan", novelty=True).fit(np.asarray(rows))
+            self._factors[k, favourable] = factor
+        return self._factors[k, favourable]
 
     def _index(self, param_set: ParamSet, sign: float) -> tuple[Tensor, NearestNeighbors]:
-        model = param_set.network.digest(param_set.center)
-        key = (model, param_set.norm, tuple(map(float, param_set.radii)), sign)
+        key = (*self._key(param_set), sign)
         if key not in self._proved:
-            pool = self.rows[self._decided(param_set, sign)]
+            pool = self.rows[_decided(self.rows, param_set, sign)]
             index = NearestNeighbors(metric="manhattan")
             self._proved[key] = pool, index.fit(pool.numpy()) if len(pool) else index
         return self._proved[key]
 
-    @torch.no_grad()
-    def _decided(self, param_set: ParamSet, sign: float) -> Tensor:
-        """Which training rows every model of the set decides as ``sign``, by a proof that needs no x."""
-        parts = []
-        for rows in self.rows.split(CHUNK):  # type: ignore[no-untyped-call]
-            against = torch.full((len(rows),), -sign, dtype=torch.float64)
-            question = Question(rows, rows, against)
-            proofs = prove(param_set, question, ("ibp", "crown-ibp"), decide=True)
-            parts.append(proofs.worst_logit < 0)
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
+    @staticmethod
+    def _key(param_set: ParamSet) -> tuple[Any, ...]:
+        model = param_set.network.digest(param_set.center)
+        return model, param_set.norm, tuple(map(float, param_set.radii))
+
+
+@torch.no_grad()
+def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
+    """Which rows every model of the set decides as ``sign``, by a proof that needs no x."""
+    parts = []
+    for some in torch.split(rows, CHUNK):
+        against = torch.full((len(some),), -sign, dtype=torch.float64)
+        question = Question(some, some, against)
+        proofs = prove(param_set, question, ("ibp", "crown-ibp"), decide=True)
+        parts.append(proofs.worst_logit < 0)
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
+
+
+def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
+    """The nearest rows of ``pool`` (m, d) to each row of ``x`` (n, d) in L1: (n, at most count, d)."""
+    found = []
+    for some in torch.split(x, CHUNK):
+        distance = torch.cdist(some.float(), pool.to(some.device).float(), p=1.0)
+        found.append(distance.topk(min(count, len(pool)), largest=False).indices.cpu())
+    return pool[torch.cat(found)].to(x) if found else x.new_empty(0, 0, x.shape[1])
 
 
 def thinned(rows: Tensor, most: int) -> Tensor:

@@ -6,7 +6,7 @@ from veritracer.refine.problem import Problem
 from veritracer.refine.reach import Reach
 from veritracer.refine.search import Found, assess, refine
 from veritracer.refine.selection import alternatives, at_most
-from veritracer.refine.solve import Start, nearer_the_data, solve
+from veritracer.refine.solve import Start, nearer_the_data, solve, towards
 
 __all__ = [
     "Found",
@@ -19,4 +19,5 @@ __all__ = [
     "nearer_the_data",
     "refine",
     "solve",
+    "towards",
 ]

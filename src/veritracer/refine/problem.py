@@ -88,6 +88,27 @@ class Problem:
         """The same problem, in which staying near the anchors is worth something."""
         return replace(self, anchor=anchor, pull=pull)
 
+    def within(self, lowest: Tensor, highest: Tensor) -> Problem:
+        """The same problem, in which changed columns end between ``lowest`` and ``highest`` (d,) or (n, d).
+
+        Limits of numbers are moved inwards to values that may be shown; what a person has already may stay.
+        A category is allowed where its ``highest`` is at least one half.
+        """
+        numeric = self.encoding.numeric.to(self.x.device)
+        low, high = (
+            self.encoding.snap(
+                limit.expand_as(self.x).to(self.x), self.x, torch.full_like(self.x, up, dtype=torch.bool)
+            )
+            for limit, up in ((lowest, True), (highest, False))
+        )
+        low, high = torch.minimum(low, self.x), torch.maximum(high, self.x)
+        allowed = torch.where(highest >= 0.5, self.upper, torch.minimum(self.upper, self.x))
+        return replace(
+            self,
+            lower=torch.where(numeric, torch.maximum(self.lower, low), self.lower),
+            upper=torch.where(numeric, torch.minimum(self.upper, high), allowed),
+        )
+
     def only(self, features: Tensor) -> Problem:
         """The same problem, in which only these features (n, n_features) may change."""
         fixed = ~features[:, self.encoding.owner.to(features.device)]
@@ -98,9 +119,10 @@ class Problem:
         )
 
     def legal(self, x_cf: Tensor) -> Tensor:
-        """The legal row next to each proposal, with every feature that must stay as it is."""
+        """The legal row next to each proposal, within the limits and with what must stay as it is."""
         open_ = self.free
-        row = self.encoding.project(x_cf, self.x)
+        inside = torch.minimum(torch.maximum(x_cf.to(self.x), self.lower), self.upper)
+        row = self.encoding.project(inside, self.x)
         return torch.where(open_[:, self.encoding.owner.to(open_.device)], row, self.x)
 
     @property

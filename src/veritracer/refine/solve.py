@@ -74,6 +74,37 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 
+def towards(
+    problem: Problem,
+    anchor: Tensor,
+    pulls: Sequence[float],
+    accepted: Callable[[Tensor, Tensor], Tensor],
+    *,
+    expired: Callable[[], bool] = lambda: False,
+) -> Found:
+    """Answers that stay near an ``anchor`` (n, d) of each row, pulled harder until they are accepted.
+
+    The first pull serves everybody, each next one the rows that have no proof yet, or whose answer
+    ``accepted(points, rows)`` turns down (``rows`` are positions in the problem). Where none is accepted the
+    answer of the strongest pull stays. Objectives are those of the pull that each row ended with.
+    """
+    rows = torch.arange(len(problem), device=anchor.device)
+    found = assess(problem, problem.x)
+    for number, pull in enumerate(pulls):
+        if len(rows) == 0 or expired():
+            break
+        part, start = problem.select(rows).near(anchor[rows], pull), anchor[rows]
+        here = _from_both(part, start, expired) if number == 0 else refine(part, start, expired=expired)
+        here = polish(part, here)
+        better = here.proved | ~found.proved[rows]
+        taken, new = rows[better], Found(*(field[better] for field in here))
+        found = Found(*(f.index_copy(0, taken, n) for f, n in zip(found, new, strict=True)))
+        done = here.proved.clone()
+        done[here.proved] &= accepted(here.x_cf[here.proved], rows[here.proved])
+        rows = rows[~done]
+    return found
+
+
 def nearer_the_data(
     problem: Problem,
     found: Found,
