@@ -63,7 +63,10 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
     try:
         head = first + rest.read(HEAD - len(first))
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, DataError) as error:
+        Counted(b"", rest, measured).close()
+        if isinstance(error, DataError):
+            raise
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
     size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size

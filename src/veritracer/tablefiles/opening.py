@@ -84,7 +84,7 @@ def open_table(
 
 def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
     try:
-        reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER)
+        reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         remedy = "it was cut off or altered: write it again"
         raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
