@@ -144,6 +144,7 @@ LEVELS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     "large numbers": ([2**60, 2**60 + 1], ("int64", "Int64", "object")),
     "huge numbers": ([10**30, 10**30 + 1], ("object",)),
     "numbers": ([1e-9, 0.1, 2.5, 1e15], ("float64", "Float64", "double[pyarrow]", "category")),
+    "narrow numbers": ([float(np.float32(0.1)), 0.5, 1e9], ("float32", "Float32", "float64")),
     "truths": ([True, False], ("bool", "boolean", "bool[pyarrow]", "object")),
     "mixed": ([1, "x", 2.5, False], ("object", "category")),
     "truth and number": ([True, 2], ("object",)),

@@ -120,27 +120,31 @@ def shortest(values: NDArray[Any]) -> Floats:
     That is the decimal with the fewest digits among those that the float stands for, as ``str`` finds it, so
     that what is shown, written or kept of such a cell is encoded as the cell itself is.
     """
-    wide = values.astype(np.float64)
-    out, left = wide.copy(), np.isfinite(wide) & (wide != 0)
+    out = values.astype(np.float64)
+    left = np.isfinite(out) & (out != 0)
+    wide = np.where(left, out, 1.0)
     doubtful = left & (np.abs(np.frexp(wide)[0]) == 0.5)  # neighbours of a power of two are not evenly spaced
-    left &= ~doubtful
-    before_point = np.floor(np.log10(np.abs(np.where(left, wide, 1.0)))).astype(np.int64)
+    before_point = np.floor(np.log10(np.abs(wide))).astype(np.int64)
     for digits in _SHORTEST[values.dtype.itemsize]:
         power = digits - 1 - before_point
         doubtful |= left & (np.abs(power) >= len(_TENS))
-        left &= ~doubtful
-        if not left.any():
-            break
-        ten = _TENS[np.where(left, np.abs(power), 0)]
+        ten = _TENS[np.minimum(np.abs(power), len(_TENS) - 1)]
         scaled = np.where(power >= 0, wide * ten, wide / ten)
         doubtful |= left & (np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6)  # halfway between two decimals
         decimal = np.where(power >= 0, np.rint(scaled) / ten, np.rint(scaled) * ten)
-        found = left & ~doubtful & (decimal.astype(values.dtype) == values)
+        found = left & ~doubtful & (_narrowed(decimal, values.dtype) == values)
         out[found] = decimal[found]
         left &= ~found & ~doubtful
+        if not left.any():
+            break
     doubtful |= left
     out[doubtful] = [float(str(value)) for value in values[doubtful]]
     return out
+
+
+def _narrowed(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # what is rounded up may be infinite in the narrow type, and so no match
+        return values.astype(dtype)
 
 
 def _numbers_one_by_one(

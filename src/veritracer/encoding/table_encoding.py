@@ -233,8 +233,11 @@ class Encoding:
         values, marker = cells.numbers(feature, column)
         narrow = cells.narrow_dtype(column.dtype) is not None
         if feature.grid_step is not None and (narrow or feature.kind == "integer"):
-            inside = (marker < 0) & (values >= float(legal.low)) & (values <= float(legal.high))
-            values[inside] = legal.nearest(torch.from_numpy(values[inside])).numpy()
+            raw = torch.from_numpy(values)
+            clipped = raw.clamp(legal.low, legal.high)
+            beyond = (raw - clipped).abs() > fitting.slack(feature, column.dtype, clipped)
+            inside = (marker < 0) & ~beyond.numpy()
+            values = np.where(inside, legal.nearest(clipped).numpy(), values)
         return values, marker
 
     def texts(self, name: str, column: pd.Series[Any]) -> list[str | None]:
@@ -245,11 +248,17 @@ class Encoding:
         return level_texts(feature, cells.levels(feature, column))
 
     def widened(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same rows with narrow floats in float64, as the numbers that they count as."""
+        """The same rows with narrow floats in float64, as the numbers or categories that they count as."""
         wide = frame.copy(deep=False)
-        for name in [feature.name for feature in self.schema.features if feature.is_numeric]:
-            if cells.narrow_dtype(frame[name].dtype) is not None:
-                wide[name] = self.numbers(name, frame[name])[0]
+        for feature in self.schema.features:
+            column = frame[feature.name]
+            if cells.narrow_dtype(column.dtype) is None:
+                continue
+            if feature.is_numeric:
+                wide[feature.name] = self.numbers(feature.name, column)[0]
+            else:
+                values = np.array([*feature.categories, *feature.markers], dtype=object)
+                wide[feature.name] = values[cells.levels(feature, column)]
         return wide
 
     def in_types(self, frame: pd.DataFrame) -> pd.DataFrame:
