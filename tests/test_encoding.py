@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from table_strategies import Table, as_numbers, tables
 from veritracer.encoding import Encoding, cells
+from veritracer.encoding.exact import Texts, widened
 from veritracer.encoding.grid import display_step
-from veritracer.encoding.texts import Texts
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
 
@@ -170,8 +170,8 @@ def test_a_narrow_column_is_encoded_as_the_numbers_that_are_shown(dtype: str) ->
     narrow = wide.astype(dtype)
     assert torch.equal(encoding.encode(narrow, out_of_range="refuse"), encoding.encode(wide))
     off = wide.assign(b=np.nextafter(wide["b"].to_numpy(np.float32), np.float32(9)).astype(np.float32))
-    assert torch.equal(encoding.encode(encoding.widened(off)), encoding.encode(wide))
-    assert encoding.widened(off)["b"].tolist() == [0.1, 0.2, 0.3, 1.1]
+    assert torch.equal(encoding.encode(widened(encoding, off)), encoding.encode(wide))
+    assert widened(encoding, off)["b"].tolist() == [0.1, 0.2, 0.3, 1.1]
 
 
 # ---------------------------------------------------------------- cells as text

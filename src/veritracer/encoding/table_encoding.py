@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.encoding import cells, fitting, grid, projection
@@ -20,7 +19,6 @@ from veritracer.encoding.cells import Cells
 from veritracer.encoding.fitting import Fitted
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
-from veritracer.encoding.texts import level_texts, needs_text, number_texts, only_words
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.schema import Schema
 from veritracer.schema.document import check_keys, read_json
@@ -220,56 +218,6 @@ class Encoding:
     def missing(self, x: Tensor) -> Tensor:
         """Which columns belong to a cell that is flagged as missing, bool of the shape (..., dim)."""
         return projection.missing(x, self._rules_on(x.device))
-
-    def numbers(self, name: str, column: pd.Series[Any]) -> tuple[cells.Floats, NDArray[np.int64]]:
-        """The cells of a numeric feature as float64 that encode as they do, and their markers.
-
-        A narrow float counts as its shortest decimal, and a cell that counts as a point of a grid is that
-        point: so a float32 0.3, or a whole number that a computation missed by its last bit, reads the same
-        in a column of any precision. Markers are those of ``cells``; a code that is text is NaN.
-        """
-        i = self.schema.names.index(name)
-        feature, legal = self.schema.features[i], self._grids[i]
-        values, marker = cells.numbers(feature, column)
-        narrow = cells.narrow_dtype(column.dtype) is not None
-        if feature.grid_step is not None and (narrow or feature.kind == "integer"):
-            raw = torch.from_numpy(values)
-            clipped = raw.clamp(legal.low, legal.high)
-            beyond = (raw - clipped).abs() > fitting.slack(feature, column.dtype, clipped)
-            inside = (marker < 0) & ~beyond.numpy()
-            values = np.where(inside, legal.nearest(clipped).numpy(), values)
-        return values, marker
-
-    def texts(self, name: str, column: pd.Series[Any]) -> list[str | None]:
-        """The cells of a feature as texts that read back exactly; None for empty cells."""
-        feature = self.schema[name]
-        if feature.is_numeric:
-            return number_texts(feature, column, *self.numbers(name, column))
-        return level_texts(feature, cells.levels(feature, column))
-
-    def widened(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same rows with narrow floats in float64, as the numbers or categories that they count as."""
-        wide = frame.copy(deep=False)
-        for feature in self.schema.features:
-            column = frame[feature.name]
-            if cells.narrow_dtype(column.dtype) is None:
-                continue
-            if feature.is_numeric:
-                wide[feature.name] = self.numbers(feature.name, column)[0]
-            else:
-                values = np.array([*feature.categories, *feature.markers], dtype=object)
-                wide[feature.name] = values[cells.levels(feature, column)]
-        return wide
-
-    def in_types(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same rows for a file whose columns have types: numbers among words become text."""
-        pure = frame.copy(deep=False)
-        for feature in self.schema.features:
-            column = frame[feature.name]
-            if column.dtype.kind == "O" and needs_text(feature) and not only_words(feature):
-                texts = self.texts(feature.name, column)
-                pure[feature.name] = pd.Series(texts, index=frame.index, dtype=object)
-        return pure
 
     def to_json(self) -> str:
         """The encoding as JSON text that :meth:`from_json` reads back exactly, to the last bit."""

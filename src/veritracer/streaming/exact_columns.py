@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.encoding import Encoding, cells
-from veritracer.encoding.texts import needs_text, only_words
+from veritracer.encoding.exact import needs_text, numbers, only_words, texts
 from veritracer.errors import DataError, message
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature
@@ -31,7 +31,7 @@ def exact_column(encoding: Encoding, column: pd.Series[Any]) -> tuple[pa.Field, 
     feature = encoding.schema[str(column.name)]
     kind = arrow_type(feature)
     if kind == pa.string():
-        array = pa.array(encoding.texts(feature.name, column), kind)
+        array = pa.array(texts(encoding, column), kind)
     elif feature.is_numeric:
         array = _numbers(encoding, feature, column, kind)
     else:
@@ -79,7 +79,7 @@ def _numbers(encoding: Encoding, feature: Feature, column: pd.Series[Any], kind:
     try:
         if column.dtype.kind in "iu":
             return pa.array(column, from_pandas=True).cast(kind)
-        values, marker = encoding.numbers(feature.name, column)
+        values, marker = numbers(encoding, column)
         if column.dtype != object:
             return pa.array(values, mask=marker == 0).cast(kind)
         mixed = zip(column, values.tolist(), marker.tolist(), strict=True)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from veritracer.encoding.texts import EMPTY, Texts, as_number, needs_text, only_words
+from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
 from veritracer.errors import DataError, message
 from veritracer.schema import Feature, Schema
 
@@ -81,8 +81,8 @@ def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
         if _is_text(column.type) and needs_text(feature) and not only_words(feature):
             texts = Texts.of(feature, empty=())  # with types an empty cell is null, and no text
             frame[feature.name] = pd.Series(_values(texts, column.cast(pa.string())), dtype=object)
-        elif pa.types.is_integer(column.type) and column.null_count and not _fits_float(column):
-            frame[feature.name] = column.to_pandas(integer_object_nulls=True)
+        elif pa.types.is_integer(column.type) and not _fits_float(column):
+            frame[feature.name] = column.to_pandas(integer_object_nulls=True).astype(object)
     return frame
 
 
@@ -92,7 +92,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _fits_float(column: pa.Array) -> bool:
-    """Whether float64, which pandas takes for whole numbers around gaps, holds every one of these."""
+    """Whether float64, which pandas takes for whole numbers around gaps, holds every one of these.
+
+    Where it does not they are objects, in this piece and next to other pieces.
+    """
     try:
         column.cast(pa.float64())
     except pa.ArrowInvalid:

@@ -1,7 +1,8 @@
-"""Raw values as text, and back: each of them exactly, or refused.
+"""Raw values in columns of other types, and back: each of them exactly, or refused.
 
 A column needs text where no other type holds all of its values: words, or numbers among words that mean
-"missing". Then every value must have a text of its own, and every text stand for one value.
+"missing". Then every value must have a text of its own, and every text stand for one value. Numbers in a
+column of low precision become the float64 that they count as.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
+from veritracer.encoding import cells, fitting
+from veritracer.encoding.table_encoding import Encoding
 from veritracer.errors import DataError, message
 from veritracer.schema.feature import Feature, Value, is_number
 
@@ -54,30 +58,6 @@ def as_number(text: str) -> float | None:
         return float(text) if text.isascii() and "_" not in text else None
     except ValueError:
         return None
-
-
-def number_texts(
-    feature: Feature, column: pd.Series[Any], values: NDArray[np.float64], marker: NDArray[np.int64]
-) -> list[str | None]:
-    """The cells of a numeric column, with these numbers and markers, as text; one by one: they are rare."""
-    texts, out = Texts.of(feature), []
-    for cell, value, mark in zip(column.astype(object), values.tolist(), marker.tolist(), strict=True):
-        if mark >= 0:
-            code = feature.markers[mark]
-            out.append(None if code is None else texts.text(code))
-        elif isinstance(cell, Integral):
-            out.append(texts.text(int(cell)))
-        else:
-            whole = feature.kind == "integer" and value.is_integer()
-            out.append(texts.text(int(value) if whole else value))
-    return out
-
-
-def level_texts(feature: Feature, entry: NDArray[np.int64]) -> list[str | None]:
-    """The cells of a column of categories as text; ``entry`` are positions as in ``cells.levels``."""
-    texts, values = Texts.of(feature), [*feature.categories, *feature.markers]
-    used = {i: None if values[i] is None else texts.text(values[i]) for i in set(entry.tolist())}
-    return [used[i] for i in entry.tolist()]
 
 
 class Texts:
@@ -147,3 +127,68 @@ class Texts:
         expected = f"values with a text of their own in the column {self.name!r}"
         received = f"{value!r}, whose text {text!r} stands for {again!r}"
         return DataError(message(expected, received, "rename the other one, in the table and in the schema"))
+
+
+def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, NDArray[np.int64]]:
+    """The cells of a numeric feature as float64 that encode as they do, and their markers.
+
+    A narrow float counts as its shortest decimal, and a cell that counts as a point of a grid is that point:
+    so a float32 0.3, or a whole number that a computation missed by its last bit, reads the same in a column
+    of any precision. Markers are those of ``cells``; a code that is text is NaN.
+    """
+    i = encoding.schema.names.index(str(column.name))
+    feature, legal = encoding.schema.features[i], encoding.fitted[i].grid(encoding.schema.features[i])
+    values, marker = cells.numbers(feature, column)
+    narrow = cells.narrow_dtype(column.dtype) is not None
+    if feature.grid_step is not None and (narrow or feature.kind == "integer"):
+        raw = torch.from_numpy(values)
+        clipped = raw.clamp(legal.low, legal.high)
+        beyond = (raw - clipped).abs() > fitting.slack(feature, column.dtype, clipped)
+        inside = (marker < 0) & ~beyond.numpy()
+        values = np.where(inside, legal.nearest(clipped).numpy(), values)
+    return values, marker
+
+
+def texts(encoding: Encoding, column: pd.Series[Any]) -> NDArray[np.object_]:
+    """The cells of a feature as texts that read back exactly; None for empty cells."""
+    feature = encoding.schema[str(column.name)]
+    own = Texts.of(feature)
+    if not feature.is_numeric:
+        entry, known = cells.levels(feature, column), [*feature.categories, *feature.markers]
+        words = np.empty(len(known), dtype=object)
+        for i in np.unique(entry).tolist():  # the others may have no text, and need none
+            words[i] = None if known[i] is None else own.text(known[i])
+        return words[entry]
+    out = np.empty(len(column), dtype=object)  # numbers among words, one by one: such columns are rare
+    found = zip(column.astype(object), *(part.tolist() for part in numbers(encoding, column)), strict=True)
+    for row, (cell, number, mark) in enumerate(found):
+        whole = feature.kind == "integer" and number.is_integer()
+        value = cell if isinstance(cell, Integral) else int(number) if whole else number
+        value = feature.markers[mark] if mark >= 0 else value
+        out[row] = None if value is None else own.text(value)
+    return out
+
+
+def widened(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with narrow floats in float64, as the numbers or categories that they count as."""
+    wide = frame.copy(deep=False)
+    for feature in encoding.schema.features:
+        column = frame[feature.name]
+        if cells.narrow_dtype(column.dtype) is None:
+            continue
+        if feature.is_numeric:
+            wide[feature.name] = numbers(encoding, column)[0]
+        else:
+            values = np.array([*feature.categories, *feature.markers], dtype=object)
+            wide[feature.name] = values[cells.levels(feature, column)]
+    return wide
+
+
+def in_types(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
+    """The same rows for a file whose columns have types: numbers among words become text."""
+    pure = frame.copy(deep=False)
+    for feature in encoding.schema.features:
+        column = frame[feature.name]
+        if column.dtype.kind == "O" and needs_text(feature) and not only_words(feature):
+            pure[feature.name] = pd.Series(texts(encoding, column), index=frame.index, dtype=object)
+    return pure
