@@ -119,7 +119,7 @@ def columns(dtype: str) -> tuple[Schema, pd.DataFrame]:
             described, values = numeric(power, step, whole)
             code = -float(10 ** max(power + 1, 1))
             for policy, codes in (("refuse", ()), ("impute", (code,)), ("category", ("unknown", "NA"))):
-                name = f"{power} {step} {whole} {policy} \"x\",\n'y'"
+                name = f"{power} {step} {whole} {policy} \"x\",\n'y'\r"
                 cells = list(values) if dtype in WHOLE else [float(value) for value in values]
                 if policy != "refuse":
                     cells[3] = None if dtype not in ("int64", "uint64") else cells[3]
@@ -307,6 +307,16 @@ def test_csv_can_not_tell_an_empty_cell_from_an_empty_word(tmp_path: Path) -> No
     found = explained(Schema(features), frame)
     for sink in ("Parquet", "JSON lines", "to_json", "to_parquet"):
         assert_same(found, SINKS[sink](found, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("word", "sink", "said"),
+    [("a\0b", "CSV", "the character NUL"), ("a\ud800", "Parquet", "half of a character")],
+)
+def test_text_that_a_file_can_not_hold(word: str, sink: str, said: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": pd.Series([word, "x", word, "x"], dtype=object), "b": [0.0, 1, 2, 3]})
+    features = [Feature("a", "categorical", categories=[word, "x"]), Feature("b", "continuous")]
+    assert said in refused(Schema(features), frame, sink, tmp_path)
 
 
 def test_a_whole_number_beyond_float64_is_kept_or_refused(tmp_path: Path) -> None:

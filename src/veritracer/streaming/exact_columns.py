@@ -11,8 +11,10 @@ import json
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import needs_text, numbers, only_words, texts
@@ -31,7 +33,7 @@ def exact_column(encoding: Encoding, column: pd.Series[Any]) -> tuple[pa.Field, 
     feature = encoding.schema[str(column.name)]
     kind = arrow_type(feature)
     if kind == pa.string():
-        array = pa.array(texts(encoding, column), kind)
+        array = _text_column(feature, texts(encoding, column))
     elif feature.is_numeric:
         array = _numbers(encoding, feature, column, kind)
     else:
@@ -73,6 +75,15 @@ def _meaning(feature: Feature) -> dict[bytes, bytes] | None:
     if not needs_text(feature) or (only_words(feature) and "" not in known):
         return None
     return {VALUES: json.dumps({"known": known, "numbers": feature.is_numeric}).encode()}
+
+
+def _text_column(feature: Feature, cells_as_text: NDArray[np.object_]) -> pa.Array:
+    try:
+        return pa.array(cells_as_text, pa.string())
+    except UnicodeEncodeError as error:
+        received = f"{error.object[error.start]!r}, half of a character"
+        expected = f"text in the column {feature.name!r} that UTF-8 can hold"
+        raise DataError(message(expected, received, "correct the categories in the schema")) from None
 
 
 def _numbers(encoding: Encoding, feature: Feature, column: pd.Series[Any], kind: pa.DataType) -> pa.Array:

@@ -10,12 +10,24 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from veritracer.errors import DataError, listing, message
 
+UNKNOWN = 16 << 30
+"""Bytes of memory that are assumed where the system does not tell."""
 
+CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
+
+@cache
 def _half_of_the_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    """Half of what this machine, or the container on it, has."""
+    known = hasattr(os, "sysconf")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else UNKNOWN
+    allowed = CONTAINER.read_text().strip() if CONTAINER.exists() else ""
+    return min(memory, int(allowed) if allowed.isdigit() else memory) // 2
 
 
 @dataclass(frozen=True)

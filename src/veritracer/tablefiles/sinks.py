@@ -165,7 +165,7 @@ class _Csv:
             # Quotes also around a mark at the very start, which would be taken for the file's own.
             line = io.StringIO()
             names = piece.schema.names
-            every = self.safe or names[0].startswith("\ufeff")
+            every = self.safe or names[0].startswith("\ufeff") or any("\r" in name for name in names)
             quoting: Literal[0, 1] = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
             csv.writer(line, lineterminator="\n", quoting=quoting).writerow(names)
             self.file.write(line.getvalue().encode())
@@ -234,7 +234,11 @@ def _as_csv(piece: pa.Table, *, quoted: bool = False) -> bytes:
             arrow_csv.write_csv(piece, out, write_options=options)
         except pa.ArrowInvalid:  # a separator, a quote or a line's end inside of a cell
             continue
-        return out.getvalue()
+        text = out.getvalue()
+        if b"\0" in text:
+            received, remedy = "a cell with the character NUL", "write Parquet, which can hold it"
+            raise DataError(message("text that CSV can hold", received, remedy))
+        return text
     kinds = ", ".join(sorted({str(kind) for kind in piece.schema.types if pa.types.is_nested(kind)}))
     remedy = "write Parquet, or leave these columns out"
     raise DataError(message("columns that CSV can hold", kinds or "others", remedy))
