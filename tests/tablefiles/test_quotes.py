@@ -178,6 +178,11 @@ def test_two_stray_quotes_around_other_rows(place: int, between: int, tmp_path: 
         assert f"reads like {2 + between} rows of 4 columns" in said
 
 
+def test_old_ends_of_lines_do_not_hide_swallowed_rows(tmp_path: Path) -> None:
+    text = HEAD + rows(1, 11).replace("\n", "\r") + '11,2,3,"4\n' + rows(12, 21) + '21,2,3,4"\n'
+    assert "reads like 11 rows" in refused(text, tmp_path)
+
+
 def test_few_columns_are_not_guessed_at(tmp_path: Path) -> None:
     assert read('a,b\n1,"Main Street 5, Town\nCountry, Earth"\n', tmp_path)[0][0] == "1"
 

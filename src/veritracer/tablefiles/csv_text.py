@@ -85,7 +85,7 @@ def batches(
             )
         except pa.ArrowInvalid as error:
             raise _explained(name, str(error), separator, done) from None
-        if b'"' in block and table.num_rows != block.count(b"\n"):  # some cell goes over several lines
+        if b'"' in block and not _a_line_each(block, table.num_rows):
             _check_cells(name, block, line, rows, len(names))
         done += table.num_rows
         yield from table.to_batches()
@@ -121,9 +121,7 @@ def _read(name: str, stream: Counted, size: int) -> bytes:
 def _unended(name: str, text: bytes, rows: Rows) -> int:
     """The length of a header that has no end, because the file has no more; refuses every other one."""
     if rows.open_quote(text) is not None:
-        raise _not_closed(
-            name, 1, "in the first MiB" if len(text) >= BLOCK // 4 else "at the end of the file"
-        )
+        raise _not_closed(name, 1, "after a MiB" if len(text) >= BLOCK // 4 else "at the end of the file")
     if len(text) >= BLOCK // 4:
         received = f"a first line of more than {len(text) // 2**20 or 1} MiB in {name}"
         raise DataError(message("a table with a line for each row", received, "check that it is a CSV file"))
@@ -142,6 +140,11 @@ def _too_long(name: str, rest: bytes, line: int, rows: Rows) -> DataError:
 def _not_closed(name: str, line: int, where: str) -> DataError:
     received = f"one that opens in line {line:,} of {name} and is still open {where}"
     return DataError(message("a closing quote for every quoted cell", received, CLOSE))
+
+
+def _a_line_each(block: bytes, rows: int) -> bool:
+    """Whether no cell can go over several lines, because every row has a line of its own."""
+    return rows == block.count(b"\n") and block.count(b"\r") == block.count(b"\r\n")
 
 
 def _check_cells(name: str, block: bytes, line: int, rows: Rows, columns: int) -> None:
