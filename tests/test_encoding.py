@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from table_strategies import Table, as_numbers, tables
-from veritracer.encoding import Encoding
+from veritracer.encoding import Encoding, cells
+from veritracer.encoding.exact import Texts, widened
 from veritracer.encoding.grid import display_step
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
@@ -143,6 +144,61 @@ def test_float32_columns_keep_their_dtype() -> None:
     encoding = Encoding.fit(Schema([Feature("a", "continuous", lower=0.1, upper=0.7, step=0.05)]), table)
     back = encoding.decode(encoding.encode(table, out_of_range="refuse"))
     pd.testing.assert_frame_equal(back, table)
+
+
+@many
+@given(st.lists(st.floats(width=32, allow_nan=True), min_size=1, max_size=20))
+def test_narrow_floats_count_as_the_decimals_that_people_read(values: list[float]) -> None:
+    narrow = np.array(values, dtype=np.float32)
+    np.testing.assert_array_equal(cells.shortest(narrow), [float(str(value)) for value in narrow])
+    with np.errstate(over="ignore"):
+        half = narrow.astype(np.float16)
+    np.testing.assert_array_equal(cells.shortest(half), [float(str(value)) for value in half])
+
+
+def test_every_power_of_two_and_ten_in_float32() -> None:
+    powers = [2.0**k for k in range(-149, 128)] + [10.0**k for k in range(-44, 39)]
+    narrow = np.array([sign * p * f for p in powers for sign in (-1, 1) for f in (1, 1.5, 0.7)], np.float32)
+    np.testing.assert_array_equal(cells.shortest(narrow), [float(str(value)) for value in narrow])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "Float32", "float[pyarrow]", "float16"])
+def test_a_narrow_column_is_encoded_as_the_numbers_that_are_shown(dtype: str) -> None:
+    wide = pd.DataFrame({"a": [0.1, 0.15, 0.7, 2.25], "b": [0.1, 0.2, 0.3, 1.1]})
+    features = [Feature("a", "continuous"), Feature("b", "continuous", step=0.1, lower=0.0)]
+    encoding = Encoding.fit(Schema(features), wide)
+    narrow = wide.astype(dtype)
+    assert torch.equal(encoding.encode(narrow, out_of_range="refuse"), encoding.encode(wide))
+    off = wide.assign(b=np.nextafter(wide["b"].to_numpy(np.float32), np.float32(9)).astype(np.float32))
+    assert torch.equal(encoding.encode(widened(encoding, off)), encoding.encode(wide))
+    assert widened(encoding, off)["b"].tolist() == [0.1, 0.2, 0.3, 1.1]
+
+
+# ---------------------------------------------------------------- cells as text
+
+
+def test_a_text_stands_for_one_value() -> None:
+    mixed = Texts("m", ["1", 1, "x", True])
+    assert mixed.value("x") == "x"
+    assert mixed.value("true") is True
+    assert mixed.value("NA") is None
+    with pytest.raises(DataError, match="both written as"):
+        mixed.value("1")
+    numbers = Texts("n", ["unknown", False], numeric=True)
+    assert [numbers.value(t) for t in (" 1e3 ", "unknown", "FALSE", "1_000", "")] == [
+        1000.0,
+        "unknown",
+        False,
+        "1_000",
+        None,
+    ]
+    assert Texts("n", ["unknown"], numeric=True, empty=()).value("NA") == "NA"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_among_words_keeps_every_bit(number: float) -> None:
+    texts = Texts("n", ["unknown"], numeric=True)
+    assert texts.value(texts.text(number)) == number
 
 
 # ---------------------------------------------------------------- projection

@@ -56,6 +56,10 @@ Rules = Annotated[
     typer.Option(help="Other rules of what may change: schema.json, edited.", show_default=False),
 ]
 Sentences = Annotated[bool, typer.Option("--sentences", help="Add each recourse as a person should read it.")]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option("--spreadsheet-safe", help="In CSV: an apostrophe before text that begins like a formula."),
+]
 LedgerPlace = Annotated[
     str,
     typer.Option(

@@ -19,6 +19,9 @@ from veritracer.schema.feature import Feature, Value, is_number, plain
 
 Floats = NDArray[np.float64]
 
+_SHORTEST = {2: (3, 4, 5), 4: (6, 7, 8, 9)}  # digits that a float of so many bytes always holds, up to needs
+_TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 holds exactly
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -35,7 +38,7 @@ class Cells:
 
 def read(feature: Feature, column: pd.Series[Any]) -> Cells:
     """The cells of ``column``; refuses whatever the feature does not allow."""
-    values, marker = _numbers(feature, column) if feature.is_numeric else _levels(feature, column)
+    values, marker = numbers(feature, column) if feature.is_numeric else _levels(feature, column)
     missing = marker >= 0
     if not missing.any():
         return Cells(values, None)
@@ -54,6 +57,15 @@ def read(feature: Feature, column: pd.Series[Any]) -> Cells:
     return Cells(values, marker)
 
 
+def levels(feature: Feature, column: pd.Series[Any]) -> NDArray[np.int64]:
+    """The position of each cell of a column among ``[*feature.categories, *feature.markers]``."""
+    found = read(feature, column)
+    level = found.values.astype(np.int64)
+    if found.marker is None:
+        return level
+    return np.where(found.marker >= 0, len(feature.categories) + found.marker, level)
+
+
 def refuse(
     feature: Feature, column: pd.Series[Any], wrong: NDArray[np.bool_], expected: str, remedy: str
 ) -> None:
@@ -70,12 +82,16 @@ def _row(column: pd.Series[Any], position: int) -> str:
     return f"row {plain(column.index[position])!r}"
 
 
-def _numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
-    dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        column = column.astype(object)
+def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
+    """The numbers of the cells, codes that are numbers among them, NaN for all other markers; the markers."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(narrow_dtype(column.dtype.categories.dtype) or object)
     foreign: dict[Value, list[int]] = {}
-    if column.dtype.kind in "biuf":
+    narrow = narrow_dtype(column.dtype)
+    if narrow is not None:
+        values = shortest(column.to_numpy(dtype=narrow, na_value=np.nan))
+        empty = np.isnan(values)
+    elif column.dtype.kind in "biuf":
         values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
         empty = np.isnan(values)
     else:
@@ -89,6 +105,46 @@ def _numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[
     remedy = "replace it by a number, or by an empty cell and declare missing='impute'"
     refuse(feature, column, np.isinf(values) & (marker < 0), "finite numbers", remedy)
     return values, marker
+
+
+def narrow_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """The dtype in numpy of a column of floats narrower than float64; None for every other column."""
+    found = getattr(dtype, "numpy_dtype", dtype)
+    is_narrow = isinstance(found, np.dtype) and found.kind == "f" and found.itemsize < 8
+    return found if is_narrow else None
+
+
+def shortest(values: NDArray[Any]) -> Floats:
+    """Narrow floats as the decimals that people read: the float32 next to 0.1 as 0.1, not 0.10000000149.
+
+    That is the decimal with the fewest digits among those that the float stands for, as ``str`` finds it, so
+    that what is shown, written or kept of such a cell is encoded as the cell itself is.
+    """
+    out = values.astype(np.float64)
+    left = np.isfinite(out) & (out != 0)
+    wide = np.where(left, out, 1.0)
+    doubtful = left & (np.abs(np.frexp(wide)[0]) == 0.5)  # neighbours of a power of two are not evenly spaced
+    before_point = np.floor(np.log10(np.abs(wide))).astype(np.int64)
+    for digits in _SHORTEST[values.dtype.itemsize]:
+        power = digits - 1 - before_point
+        doubtful |= left & (np.abs(power) >= len(_TENS))
+        ten = _TENS[np.minimum(np.abs(power), len(_TENS) - 1)]
+        scaled = np.where(power >= 0, wide * ten, wide / ten)
+        doubtful |= left & (np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6)  # halfway between two decimals
+        decimal = np.where(power >= 0, np.rint(scaled) / ten, np.rint(scaled) * ten)
+        found = left & ~doubtful & (_narrowed(decimal, values.dtype) == values)
+        out[found] = decimal[found]
+        left &= ~found & ~doubtful
+        if not left.any():
+            break
+    doubtful |= left
+    out[doubtful] = [float(str(value)) for value in values[doubtful]]
+    return out
+
+
+def _narrowed(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # what is rounded up may be infinite in the narrow type, and so no match
+        return values.astype(dtype)
 
 
 def _numbers_one_by_one(
@@ -105,7 +161,7 @@ def _numbers_one_by_one(
         if isinstance(cell, str | bool) and cell in foreign:
             foreign[cell].append(row)
         elif isinstance(cell, Real):
-            values[row] = float(cell)
+            values[row] = float(str(cell)) if narrow_dtype(getattr(cell, "dtype", None)) else float(cell)
         else:
             wrong[row] = True
     remedy = "convert the column (pandas.to_numeric), or declare it categorical"
@@ -144,15 +200,16 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
         marker = np.full(len(cells.values), -1) if cells.marker is None else cells.marker
         entry = np.where(marker >= 0, len(feature.categories) + marker, cells.values.astype(np.int64))
         return _looked_up([*feature.categories, None, *feature.missing_codes], entry, dtype)
-    if cells.marker is not None and any(not is_number(code) for code in feature.missing_codes):
+    words = [i for i, m in enumerate(feature.markers) if m is not None and not is_number(m)]
+    if cells.marker is not None and np.isin(cells.marker, words).any():
         kept = np.array([_native(feature, value) for value in cells.values], dtype=object)
         for position, marker_value in enumerate(feature.markers):
             kept[cells.marker == position] = np.nan if marker_value is None else marker_value
         return fit(pd.Series(kept, dtype=object), dtype)
     values = cells.values.copy()
     if cells.marker is not None:
-        numbers = np.array([np.nan if marker is None else float(marker) for marker in feature.markers])
-        values = np.where(cells.marker >= 0, numbers[cells.marker], values)
+        codes = np.array([float(m) if is_number(m) else np.nan for m in feature.markers])  # type: ignore[arg-type]
+        values = np.where(cells.marker >= 0, codes[cells.marker], values)
     if pd.api.types.is_object_dtype(dtype):
         return pd.Series([_native(feature, value) for value in values], dtype=object)
     return _fit_numbers(values, dtype)

@@ -144,11 +144,10 @@ def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
 
     0.1 + 0.2 is the grid point 0.3, and a float32 column holds the float32 next to a declared end.
     """
-    numpy_dtype = getattr(dtype, "numpy_dtype", dtype)
-    narrow = isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind == "f" and numpy_dtype.itemsize < 8
-    if feature.grid_step is None and not narrow:
+    narrow = cells.narrow_dtype(dtype)
+    if feature.grid_step is None and narrow is None:
         return torch.zeros_like(raw)
-    precision = float(np.finfo(numpy_dtype if narrow else np.float64).eps)
+    precision = float(np.finfo(np.float64 if narrow is None else narrow).eps)
     return 1e-9 * (feature.grid_step or 0.0) + 4 * precision * raw.abs()
 
 

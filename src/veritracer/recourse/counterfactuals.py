@@ -17,6 +17,7 @@ from torch import Tensor
 
 from veritracer.balls import Norm
 from veritracer.encoding import Encoding
+from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, message
 from veritracer.param_sets import RadiusRule
 from veritracer.recourse.letter import write_letter
@@ -216,7 +217,7 @@ class Counterfactuals:
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
         # Side by side by position: labels of the index may repeat.
-        parts = [self.frame, self.table.add_prefix("recourse.")]
+        parts = [in_types(self.encoding, self.frame), self.table.add_prefix("recourse.")]
         whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
         whole.set_axis(self.frame.index).to_parquet(path)
 
@@ -233,8 +234,8 @@ class Counterfactuals:
             "status": str(self.status[i]),
             "reason": str(self.reason[i]),
             **numbers,
-            "original": {name: _json_value(self.original[name].iloc[i]) for name in self.original},
-            "counterfactual": {name: _json_value(self.frame[name].iloc[i]) for name in self.frame},
+            "original": {name: _json_value(before[i]) for name, (before, _) in self._cells.items()},
+            "counterfactual": {name: _json_value(after[i]) for name, (_, after) in self._cells.items()},
             "changes": changes,
             "sentence": self.sentence(i),
         }
@@ -242,7 +243,8 @@ class Counterfactuals:
     @cached_property
     def _cells(self) -> dict[str, tuple[Any, Any]]:
         """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow."""
-        return {name: (self.original[name].array, self.frame[name].array) for name in self.frame.columns}
+        own, shown = widened(self.encoding, self.original), widened(self.encoding, self.frame)
+        return {name: (own[name].array, shown[name].array) for name in self.frame.columns}
 
     @property
     def _has_alternatives(self) -> bool:

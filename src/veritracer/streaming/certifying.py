@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veritracer.certificate import Certificates
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
-from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames
+from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
@@ -68,7 +68,7 @@ def certify_tables(
     check_columns(counterfactuals, schema, [name for name in keep if name in counterfactuals.names])
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for x, x_cf in _pairs(originals, counterfactuals, model):
+    for x, x_cf in _pairs(originals, counterfactuals, model, keep):
         names = list(schema.names)
         with notes.taken():
             found = model.certify(x[names], x_cf[names], kappa=kappa)
@@ -88,11 +88,11 @@ def certify_tables(
 
 
 def _pairs(
-    originals: Table, counterfactuals: Table, model: VeriTraCER
+    originals: Table, counterfactuals: Table, model: VeriTraCER, keep: Sequence[str]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pieces of both tables with the same rows, however each of them is cut."""
     schema = model.encoding_.schema
-    left, right = frames(originals, schema), frames(counterfactuals, schema)
+    left, right = frames(originals, schema, keep), frames(counterfactuals, schema)
     x, x_cf = next(left, None), next(right, None)
     while x is not None and x_cf is not None:
         count = min(len(x), len(x_cf))
@@ -106,9 +106,7 @@ def _pairs(
 
 
 def _written(found: Certificates, status: NDArray[np.str_], kept: pd.DataFrame) -> pa.Table:
-    columns: dict[str, Any] = {
-        str(name): pa.array(kept[name].to_numpy(), from_pandas=True) for name in kept.columns
-    }
+    columns: dict[str, Any] = kept_columns(kept)
     columns[f"{ADDED}status"] = pa.array(status.astype(object), pa.string())
     assert found.radius is not None
     proved = found.certified

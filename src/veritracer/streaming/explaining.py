@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.streaming.pieces import ADDED, Notes, Watch, arrow_column, arrow_type, check_columns, frames
+from veritracer.streaming.exact_columns import check_exact, exact_column
+from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
@@ -71,7 +72,7 @@ def explain_table(
     check_columns(table, schema, keep)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for frame in frames(table, schema):
+    for frame in frames(table, schema, keep):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
         piece = written(found, frame[list(keep)], sentences=sentences)
@@ -100,16 +101,17 @@ def written(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool) -> p
     if several:
         columns[f"{ADDED}row"] = pa.array(found.frame.index.get_level_values(0))
         columns[f"{ADDED}alternative"] = pa.array(found.alternative + 1)
-    for name in kept.columns:
-        columns[name] = pa.array(kept[name].to_numpy()[found.person], from_pandas=True)
-    schema = found.encoding.schema
-    for name in found.frame.columns:
-        columns[name] = arrow_column(found.frame[name], arrow_type(schema[str(name)]))
+    columns |= kept_columns(kept, found.person)
+    shown = {str(name): exact_column(found.encoding, found.frame[name]) for name in found.frame.columns}
+    columns |= {name: column for name, (_, column) in shown.items()}
     for name in found.table.columns:
         columns[f"{ADDED}{name}"] = _number(getattr(found, name))
     if sentences:
         columns[f"{ADDED}sentence"] = pa.array([found.sentence(i) for i in range(len(found))], pa.string())
-    return pa.table(columns)
+    fields = [shown[n][0] if n in shown else pa.field(n, column.type) for n, column in columns.items()]
+    table = pa.table(list(columns.values()), schema=pa.schema(fields))
+    check_exact(table, found)
+    return table
 
 
 def _number(values: Any) -> pa.Array:

@@ -25,6 +25,10 @@ class Nowhere:
     def write(self, piece: pa.Table) -> None:
         """Nothing."""
 
+    def notes(self) -> list[str]:
+        """None."""
+        return []
+
 
 class IssueTerms(NamedTuple):
     """What is the same for all promises of one run."""

@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from veritracer.errors import DataError, DataWarning, listing, message
-from veritracer.schema import Feature, Schema
+from veritracer.schema import Schema
 from veritracer.tablefiles import Table, typed
 
 Watch = Callable[[int, float | None], None]
@@ -47,12 +47,24 @@ def check_columns(table: Table, schema: Schema, keep: Sequence[str]) -> None:
         raise DataError(message(expected, f"{listing(extra)} too", remedy))
 
 
-def frames(table: Table, schema: Schema) -> Iterator[pd.DataFrame]:
-    """The pieces of the table with the types of the schema, counted from row 1."""
+def frames(table: Table, schema: Schema, keep: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    """The pieces of the table with the types of the schema, counted from row 1.
+
+    Columns to keep have the types of the file, pandas' own would change numbers around gaps.
+    """
     start = 0
     for piece in table.pieces:
-        yield typed(piece, schema, is_text=table.is_text, start=start)
+        frame = typed(piece, schema, is_text=table.is_text, start=start)
+        for name in keep:
+            frame[name] = pd.arrays.ArrowExtensionArray(piece.column(name))
+        yield frame
         start += piece.num_rows
+
+
+def kept_columns(kept: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> dict[str, pa.Array]:
+    """The columns that :func:`frames` kept, of these rows or of all, in the types of the file."""
+    chosen = kept if rows is None else kept.iloc[rows]
+    return {str(name): pa.array(chosen[name].array) for name in chosen.columns}
 
 
 @dataclass
@@ -80,30 +92,3 @@ class Notes:
             text + (f" (and so in {more[kind]:,} more pieces of the file)" if more[kind] else "")
             for kind, text in self.first.items()
         ]
-
-
-def arrow_type(feature: Feature) -> pa.DataType:
-    """The type of a feature's column in every piece that is written, whatever happens to be in it."""
-    known = [*feature.categories, *feature.missing_codes]
-    if any(isinstance(value, str) for value in known):
-        return pa.string()
-    if feature.is_numeric:
-        return pa.int64() if feature.kind == "integer" else pa.float64()
-    if all(isinstance(value, bool) for value in known):
-        return pa.bool_()
-    return pa.int64() if all(isinstance(value, int) for value in known) else pa.float64()
-
-
-def arrow_column(values: pd.Series[Any], kind: pa.DataType) -> pa.Array:
-    """The column in the given type; missing values are null."""
-    if kind == pa.string():
-        cells = values.to_numpy(dtype=object)
-        if values.dtype.kind not in "OU" and not pd.api.types.is_string_dtype(values.dtype):
-            cells = np.array([None if pd.isna(cell) else f"{cell:g}" for cell in cells], dtype=object)
-        try:
-            return pa.array(cells, kind, from_pandas=True)
-        except (pa.ArrowTypeError, pa.ArrowInvalid):  # words among numbers
-            return pa.array([None if pd.isna(cell) else str(cell) for cell in cells], kind)
-    if kind == pa.int64() and values.dtype.kind == "f":
-        return pa.array(np.rint(values.to_numpy()), pa.float64(), from_pandas=True).cast(kind)
-    return pa.array(values, from_pandas=True).cast(kind)

@@ -7,8 +7,9 @@ length needs the memory of a few pieces. Parquet, and fast CSV, come from the pa
 from __future__ import annotations
 
 from veritracer.tablefiles.cells import inferred, typed
+from veritracer.tablefiles.limits import Limits
 from veritracer.tablefiles.opening import Table, open_table
 from veritracer.tablefiles.sinks import Sink, open_sink
 from veritracer.tablefiles.whole import read_table
 
-__all__ = ["Sink", "Table", "inferred", "open_sink", "open_table", "read_table", "typed"]
+__all__ = ["Limits", "Sink", "Table", "inferred", "open_sink", "open_table", "read_table", "typed"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from veritracer.errors import DataError, message
+from veritracer.tablefiles.limits import Limits
 
 STANDARD = "-"
 """The name that stands for standard input, or for standard output."""
@@ -53,27 +54,51 @@ class Counted(io.RawIOBase):
             return self.behind
 
 
-def open_bytes(path: str) -> tuple[bytes, Counted, int | None]:
+def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
     """The first bytes of the file, the stream of all of them, and the size of the file where it has one."""
     measured = sys.stdin.buffer if path == STANDARD else _opened(path)
     first = measured.read(2)
     rest: BinaryIO = measured
     if first == b"\x1f\x8b":
-        packed = io.BufferedReader(_Joined(first, measured))
-        rest, first = gzip.GzipFile(fileobj=packed), b""  # type: ignore[assignment]  # it reads like a file
+        rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
     try:
         head = first + rest.read(HEAD - len(first))
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, DataError) as error:
+        Counted(b"", rest, measured).close()
+        if isinstance(error, DataError):
+            raise
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
     size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size
 
 
+class _Unpacked(io.RawIOBase):
+    """What is packed in some bytes and a stream after them, as long as it is not absurdly much."""
+
+    def __init__(self, name: str, head: bytes, rest: BinaryIO, limits: Limits) -> None:
+        self.name, self.limits, self.unpacked = name, limits, 0
+        self.packed = _Joined(head, rest)
+        self.file = gzip.GzipFile(fileobj=io.BufferedReader(self.packed))
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        self.unpacked += len(data)
+        self.limits.check_unpacked(self.name, self.packed.taken, self.unpacked)
+        return data
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
 class _Joined(io.RawIOBase):
-    """Some bytes, then a stream."""
+    """Some bytes, then a stream; counts what was taken."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self.parts = [io.BytesIO(head), rest]
+        self.parts, self.taken = [io.BytesIO(head), rest], 0
 
     def readable(self) -> bool:
         return True
@@ -81,6 +106,7 @@ class _Joined(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # bytes-like is what it gets
         data = self.parts[0].read(len(buffer)) or self.parts[1].read(len(buffer))
         buffer[: len(data)] = data
+        self.taken += len(data)
         return len(data)
 
 

@@ -9,12 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
 from veritracer.errors import DataError, message
 from veritracer.schema import Feature, Schema
-from veritracer.schema.feature import is_number
 
-EMPTY = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")
-"""What stands for an empty cell in CSV, unless the schema knows it as a value."""
+TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def typed(piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int) -> pd.DataFrame:
@@ -25,14 +24,14 @@ def typed(piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int) -
     """
     index = pd.RangeIndex(start + 1, start + 1 + piece.num_rows, name="row")
     if not is_text:
-        frame: pd.DataFrame = piece.to_pandas(ignore_metadata=True)
-        return frame.set_axis(index)
+        return _with_types(piece, schema).set_axis(index)
     readers = {feature.name: feature for feature in schema.features}
     columns: dict[str, Any] = {}
     for name in piece.schema.names:
         column = piece.column(name)
         if name == schema.target and schema.favourable is not None:
-            columns[name] = _levels(column, [schema.unfavourable, schema.favourable])
+            labels = [label for label in (schema.unfavourable, schema.favourable) if label is not None]
+            columns[name] = _values(Texts(name, labels), column)
         elif name not in readers:
             columns[name] = column.to_pandas().to_numpy(dtype=object)
         else:
@@ -49,11 +48,8 @@ def inferred(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
 
 
 def _cells(feature: Feature, column: pa.Array, start: int) -> Any:
-    if not feature.is_numeric:
-        return _levels(column, [*feature.categories, *feature.missing_codes])
-    texts = [code for code in feature.missing_codes if not is_number(code)]
-    if texts:  # numbers among words, one by one: such columns are rare
-        return np.array([_number_or(cell, texts) for cell in column.to_pylist()], dtype=object)
+    if needs_text(feature) or not feature.is_numeric:
+        return _values(Texts.of(feature), column)
     try:
         return _numbers(column).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
@@ -67,52 +63,49 @@ def _numbers(column: Any) -> Any:
     return present.cast(pa.float64())
 
 
-def _levels(column: pa.Array, known: list[Any]) -> Any:
-    """Each text as the value that it is written for: one of ``known``, nothing, or itself."""
+def _values(texts: Texts, column: pa.Array) -> Any:
+    """Each text as the value that it stands for, or itself; None for null and for empty cells."""
     coded = column.dictionary_encode()
-    values = _Values(known)
-    found = np.empty(len(coded.dictionary), dtype=object)
-    found[:] = [values.of(text) for text in coded.dictionary.to_pylist()]
-    return found[coded.indices.to_numpy()]
+    found = np.empty(len(coded.dictionary) + 1, dtype=object)  # the last one for null
+    found[:-1] = [texts.value(text) for text in coded.dictionary.to_pylist()]
+    return found[coded.indices.fill_null(len(coded.dictionary)).to_numpy()]
 
 
-class _Values:
-    """The values of a column by how people write them: 1 also as 1.0, True also as true."""
-
-    def __init__(self, known: list[Any]) -> None:
-        self.by_text = {str(value): value for value in known}
-        self.truths = {str(value).casefold(): value for value in known if isinstance(value, bool)}
-        self.by_number = {float(value): value for value in known if is_number(value)}
-
-    def of(self, text: str) -> Any:
-        """The value; None for an empty cell, and the text itself where it is no known value."""
-        if text in self.by_text:
-            return self.by_text[text]
-        if text in EMPTY:
-            return None
-        number = _as_float(text)
-        if number is not None and number in self.by_number:
-            return self.by_number[number]
-        return self.truths.get(text.casefold(), text)
+def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
+    """A piece whose columns have types; a text is read only where the feature's values need it."""
+    frame: pd.DataFrame = piece.to_pandas(ignore_metadata=True)
+    for feature in schema.features:
+        if feature.name not in piece.schema.names:
+            continue
+        column = piece.column(feature.name)
+        if _is_text(column.type) and needs_text(feature) and not only_words(feature):
+            texts = Texts.of(feature, empty=())  # with types an empty cell is null, and no text
+            frame[feature.name] = pd.Series(_values(texts, column.cast(pa.string())), dtype=object)
+        elif pa.types.is_integer(column.type) and not _fits_float(column):
+            frame[feature.name] = column.to_pandas(integer_object_nulls=True).astype(object)
+    return frame
 
 
-def _as_float(text: str) -> float | None:
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(is_kind(kind) for is_kind in TEXT)
+
+
+def _fits_float(column: pa.Array) -> bool:
+    """Whether float64, which pandas takes for whole numbers around gaps, holds every one of these.
+
+    Where it does not they are objects, in this piece and next to other pieces.
+    """
     try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _number_or(text: str, codes: list[Any]) -> Any:
-    if text in codes:
-        return text
-    number = _as_float(text)
-    return None if text in EMPTY else text if number is None else number
+        column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _no_number(feature: Feature, column: pa.Array, start: int) -> DataError:
     cells = [cell.strip() for cell in column.to_pylist()]
-    wrong = [i for i, cell in enumerate(cells) if cell not in EMPTY and _as_float(cell) is None]
+    wrong = [i for i, cell in enumerate(cells) if cell not in EMPTY and as_number(cell) is None]
     position = wrong[0] if wrong else 0
     received = f"{cells[position][:60]!r} in row {start + position + 1}"
     received += f" and {len(wrong) - 1:,} more like it" if len(wrong) > 1 else ""

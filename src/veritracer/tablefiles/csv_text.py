@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from veritracer.errors import DataError, listing, message
+from veritracer.errors import DataError, message
 from veritracer.tablefiles.bytestreams import Counted
+from veritracer.tablefiles.csv_rows import Rows
+from veritracer.tablefiles.limits import Limits
 
 BLOCK = 4 << 20
 """Bytes that are parsed at once: also the longest line, so that no line can fill the memory."""
+
+MARK = b"\xef\xbb\xbf"
+"""The byte-order mark: dropped at the very start of a file, and text like any other inside of it."""
+
+CLOSE = 'close it, or write a quote inside of a cell twice ("")'
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 
@@ -24,42 +30,53 @@ def separator_of(text: str) -> str:
     """The character that a person means: itself, or its name."""
     named = {name: character for character, name in SEPARATORS.items()} | {"\\t": "\t"}
     chosen = named.get(text.casefold(), text)
-    if len(chosen) != 1 or chosen in '"\n\r':
+    if len(chosen) != 1 or not chosen.isascii() or chosen.isalnum() or chosen in '"\n\r\0+-.':
         remedy = f"write the character, or one of {', '.join(SEPARATORS.values())}"
-        raise DataError(message("a separator of one character", repr(text), remedy))
+        raise DataError(message("a separator of one character that is in no number", repr(text), remedy))
     return chosen
 
 
-def header(name: str, head: bytes, separator: str) -> tuple[str, ...]:
-    """The names of the columns, from the first bytes of the file; refuses what is no header."""
+def header(
+    name: str, head: bytes, separator: str, limits: Limits, or_comma: bool = False
+) -> tuple[tuple[str, ...], str, int]:
+    """The names of the columns, the separator, and how many bytes they take; refuses what is no header.
+
+    ``head`` are the first bytes of the file. With ``or_comma`` one without the separator may have commas.
+    """
     _check_text(name, head)
-    head = head.removeprefix(b"\xef\xbb\xbf")
-    line, end, _ = head.partition(b"\n")
-    if not end and len(head) >= BLOCK // 4:
-        received = f"a first line of more than {len(head) // 2**20 or 1} MiB in {name}"
-        raise DataError(message("a table with a line for each row", received, "check that it is a CSV file"))
+    skipped = len(MARK) if head.startswith(MARK) else 0
+    text = head[skipped:]
+    if or_comma and b"," in text and separator.encode() not in text[: Rows(",").first_end(text)]:
+        separator = ","
+    rows = Rows(separator)
+    length = rows.first_end(text) or _unended(name, text, rows)
     try:
-        text = line.decode("utf-8").rstrip("\r")
+        cells = [cell.decode("utf-8") for cell in rows.cells(text[:length].rstrip(b"\r\n") + b"\n")]
     except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(name, f"the byte {line[error.start]:#x} in line 1")) from None
-    names = tuple(next(csv.reader([text], delimiter=separator), []))
-    _check_header(name, text, names, separator)
-    return names
+        byte = error.object[error.start]
+        raise DataError(_not_utf8(name, f"the byte {byte:#x} in line 1")) from None
+    _check_header(name, text[:length].decode("utf-8"), cells, separator)
+    limits.check_names(name, cells)
+    return tuple(cells), separator, skipped + length
 
 
-def batches(name: str, stream: Counted, names: tuple[str, ...], separator: str) -> Iterator[pa.RecordBatch]:
+def batches(
+    name: str, stream: Counted, names: tuple[str, ...], separator: str, header_bytes: int
+) -> Iterator[pa.RecordBatch]:
     """The rows as pieces of text columns; an empty cell is the empty text.
 
     Blocks are read and cut here, and not by pyarrow's own thread: that one would still wait for a pipe when
     the program wants to end.
     """
-    done = 0
-    for block in _blocks(name, stream):
+    rows, done = Rows(separator), 0
+    for block, line in _blocks(name, stream, rows, header_bytes):
+        # A mark at the start of a block is text: pyarrow would drop it, so it gets one more to drop.
+        text = MARK + block if block.startswith(MARK) else block
         try:
             table = arrow_csv.read_csv(
-                io.BytesIO(block),
+                io.BytesIO(text),
                 read_options=arrow_csv.ReadOptions(
-                    block_size=len(block) + 1, use_threads=False, column_names=names
+                    block_size=len(text) + 1, use_threads=False, column_names=names
                 ),
                 parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
                 convert_options=arrow_csv.ConvertOptions(
@@ -68,42 +85,80 @@ def batches(name: str, stream: Counted, names: tuple[str, ...], separator: str) 
             )
         except pa.ArrowInvalid as error:
             raise _explained(name, str(error), separator, done) from None
+        if b'"' in block and not _a_line_each(block, table.num_rows):
+            _check_cells(name, block, line, rows, len(names))
         done += table.num_rows
         yield from table.to_batches()
 
 
-def _blocks(name: str, stream: Counted) -> Iterator[bytes]:
-    """The text without its header, in blocks that end where a row ends."""
-    rest, begun = b"", False
-    while data := _read(name, stream):
+def _blocks(name: str, stream: Counted, rows: Rows, header_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """The text without its header, in blocks that end where a row ends, each with the number of its line."""
+    line = 1 + _read(name, stream, header_bytes).count(b"\n")
+    rest = b""
+    while data := _read(name, stream, BLOCK):
         block = rest + data
-        if not begun:
-            block, begun = block.partition(b"\n")[2], True
-        cut = _last_end(block)
+        cut = rows.end(block)
         if cut:
-            yield block[:cut]
+            yield block[:cut], line
+        line += block.count(b"\n", 0, cut)
         rest = block[cut:]
         if len(rest) > BLOCK:
-            received = f"a longer one in {name}"
-            remedy = "check the quotes: one that is not closed swallows the lines after it"
-            raise DataError(message(f"lines of at most {BLOCK >> 20} MiB", received, remedy))
-    if rest.strip():
-        yield rest
+            raise _too_long(name, rest, line, rows)
+    if rest.strip(b" \r\n".replace(rows.separator, b"")):
+        quote = rows.open_quote(rest)
+        if quote is not None:
+            raise _not_closed(name, line + rest.count(b"\n", 0, quote), "at the end of the file")
+        yield rest + b"\n", line
 
 
-def _read(name: str, stream: Counted) -> bytes:
+def _read(name: str, stream: Counted, size: int) -> bytes:
     try:
-        return stream.read(BLOCK)
+        return stream.read(size)
     except (OSError, EOFError, zlib.error) as error:  # a packed file that breaks off
         raise DataError(message(f"all of {name}", str(error), "copy or pack it again")) from None
 
 
-def _last_end(block: bytes) -> int:
-    """Where the last whole row ends: after a line's end that is not inside of quotes; 0 if there is none."""
-    cut = block.rfind(b"\n") + 1
-    while cut and block.count(b'"', 0, cut) % 2:
-        cut = block.rfind(b"\n", 0, cut - 1) + 1
-    return cut
+def _unended(name: str, text: bytes, rows: Rows) -> int:
+    """The length of a header that has no end, because the file has no more; refuses every other one."""
+    if rows.open_quote(text) is not None:
+        raise _not_closed(name, 1, "after a MiB" if len(text) >= BLOCK // 4 else "at the end of the file")
+    if len(text) >= BLOCK // 4:
+        received = f"a first line of more than {len(text) // 2**20 or 1} MiB in {name}"
+        raise DataError(message("a table with a line for each row", received, "check that it is a CSV file"))
+    return len(text)
+
+
+def _too_long(name: str, rest: bytes, line: int, rows: Rows) -> DataError:
+    quote = rows.open_quote(rest)
+    if quote is not None:
+        opened = line + rest.count(b"\n", 0, quote)
+        return _not_closed(name, opened, f"within {BLOCK >> 20} MiB, the most that a row may have")
+    received = f"a longer one in line {line:,} of {name}"
+    return DataError(message(f"lines of at most {BLOCK >> 20} MiB", received, "check that it is a CSV file"))
+
+
+def _not_closed(name: str, line: int, where: str) -> DataError:
+    received = f"one that opens in line {line:,} of {name} and is still open {where}"
+    return DataError(message("a closing quote for every quoted cell", received, CLOSE))
+
+
+def _a_line_each(block: bytes, rows: int) -> bool:
+    """Whether no cell can go over several lines, because every row has a line of its own."""
+    return rows == block.count(b"\n") and block.count(b"\r") == block.count(b"\r\n")
+
+
+def _check_cells(name: str, block: bytes, line: int, rows: Rows, columns: int) -> None:
+    """Nothing; refuses a quoted cell over several lines that other rows have probably fallen into."""
+    suspect = rows.suspect(block, columns)
+    if suspect is not None:
+        first, last = (line + block.count(b"\n", 0, at) for at in (suspect.start, suspect.end))
+        cell = f"a quoted cell from line {first:,} to line {last:,} of {name}"
+        if suspect.rows == 0:
+            expected = "a separator or the end of the line after a closing quote"
+            raise DataError(message(expected, f"more text after {cell}", CLOSE))
+        received = f"{cell} that reads like {suspect.rows:,} rows of {columns:,} columns"
+        remedy = f"{CLOSE}; if these lines do belong into one cell, give the table as Parquet"
+        raise DataError(message("each row outside of other rows' cells", received, remedy))
 
 
 def _check_text(name: str, head: bytes) -> None:
@@ -121,7 +176,7 @@ def _check_text(name: str, head: bytes) -> None:
         raise DataError(message("CSV or Parquet", f"another binary file in {name}", remedy))
 
 
-def _check_header(name: str, text: str, names: tuple[str, ...], separator: str) -> None:
+def _check_header(name: str, text: str, names: Sequence[str], separator: str) -> None:
     others = [s for s in SEPARATORS if s != separator and s in text]
     if len(names) == 1 and others:
         found = max(others, key=text.count)
@@ -129,13 +184,9 @@ def _check_header(name: str, text: str, names: tuple[str, ...], separator: str) 
         remedy = f"pass --separator {SEPARATORS[found]}"
         said = SEPARATORS.get(separator, repr(separator))
         raise DataError(message(f"columns separated by a {said}", received, remedy))
-    if "" in names:
-        received = f"none for column {names.index('') + 1} of {name}"
+    if "" in names or not names:
+        received = f"none for column {names.index('') + 1 if names else 1} of {name}"
         raise DataError(message("a name for each column", received, "complete the header"))
-    twice = sorted({column for column in names if names.count(column) > 1})
-    if twice:
-        received = f"{listing(twice)} more than once in {name}"
-        raise DataError(message("each column once", received, "rename or drop the duplicates"))
 
 
 def _explained(name: str, said: str, separator: str, done: int) -> DataError:

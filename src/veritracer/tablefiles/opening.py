@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +11,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from veritracer.errors import DataError, listing, message
+from veritracer.errors import DataError, message
 from veritracer.tablefiles import csv_text
 from veritracer.tablefiles.bytestreams import STANDARD, Counted, open_bytes
+from veritracer.tablefiles.limits import Limits
 
 ROWS = 16_384
 """Rows in a piece, at most."""
+
+PARQUET_BUFFER = 1 << 20
+"""Bytes of each column that are held at once, so that a long row group does not have to fit into memory."""
+
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas names an index without a name: it numbers rows, and is no column of the table."""
 
 
 @dataclass(frozen=True)
@@ -44,43 +52,55 @@ class Table:
 
 
 @contextmanager
-def open_table(path: str, *, separator: str = ",", rows: int = ROWS) -> Iterator[Table]:
-    """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input."""
+def open_table(
+    path: str,
+    *,
+    separator: str = ",",
+    or_comma: bool = False,
+    rows: int = ROWS,
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+) -> Iterator[Table]:
+    """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
+
+    With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
+    asks for more than ``limits``.
+    """
     name = "standard input" if path == STANDARD else path
     separator = csv_text.separator_of(separator)
-    head, stream, size = open_bytes(path)
+    head, stream, size = open_bytes(path, limits)
     with stream:
         if head.startswith(b"PAR1"):
             with _seekable(path, stream) as file:
-                yield _parquet(name, file, rows)
+                yield _parquet(name, file, rows, limits)
             return
-        names = csv_text.header(name, head, separator)
+        names, separator, length = csv_text.header(name, head, separator, limits, or_comma)
 
         def share() -> float | None:
             return stream.consumed / size if size else None
 
-        found = csv_text.batches(name, stream, names, separator)
+        found = csv_text.batches(name, stream, names, separator, length)
         yield Table(name, names, True, share, _counted(_sliced(found, rows), name))
 
 
-def _parquet(name: str, file: object, rows: int) -> Table:
+def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
     try:
-        reader = parquet.ParquetFile(file)
+        reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         remedy = "it was cut off or altered: write it again"
         raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
-    names = tuple(reader.schema_arrow.names)
-    twice = sorted({column for column in names if names.count(column) > 1})
-    if twice:
-        received = f"{listing(twice)} more than once in {name}"
-        raise DataError(message("each column once", received, "rename or drop the duplicates"))
-    total, done = reader.metadata.num_rows, [0]
+    known = reader.metadata
+    limits.check_names(name, reader.schema_arrow.names)
+    for i in range(known.num_row_groups):
+        group = known.row_group(i)
+        limits.check_group(name, i + 1, group.num_rows, group.total_byte_size)
+    names = tuple(column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column))
+    total, done = known.num_rows, [0]
 
     def pieces() -> Iterator[pa.RecordBatch]:
         try:
             for batch in reader.iter_batches(batch_size=rows):
                 done[0] += batch.num_rows
-                yield batch
+                yield batch.select(names)
         except (pa.ArrowException, OSError) as error:
             remedy = "it was cut off or altered: write it again"
             raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None

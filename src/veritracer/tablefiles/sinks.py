@@ -9,20 +9,35 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
 from veritracer.tablefiles.bytestreams import STANDARD
+from veritracer.tablefiles.cells import TEXT
 
 Format = Literal["csv", "parquet", "jsonl"]
 FORMATS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl"}
+
+
+VALUES = b"veritracer.values"
+"""Metadata of a field whose texts stand for other values: JSON with ``known`` (text to value) and whether all
+other texts are ``numbers``."""
+
+FORMULA = "^[\\s\\x00]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|^[\\t\\r\\n]"
+"""Text that a spreadsheet takes for a formula, or may after it was split anew."""
+
+NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+
+
+TEXT_LIKE = (*TEXT, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 class Sink(Protocol):
@@ -30,6 +45,10 @@ class Sink(Protocol):
 
     def write(self, piece: pa.Table) -> None:
         """Write one more piece."""
+        ...
+
+    def notes(self) -> list[str]:
+        """What was changed on the way, in sentences."""
         ...
 
 
@@ -45,20 +64,32 @@ def format_of(path: str | None) -> Format:
 
 
 @contextmanager
-def open_sink(path: str | None, *, kind: Format | None = None) -> Iterator[Sink]:
+def open_sink(
+    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False
+) -> Iterator[Sink]:
     """Where to write; ``None`` or ``-`` is standard output.
 
     The file is written as ``NAME.partial`` and renamed at the end. If anything goes wrong it disappears, and
     what was there before stays.
+
+    With ``spreadsheet_safe`` an apostrophe is put before text that a spreadsheet would take for a formula
+    (numbers stay as they are), and ``notes`` says how often. Such text does not read back as it was.
     """
     chosen = kind or format_of(path)
+    if spreadsheet_safe and chosen != "csv":
+        remedy = "leave it out: only CSV is opened by spreadsheets as if it had been typed"
+        raise DataError(message("CSV to make safe for spreadsheets", chosen, remedy))
     if path is None or path == STANDARD:
-        with _written(sys.stdout.buffer, chosen) as sink:
+        with _written(sys.stdout.buffer, chosen, safe=spreadsheet_safe) as sink:
             yield sink
         sys.stdout.flush()
         return
     place = Path(path)
-    with writable(place), whole_file(place) as file, _written(file, chosen) as sink:
+    with (
+        writable(place),
+        whole_file(place) as file,
+        _written(file, chosen, safe=spreadsheet_safe) as sink,
+    ):
         yield sink
 
 
@@ -110,13 +141,10 @@ def _is_special(place: Path) -> bool:
 
 
 @contextmanager
-def _written(file: BinaryIO, kind: Format) -> Iterator[Sink]:
-    writers: dict[Format, Callable[[BinaryIO], _Csv | _Parquet | _Lines]] = {
-        "csv": _Csv,
-        "parquet": _Parquet,
-        "jsonl": _Lines,
-    }
-    writer = writers[kind](file)
+def _written(file: BinaryIO, kind: Format, *, safe: bool) -> Iterator[Sink]:
+    writer: _Csv | _Parquet | _Lines = (
+        _Csv(file, safe) if kind == "csv" else _Parquet(file) if kind == "parquet" else _Lines(file)
+    )
     yield writer
     writer.finish()
     file.flush()
@@ -125,31 +153,95 @@ def _written(file: BinaryIO, kind: Format) -> Iterator[Sink]:
 class _Csv:
     """CSV, with quotes in those pieces that need them."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.begun = file, False
+    def __init__(self, file: BinaryIO, safe: bool) -> None:
+        self.file, self.safe, self.begun, self.altered = file, safe, False, 0
 
     def write(self, piece: pa.Table) -> None:
+        _check_empty_cells(piece)
+        piece = pa.table([_writable(column) for column in piece.columns], names=piece.schema.names)
+        if self.safe:
+            piece = self._safe(piece)
         if not self.begun:
+            # Quotes also around a mark at the very start, which would be taken for the file's own.
             line = io.StringIO()
-            csv.writer(line, lineterminator="\n").writerow(piece.schema.names)
+            names = piece.schema.names
+            every = self.safe or names[0].startswith("\ufeff") or any("\r" in name for name in names)
+            quoting: Literal[0, 1] = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
+            csv.writer(line, lineterminator="\n", quoting=quoting).writerow(names)
             self.file.write(line.getvalue().encode())
             self.begun = True
-        self.file.write(_as_csv(piece))
+        self.file.write(_as_csv(piece, quoted=self.safe))
+
+    def notes(self) -> list[str]:
+        if not self.altered:
+            return []
+        return [
+            f"an apostrophe was put before the text of {self.altered:,} cells that begin like a formula "
+            "(--spreadsheet-safe): they do not read back as they were"
+        ]
 
     def finish(self) -> None:
         pass
 
+    def _safe(self, piece: pa.Table) -> pa.Table:
+        """The piece with an apostrophe before all text, names included, that begins like a formula."""
+        names = pa.chunked_array([piece.schema.names])
+        shown, found = _neutral(names)
+        self.altered += 0 if self.begun else found
+        columns = []
+        for column in piece.columns:
+            column, found = _neutral(column) if pa.types.is_string(column.type) else (column, 0)
+            columns.append(column)
+            self.altered += found
+        return pa.table(columns, names=shown.to_pylist())
 
-def _as_csv(piece: pa.Table) -> bytes:
-    for style in ("none", "needed"):
+
+def _neutral(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
+    """The text without formulas, and how many cells had to be changed for it; null stays null."""
+    like = pc.match_substring_regex(column, FORMULA)
+    risky = pc.fill_null(pc.and_not(like, pc.match_substring_regex(column, NUMBER)), False)
+    return pc.if_else(risky, pc.binary_join_element_wise("'", column, ""), column), pc.sum(risky).as_py() or 0
+
+
+def _check_empty_cells(piece: pa.Table) -> None:
+    """Nothing; refuses an empty cell in a column in which the empty text is a value."""
+    for field, column in zip(piece.schema, piece.columns, strict=True):
+        if column.null_count and "" in _meaning(field).get("known", {}):
+            received = f"empty cells beside the value '' in the column {field.name!r}"
+            remedy = "write Parquet or JSON lines, which tell them apart"
+            raise DataError(message("values that CSV can tell apart", received, remedy))
+
+
+def _meaning(field: pa.Field) -> dict[str, Any]:
+    """What the texts of a field stand for; nothing where they are the values."""
+    found: dict[str, Any] = json.loads((field.metadata or {}).get(VALUES, b"{}"))
+    return found
+
+
+def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type that CSV has: text in any guise is text."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if any(is_kind(kind) for is_kind in TEXT_LIKE):
+        return column.cast(kind).cast(pa.string())
+    return column
+
+
+def _as_csv(piece: pa.Table, *, quoted: bool = False) -> bytes:
+    for style in ("needed",) if quoted else ("none", "needed"):
         out = io.BytesIO()
         options = arrow_csv.WriteOptions(include_header=False, quoting_style=style)
         try:
             arrow_csv.write_csv(piece, out, write_options=options)
         except pa.ArrowInvalid:  # a separator, a quote or a line's end inside of a cell
             continue
-        return out.getvalue()
-    raise AssertionError("quotes hold any text")
+        text = out.getvalue()
+        if b"\0" in text:
+            received, remedy = "a cell with the character NUL", "write Parquet, which can hold it"
+            raise DataError(message("text that CSV can hold", received, remedy))
+        return text
+    kinds = ", ".join(sorted({str(kind) for kind in piece.schema.types if pa.types.is_nested(kind)}))
+    remedy = "write Parquet, or leave these columns out"
+    raise DataError(message("columns that CSV can hold", kinds or "others", remedy))
 
 
 class _Parquet:
@@ -158,9 +250,13 @@ class _Parquet:
         self.writer: parquet.ParquetWriter | None = None
 
     def write(self, piece: pa.Table) -> None:
+        piece = piece.cast(pa.schema([field.remove_metadata() for field in piece.schema]))
         if self.writer is None:
             self.writer = parquet.ParquetWriter(self.file, piece.schema)
         self.writer.write_table(piece)
+
+    def notes(self) -> list[str]:
+        return []
 
     def finish(self) -> None:
         if self.writer is not None:
@@ -174,10 +270,25 @@ class _Lines:
         self.file = file
 
     def write(self, piece: pa.Table) -> None:
-        for row in piece.to_pylist():
-            plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-            self.file.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
+        columns = [
+            [_json_value(cell, meaning) for cell in column.to_pylist()]
+            for column, meaning in zip(piece.columns, map(_meaning, piece.schema), strict=True)
+        ]
+        for row in zip(*columns, strict=True):
+            content = dict(zip(piece.schema.names, row, strict=True))
+            self.file.write((json.dumps(content, ensure_ascii=False, default=str) + "\n").encode())
         self.file.flush()
+
+    def notes(self) -> list[str]:
+        return []
 
     def finish(self) -> None:
         pass
+
+
+def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
+    """The cell as JSON has it: the value that a text stands for, and null for what is no number."""
+    if meaning and cell is not None:
+        known = meaning["known"]
+        return known[cell] if cell in known or not meaning["numbers"] else json.loads(cell)
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell

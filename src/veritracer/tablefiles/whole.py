@@ -11,14 +11,20 @@ from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.schema.tables import unknown_name
 from veritracer.tablefiles.cells import inferred, typed
+from veritracer.tablefiles.limits import Limits
 from veritracer.tablefiles.opening import open_table
 
 
 def read_table(
-    path: str, *, schema: Schema | None = None, ignore: Sequence[str] = (), separator: str = ","
+    path: str,
+    *,
+    schema: Schema | None = None,
+    ignore: Sequence[str] = (),
+    separator: str = ",",
+    limits: Limits = Limits(),  # noqa: B008  # frozen
 ) -> pd.DataFrame:
     """The whole table without the columns to ignore: typed by the schema, or by what its cells allow."""
-    with open_table(path, separator=separator) as table:
+    with open_table(path, separator=separator, limits=limits) as table:
         for name in ignore:
             if name not in table.names:
                 raise DataError(unknown_name("a column to ignore", name, table.names))
@@ -26,7 +32,11 @@ def read_table(
         if not kept:
             remedy = "ignore fewer of them"
             raise DataError(message(f"columns to read in {table.name}", "none", remedy))
-        pieces = [piece.select(kept) for piece in table.pieces]
+        pieces, size = [], 0
+        for piece in table.pieces:
+            pieces.append(piece.select(kept))
+            size += pieces[-1].nbytes
+            limits.check_whole(table.name, size)
         if schema is None:
             return inferred(pa.Table.from_batches(pieces), is_text=table.is_text)
         start, frames = 0, []

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from veritracer.cli.options import Applicants, AsJson, Kappa, Keep, ModelFolder, Quiet, Separator, names
+from veritracer.cli.options import (
+    Applicants,
+    AsJson,
+    Kappa,
+    Keep,
+    ModelFolder,
+    Quiet,
+    Separator,
+    SpreadsheetSafe,
+    names,
+)
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, message
 from veritracer.saved import load
@@ -32,24 +42,28 @@ def certify(
     ] = None,
     kappa: Kappa = None,
     keep: Keep = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
 
-    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count.
+    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count. The
+    counterfactuals may also be separated by commas, as explain writes them.
     """
     if table == counterfactuals == STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     loaded = load(model)
     with ExitStack() as stack:
         originals = stack.enter_context(open_table(table, separator=separator))
-        answers = stack.enter_context(open_table(counterfactuals, separator=separator))
-        sink = None if out is None else stack.enter_context(open_sink(out))
+        answers = stack.enter_context(open_table(counterfactuals, separator=separator, or_comma=True))
+        sink = None
+        if out is not None:
+            sink = stack.enter_context(open_sink(out, spreadsheet_safe=spreadsheet_safe))
         watch = stack.enter_context(progress("certifying", quiet=quiet))
         found = certify_tables(loaded, originals, answers, sink, kappa=kappa, keep=names(keep), watch=watch)
-    note(found.notes, quiet=quiet)
+    note([*found.notes, *(sink.notes() if sink else [])], quiet=quiet)
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:

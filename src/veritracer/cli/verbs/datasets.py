@@ -9,8 +9,8 @@ import pyarrow as pa
 import typer
 
 from veritracer import datasets
-from veritracer.cli.options import AsJson, DataDir, Quiet, Seed
-from veritracer.cli.printing import patience, print_json, print_table, say
+from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, SpreadsheetSafe
+from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
 from veritracer.tablefiles import open_sink
 
@@ -67,6 +67,7 @@ def write(
     drift: Annotated[float, typer.Option(help="How strongly years differ (loans only).")] = 1.0,
     seed: Seed = 0,
     data_dir: DataDir = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a dataset as a table, features and target, for the other verbs to read."""
@@ -76,9 +77,11 @@ def write(
         data = datasets.load(name, data_dir=data_dir)
         pieces = iter([data.X.assign(**{str(data.schema.target or "target"): data.y})])
     count = 0
-    with patience(f"writing {name}", quiet=quiet), open_sink(out) as sink:
+    opened = open_sink(out, spreadsheet_safe=spreadsheet_safe)
+    with patience(f"writing {name}", quiet=quiet), opened as sink:
         for piece in pieces:
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())
             count += len(piece)
+    note(sink.notes(), quiet=quiet)
     if out is not None and not quiet:
         say(f"{name}: {count:,} rows in {out}")

@@ -24,6 +24,7 @@ from veritracer.cli.options import (
     Rules,
     Sentences,
     Separator,
+    SpreadsheetSafe,
     amounts,
     names,
     schema_file,
@@ -94,6 +95,7 @@ def explain(
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
+    spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -120,7 +122,11 @@ def explain(
     with (
         open_table(table, separator=separator) as source,
         _letters(letters, codes, template, letter_format, field) as also,
-        open_sink(out, kind="jsonl" if as_json and out is None else None) as sink,
+        open_sink(
+            out,
+            kind="jsonl" if as_json and out is None else None,
+            spreadsheet_safe=spreadsheet_safe,
+        ) as sink,
         progress("explaining", quiet=quiet) as watch,
     ):
         found = explain_table(
@@ -133,7 +139,7 @@ def explain(
             also=also,
             watch=watch,
         )
-    note(found.notes, quiet=quiet)
+    note([*found.notes, *sink.notes()], quiet=quiet)
     if out is not None:
         _tell(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:

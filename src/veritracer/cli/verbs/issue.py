@@ -25,6 +25,7 @@ from veritracer.cli.options import (
     Rules,
     Sentences,
     Separator,
+    SpreadsheetSafe,
     amounts,
     names,
     read_key,
@@ -36,7 +37,7 @@ from veritracer.ledger.records import Original
 from veritracer.ledger.times import read_expiry
 from veritracer.saved import load
 from veritracer.streaming import Explained, IssueTerms, Nowhere, issue_table
-from veritracer.tablefiles import open_sink, open_table
+from veritracer.tablefiles import Sink, open_sink, open_table
 
 
 def issue(
@@ -67,6 +68,7 @@ def issue(
     schema: Rules = None,
     keep: Keep = None,
     sentences: Sentences = False,
+    spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -94,7 +96,9 @@ def issue(
     }
     with ExitStack() as stack:
         source = stack.enter_context(open_table(table, separator=separator))
-        sink = Nowhere() if out is None else stack.enter_context(open_sink(out))
+        sink: Sink = Nowhere()
+        if out is not None:
+            sink = stack.enter_context(open_sink(out, spreadsheet_safe=spreadsheet_safe))
         book = stack.enter_context(Ledger(ledger))
         watch = stack.enter_context(progress("issuing", quiet=quiet))
         explained, issued = issue_table(
@@ -108,7 +112,7 @@ def issue(
             sentences=sentences,
             watch=watch,
         )
-    note(explained.notes, quiet=quiet)
+    note([*explained.notes, *sink.notes()], quiet=quiet)
     _tell(explained, issued, out, quiet=quiet, as_json=as_json)
 
 
