@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.adversary import attack, cascade, corners, forgeries, grids
 from benchmarks.adversary.running import (
     STATE,
+    Line,
     Part,
     Result,
     code_digest,
@@ -71,10 +72,13 @@ def report(results: Mapping[str, Sequence[Result]], code: str, *, full: bool) ->
     """The table, printed; saved after a full run. Exits with 1 if anything was broken."""
     rows = []
     for name, found in results.items():
-        seconds = sum(result["seconds"] for result in found)
-        for i, line in enumerate(PARTS[name].lines(found)):
-            rows.append([name, line.tried, f"{line.count:,}", f"{line.violations:,}", line.seen])
-            rows[-1].append(f"{seconds:,.0f}" if i == 0 else "")
+        lines = PARTS[name].lines(found)
+        crashed = sum("crash" in result for result in found)
+        if crashed:
+            lines.append(Line("jobs that crashed", len(found), crashed, "see the list of violations"))
+        seconds = [f"{sum(result['seconds'] for result in found):,.0f}", *[""] * len(lines)]
+        for line, took in zip(lines, seconds, strict=False):
+            rows.append([name, line.tried, f"{line.count:,}", f"{line.violations:,}", line.seen, took])
     table = show("A hostile review", HEADER, rows)
     broken = {name: violations(found) for name, found in results.items()}
     details = {name: _document(PARTS[name], found, broken[name]) for name, found in results.items()}

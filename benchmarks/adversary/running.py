@@ -84,6 +84,7 @@ def run_part(part: Part, share: float | None, workers: int, code: str, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     start, said = time.monotonic(), time.monotonic()
     with (folder / f"{part.name}.jsonl").open("a") as file:
+        file.write("\n" * (file.tell() > 0))  # a line may have been cut short
         for at, (job, result) in enumerate(_finished(part, todo, workers), 1):
             done[job] = result
             if "crash" not in result:
