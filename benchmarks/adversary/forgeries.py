@@ -87,7 +87,7 @@ def run_on(place: str, elsewhere: str, slice_: int, database: str) -> Result:
     victim, other_one = Victim(place), Victim(elsewhere)
     try:
         sound = victim.judge()
-        if sound.without_head or sound.with_head or sound.unreadable:
+        if any(sound):
             raise RuntimeError(f"the ledger is not sound to begin with: {sound}")
         for forgery in forgeries(victim, other_one.content)[slice_::SLICES]:
             attempt(victim, forgery, database, result)
@@ -103,6 +103,8 @@ def attempt(victim: Victim, forgery: Forgery, database: str, result: Result) -> 
         if forgery.statements is None:
             content = forgery.change(victim.copy())
             assert content is not None
+            if content == victim.content:
+                return  # it was so already
             victim.write(content)
         else:
             victim.execute(forgery.statements)
@@ -124,8 +126,12 @@ def attempt(victim: Victim, forgery: Forgery, database: str, result: Result) -> 
             wrong.append("not found with the head that was noted")
         if forgery.kind == "plain" and not judged.without_head:
             wrong.append("not found without a head")
+        if forgery.statements is not None and not judged.with_head and victim.counts() != victim.made:
+            wrong.append("promises are hidden from those who count them")
+        if judged.refused:
+            wrong.append(f"verify accepts what a reader refuses: {judged.refused}")
         if judged.unreadable:
-            wrong.append(f"verify accepts what a reader can not read: {judged.unreadable}")
+            wrong.append(f"verify accepts what a reader crashes on: {judged.unreadable}")
         _count(result, f"{database}_broken", bool(wrong))
         for what in wrong[: max(0, NAMED - len(result["violations"]))]:
             result["violations"].append(

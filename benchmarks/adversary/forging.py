@@ -231,9 +231,10 @@ def by_statements(content: Content) -> Iterator[Forgery]:
     ]
     columns += [("models", "document"), ("models", "tensors"), ("migrations", "name")]
     for k, (table, column) in enumerate(columns):
-        value: Any = ["text", 1.5, 7, b""][k % 4]
-        at = content[table][-1][key_of(content[table][-1])]
-        text = f"UPDATE veritracer_{table} SET {column} = ? WHERE {key_of(content[table][-1])} = {at}"
+        last_row = content[table][-1]
+        value: Any = next(v for v in (["text", 1.5, 7, b""] * 2)[k % 4 :] if v != last_row[column])
+        at = last_row[key_of(last_row)]
+        text = f"UPDATE veritracer_{table} SET {column} = ? WHERE {key_of(last_row)} = {at}"
         yield forged(f"{table}.{column} is {value!r}", "plain", text, values=(value,))
     last = content["entries"][-1]["seq"]
     for table in ("entries", *APART):

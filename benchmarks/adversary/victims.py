@@ -160,12 +160,17 @@ def rows_of(engine: sa.Engine, tables: dict[str, sa.Table]) -> Content:
 
 
 class Judged(NamedTuple):
-    """What became of a forgery: found without and with the noted head, and what crashed."""
+    """What became of a forgery.
+
+    Whether verify finds it, without and with the noted head; what verify crashed on; and, where verify
+    accepts it, what a reader refused in words, or crashed on.
+    """
 
     without_head: bool
     with_head: bool
-    crashed: str
-    unreadable: str
+    crashed: str = ""
+    refused: str = ""
+    unreadable: str = ""
 
 
 class Victim:
@@ -177,6 +182,7 @@ class Victim:
         self.engine, self.tables = self._connection.__enter__()
         self.content = rows_of(self.engine, self.tables)
         self.whole = self._file()
+        self.made = self.counts()
 
     @property
     def sqlite(self) -> bool:
@@ -222,17 +228,22 @@ class Victim:
             with self._opened() as ledger:
                 found = [not ledger.verify(head).ok for head in (None, self.head)]
         except VeriTracerError:  # it is not even opened, or not read to the end
-            return Judged(True, True, "", "")
+            return Judged(True, True)
         except Exception:
-            return Judged(True, True, _last_line(), "")
-        unreadable = "" if all(found) else self._unreadable(None) or self._unreadable(KEY)
-        return Judged(found[0], found[1], "", unreadable)
+            return Judged(True, True, crashed=_last_line())
+        if all(found):
+            return Judged(*found)
+        refused, unreadable = self._read_all(None)
+        # With the key a refusal is allowed: whether a row can be decrypted, verify can not know.
+        return Judged(*found, refused=refused, unreadable=unreadable or self._read_all(KEY)[1])
 
-    def _unreadable(self, key: bytes | str | None) -> str:
-        """What stops a reader of a ledger that verify accepts; empty where nothing does.
+    def counts(self) -> Any:
+        """How many promises there are today, by what has become of them."""
+        with self._opened() as ledger:
+            return ledger.counts()
 
-        With the key, a refusal in words is allowed: whether a row can be decrypted, verify can not know.
-        """
+    def _read_all(self, key: bytes | str | None) -> tuple[str, str]:
+        """What a reader refuses in words, and what a reader crashes on; empty where all can be read."""
         encoding, (first, _), _ = models()
         try:
             with self._opened(key) as ledger:
@@ -247,10 +258,10 @@ class Victim:
                 for who in sorted({who for piece in pieces for who in piece.ids}):
                     ledger.sequences_of(who)
         except VeriTracerError:
-            return "" if key is not None else _last_line()
+            return _last_line(), ""
         except Exception:
-            return _last_line()
-        return ""
+            return "", _last_line()
+        return "", ""
 
     @contextmanager
     def _opened(self, key: bytes | str | None = None) -> Iterator[vt.Ledger]:
