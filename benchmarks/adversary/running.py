@@ -98,16 +98,16 @@ def run_part(part: Part, share: float | None, workers: int, code: str, folder: P
 
 
 def timed(part: Part, job: int) -> Result:
-    """The result of one job, with its seconds; or the traceback of what stopped it."""
+    """The result of one job, with its processor's seconds; or the traceback of what stopped it."""
     torch.set_num_threads(1)
-    start = time.perf_counter()
+    start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tensors of zeros and clipped cells are part of the plan
         try:
             result = part.run(job)
         except Exception:  # the run goes on; the crash is reported and counted
             result = {"crash": traceback.format_exc(), "violations": []}
-    return {**result, "seconds": time.perf_counter() - start}
+    return {**result, "seconds": time.process_time() - start}
 
 
 def _finished(part: Part, jobs: Sequence[int], workers: int) -> Iterator[tuple[int, Result]]:
