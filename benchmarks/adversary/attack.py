@@ -32,8 +32,8 @@ from veritracer.bounds.attack import attack
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
 
-NETWORKS, AT_ONCE, ROWS = 3_000, 10, 48
-"""Networks of a full run, networks of a job, and rows of a network."""
+NETWORKS, AT_ONCE, ROWS = 3_060, 10, 48
+"""Networks of a full run (2,907 of usual weights), networks of a job, and rows of a network."""
 
 UNCONDITIONAL: tuple[Method, ...] = ("ibp", "crown-ibp")
 

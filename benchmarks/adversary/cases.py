@@ -100,23 +100,36 @@ def _module(
     exponents = _exponents(rng, depth, extreme=extreme)
     sparse = float(rng.choice([0.0, 0.0, 0.0, 0.5, 0.9]))
     dead = float(rng.choice([0.0, 0.0, 0.0, 0.3, 0.7]))
+    uneven = float(rng.choice([0.0, 5.0])) if extreme or rng.random() < 0.3 else 0.0
     layers: list[nn.Module] = []
     size = 0.0  # the power of ten of what comes out of the layers so far
     for k, (into, out) in enumerate(pairwise(sizes)):
         size = size + exponents[k] if rng.random() < 0.8 or extreme else exponents[k]
         layer = nn.Linear(into, out, bias=biased[k], dtype=Double)
-        _fill(layer, g, 10.0 ** exponents[k], 0.3 * 10.0 ** min(size, 300.0), sparse, dead * (k < depth - 1))
+        _fill(layer, g, sparse, dead * (k < depth - 1), uneven)
+        with torch.no_grad():
+            layer.weight *= 10.0 ** exponents[k]
+            if biased[k]:
+                layer.bias *= 0.3 * 10.0 ** min(size, 300.0)
         layers += [layer, nn.LeakyReLU(slope) if slope else nn.ReLU()]
     narrow = bool(rng.random() < 0.5) and not extreme
     module = nn.Sequential(*layers[:-1]).eval()
-    recipe = {"sizes": sizes, "slope": slope, "biased": biased, "sparse": sparse, "dead": dead}
+    recipe = {
+        "sizes": sizes,
+        "slope": slope,
+        "biased": biased,
+        "sparse": sparse,
+        "dead": dead,
+        "uneven": uneven,
+    }
     recipe |= {"exponents": [round(e, 1) for e in exponents], "dtype": "float32" if narrow else "float64"}
     return module.float() if narrow else module, recipe
 
 
 def _exponents(rng: np.random.Generator, depth: int, *, extreme: bool) -> list[float]:
     if extreme:  # a large layer and then one whose weights float32 can not hold, or the other way round
-        ends = [(20.0, 36.0), (-50.0, -36.0)]
+        # In half of them only some weights are so small, and certificates survive.
+        ends = [(20.0, 36.0), (-50.0, -36.0)] if rng.random() < 0.5 else [(0.0, 15.0), (-36.0, -30.0)]
         return [float(rng.uniform(*ends[k % 2])) for k in range(int(rng.integers(2)), depth + 1)][:depth]
     kind = rng.random()
     if kind < 0.6:
@@ -126,20 +139,20 @@ def _exponents(rng: np.random.Generator, depth: int, *, extreme: bool) -> list[f
     return [float(rng.uniform(*SCALES)) for _ in range(depth)]
 
 
-def _fill(
-    layer: nn.Linear, g: torch.Generator, scale: float, level: float, sparse: float, dead: float
-) -> None:
+def _fill(layer: nn.Linear, g: torch.Generator, sparse: float, dead: float, uneven: float) -> None:
+    """Nothing; the layer has random parameters, of sizes that differ by up to ``uneven`` powers of ten."""
     out, into = layer.weight.shape
     weight = torch.randn(out, into, generator=g, dtype=Double) / into**0.5
     weight *= torch.rand(out, into, generator=g) >= sparse
+    weight *= 10.0 ** (-uneven * torch.rand(out, into, generator=g, dtype=Double))
     gone = torch.rand(out, generator=g) < dead
     weight[gone] = -weight[gone].abs()
     bias = torch.randn(out, generator=g, dtype=Double)
     bias[gone] = -bias[gone].abs()
     with torch.no_grad():
-        layer.weight.copy_(weight * scale)
+        layer.weight.copy_(weight)
         if layer.bias is not None:
-            layer.bias.copy_(bias * level)
+            layer.bias.copy_(bias)
 
 
 def _balance(module: nn.Sequential, rows: Tensor) -> None:

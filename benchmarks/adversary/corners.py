@@ -209,7 +209,7 @@ def _judge(
 
 
 def _pairs(tiny: Tiny, seed: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Pairs of rows, of both signs in every third network; and how many of them are certified: half at most."""
+    """Pairs of rows, of both signs in every third network; and how many are certified: half at most."""
     g = torch.Generator().manual_seed(seed + 1)
     x, x_cf = torch.rand(2, 40, tiny.sizes[0], generator=g, dtype=torch.float64)
     if seed % 3 == 0:

@@ -370,11 +370,8 @@ def added_promises(content: Content) -> Iterator[Forgery]:
 
 
 def _times(content: Content) -> list[float]:
-    """When each entry was made."""
-    return [
-        struct.unpack("<d", row["header"][4:12])[0] if row["kind"] == "promise" else header(row)["time"]
-        for row in content["entries"]
-    ]
+    """When each entry was made that is not a promise; the last one is not."""
+    return [header(row)["time"] for row in content["entries"] if row["kind"] != "promise"]
 
 
 def _erase(content: Content, seq: int, moment: float, model: int = 0) -> int:
