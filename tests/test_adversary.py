@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ unconditionally = claiming(conditional=lambda c: np.zeros_like(c.conditional))
 at_twice_the_radius = claiming(radius=lambda c: None if c.radius is None else 2 * c.radius)
 
 
+@cache
 def conditional_seed() -> int:
     """A network of ``cascade`` with a conditional certificate."""
     return next(s for s in range(1_000_000, 1_000_100) if cascade.check_network(s)["conditional"])
