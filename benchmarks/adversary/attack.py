@@ -236,7 +236,7 @@ def _exchanged(
     return models.pulled_in(stacked, target.kappa.unsqueeze(-1).expand(stacked.shape[:-1]))
 
 
-def attack_network(seed: int, *, extreme: bool, quick_models: int = SHARED) -> Result:
+def attack_network(seed: int, *, extreme: bool) -> Result:
     """All attacks on one network."""
     case = draw(seed, CANDIDATES, extreme=extreme)
     g = torch.Generator().manual_seed(seed + 1)
@@ -254,7 +254,7 @@ def attack_network(seed: int, *, extreme: bool, quick_models: int = SHARED) -> R
         random = torch.rand(target.x.shape, generator=g, dtype=torch.float64)
         climb(tally, "plane and ascent", plane_start(case, models, target), half)
         if what == "kappa":
-            try_shared(tally, g, quick_models)
+            try_shared(tally, g, SHARED)
             try_library(case, tally, g)
             start = models.corners((len(target.sign),), target.kappa, g)
             climb(tally, "extreme point and ascent", start, random.round())
@@ -268,7 +268,7 @@ def attack_network(seed: int, *, extreme: bool, quick_models: int = SHARED) -> R
 
 
 def _result(case: Case, found: vt.Certificates, tallies: Sequence[Tally]) -> Result:
-    named = [{**one, **case.recipe} for tally in tallies for one in tally.named]
+    named = [{**case.recipe, **one} for tally in tallies for one in tally.named]
     pushed = []
     for tally in tallies:
         if tally.what == "radius":

@@ -242,10 +242,9 @@ def _exchanged(content: Content, a: int, b: int) -> None:
         content[table].sort(key=lambda row: row["seq"])
 
 
-def added_events(content: Content) -> Iterator[Forgery]:
-    """Releases, erasures, migrations and unknown kinds behind the head."""
-    model, promise = numbers(content, "model")[0], numbers(content, "promise")[-1]
-    last = max(_times(content))
+def dated_events(content: Content) -> Iterator[Forgery]:
+    """Releases and erasures behind the head, of today and tomorrow, and of days before the last entry."""
+    promise, last = numbers(content, "promise")[-1], max(_times(content))
     good = {"a release that anybody could make": {}, "a release a day later": {"time": time.time() + DAY}}
     for name, changes in good.items():
         yield added(name, lambda c, ch=changes: append(c, "release", release(c, **ch)), must=False)
@@ -261,6 +260,11 @@ def added_events(content: Content) -> Iterator[Forgery]:
             lambda c, t=moment, p=promise: (forget(c, {p}, RECORDS), _erase(c, p, t)),
             must=True,
         )
+
+
+def odd_events(content: Content) -> Iterator[Forgery]:
+    """Releases and erasures behind the head that say what they should not, or in no way that can be read."""
+    model, promise = numbers(content, "model")[0], numbers(content, "promise")[-1]
     for name, changes in odd_releases(promise).items():
         timeless = "time" in changes  # without a time there is no order of entries
         yield added(
@@ -277,35 +281,29 @@ def added_events(content: Content) -> Iterator[Forgery]:
             lambda c, n=number, p=promise: (forget(c, {p}, RECORDS), _erase(c, p, time.time(), n)),
             must=False,
         )
-    for name, raw in {
-        "no JSON": b"{",
-        "a list": b"[]",
-        "a number": b"7",
-        "empty": b"",
-        "no text": b"\xff",
-    }.items():
+    headers_ = {"no JSON": b"{", "a list": b"[]", "a number": b"7", "empty": b"", "no text": b"\xff"}
+    for name, raw in headers_.items():
         for kind in ("release", "erasure", "migration", "model", "gift"):
             yield added(
                 f"a {kind} whose header is {name}", lambda c, k=kind, r=raw: append(c, k, r), must=True
             )
-    yield added(
-        "a release with commitments", lambda c: append(c, "release", release(c), 0, bytes(HASH)), must=False
-    )
-    yield added(
-        "an erasure of a record that is there", lambda c, p=promise: _erase(c, p, time.time()), must=True
-    )
-    yield added("an erasure of what never was", lambda c: _erase(c, 999_999, time.time()), must=False)
-    yield added(
-        "an entry of another kind", lambda c: append(c, "gift", as_header({"time": time.time()})), must=True
-    )
-    yield added("a second beginning", lambda c: _again(c, c["entries"][0]), must=True)
-    yield added("a migration to version 99", lambda c: _migration(c, 99), must=True)
-    yield added(
-        "a model that is there already",
-        lambda c, m=model: _again(c, one(c, "entries", m), ("models",)),
-        must=False,
-    )
-    yield added("a model without its content", lambda c, m=model: _again(c, one(c, "entries", m)), must=True)
+
+
+def misplaced_events(content: Content) -> Iterator[Forgery]:
+    """Entries behind the head that contradict what is before them."""
+    model, promise = numbers(content, "model")[0], numbers(content, "promise")[-1]
+    changes: dict[str, tuple[Callable[[Content], Any], bool]] = {
+        "a release with commitments": (lambda c: append(c, "release", release(c), 0, bytes(HASH)), False),
+        "an erasure of a record that is there": (lambda c: _erase(c, promise, time.time()), True),
+        "an erasure of what never was": (lambda c: _erase(c, 999_999, time.time()), False),
+        "an entry of another kind": (lambda c: append(c, "gift", as_header({"time": time.time()})), True),
+        "a second beginning": (lambda c: _again(c, c["entries"][0]), True),
+        "a migration to version 99": (lambda c: _migration(c, 99), True),
+        "a model that is there already": (lambda c: _again(c, one(c, "entries", model), ("models",)), False),
+        "a model without its content": (lambda c: _again(c, one(c, "entries", model)), True),
+    }
+    for name, (change, must) in changes.items():
+        yield added(name, change, must=must)
 
 
 def odd_releases(promise: int) -> dict[str, dict[str, Any]]:

@@ -24,8 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.adversary.forged_entries import (
-    added_events,
     added_promises,
+    dated_events,
+    misplaced_events,
+    odd_events,
     rewritten_chains,
     rewritten_promises,
 )
@@ -39,7 +41,7 @@ from benchmarks.adversary.forging import (
     transplants,
 )
 from benchmarks.adversary.running import Line, Part, Result, total
-from benchmarks.adversary.victims import Content, Victim, postgres
+from benchmarks.adversary.victims import Content, Judged, Victim, postgres
 
 SLICES = 6
 """Jobs of each database."""
@@ -58,7 +60,9 @@ def forgeries(victim: Victim, stranger: Content) -> list[Forgery]:
         *cut_ends(content),
         *rewritten_promises(content),
         *rewritten_chains(content, rng),
-        *added_events(content),
+        *dated_events(content),
+        *odd_events(content),
+        *misplaced_events(content),
         *added_promises(content),
         *transplants(content, stranger),
     ]
@@ -108,36 +112,40 @@ def attempt(victim: Victim, forgery: Forgery, database: str, result: Result) -> 
             victim.write(content)
         else:
             victim.execute(forgery.statements)
-    except Exception as error:  # the database itself refuses it
+    except Exception:  # the database itself refuses it
         _count(result, f"{database}_refused")
-        del error
     else:
         judged = victim.judge()
-        _count(result, database)
-        _count(result, f"{database}_{forgery.kind}")
+        wrong = complaints(victim, forgery, judged)
+        for name in (database, f"{database}_{forgery.kind}"):
+            _count(result, name)
         _count(result, "found_with_head", judged.with_head)
         _count(result, "found_without_head", judged.without_head)
         _count(result, "only_with_head", judged.with_head and not judged.without_head)
         _count(result, "accepted", not judged.with_head)
-        wrong = []
-        if judged.crashed:
-            wrong.append(f"verify crashes: {judged.crashed}")
-        if forgery.must_be_found and not judged.with_head:
-            wrong.append("not found with the head that was noted")
-        if forgery.kind == "plain" and not judged.without_head:
-            wrong.append("not found without a head")
-        if forgery.statements is not None and not judged.with_head and victim.counts() != victim.made:
-            wrong.append("promises are hidden from those who count them")
-        if judged.refused:
-            wrong.append(f"verify accepts what a reader refuses: {judged.refused}")
-        if judged.unreadable:
-            wrong.append(f"verify accepts what a reader crashes on: {judged.unreadable}")
         _count(result, f"{database}_broken", bool(wrong))
-        for what in wrong[: max(0, NAMED - len(result["violations"]))]:
-            result["violations"].append(
-                {"database": database, "forgery": forgery.name, "kind": forgery.kind, "what": what}
-            )
+        about = {"database": database, "forgery": forgery.name, "kind": forgery.kind}
+        room = max(0, NAMED - len(result["violations"]))
+        result["violations"] += [{**about, "what": what} for what in wrong[:room]]
     victim.put_right()
+
+
+def complaints(victim: Victim, forgery: Forgery, judged: Judged) -> list[str]:
+    """What is wrong with how a forgery was received."""
+    wrong = []
+    if judged.crashed:
+        wrong.append(f"verify crashes: {judged.crashed}")
+    if forgery.must_be_found and not judged.with_head:
+        wrong.append("not found with the head that was noted")
+    if forgery.kind == "plain" and not judged.without_head:
+        wrong.append("not found without a head")
+    if forgery.statements is not None and not judged.with_head and victim.counts() != victim.made:
+        wrong.append("promises are hidden from those who count them")
+    if judged.refused:
+        wrong.append(f"verify accepts what a reader refuses: {judged.refused}")
+    if judged.unreadable:
+        wrong.append(f"verify accepts what a reader crashes on: {judged.unreadable}")
+    return wrong
 
 
 def _count(result: Result, name: str, by: bool = True) -> None:
