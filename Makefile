@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types format docs long faults bench clean
+.PHONY: demo test check lint types format docs long faults adversary bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -45,6 +45,10 @@ long: $(READY)
 # Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.
 faults: $(READY)
 	$(BIN)/python -m benchmarks.ledger_faults
+
+# A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.
+adversary: $(READY)
+	$(BIN)/python -m benchmarks.adversary
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.certify
