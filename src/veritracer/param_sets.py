@@ -118,6 +118,11 @@ class ParamSet:
         ]
         return list(self.network.layers(sizes))
 
+    @cached_property
+    def largest_weight(self) -> float:
+        """The largest absolute value of any weight of any model."""
+        return max(float(weight.max()) for weight, _ in self.magnitudes)
+
     def at(self, kappa: float) -> ParamSet:
         """The same set at another ``kappa``; the sets are nested."""
         return replace(self, kappa=float(kappa))
