@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import kruskal
 
-from veritracer.recourse.wording import value_in_words
 from veritracer.report.figure import Figure, Table, count, percent, short
 from veritracer.report.levers import Lever, levers, usual_lever
 from veritracer.report.ranges import Range, range_picture
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
+from veritracer.schema.values import value_in_words
 
 FEWEST = 20
 """People with a counterfactual that a group needs before it is compared with others."""

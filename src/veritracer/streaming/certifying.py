@@ -37,8 +37,8 @@ class Certified:
         Changed, but decided as before.
     unchanged
         Pairs of two equal rows, about which there is nothing to prove.
-    kappa
-        What was certified at.
+    kappa, models
+        What was certified at; the set of models in words.
     notes
         What was noticed in the data, in sentences.
     """
@@ -49,6 +49,7 @@ class Certified:
     invalid: int
     unchanged: int
     kappa: float
+    models: str
     notes: tuple[str, ...] = ()
 
 
@@ -83,8 +84,8 @@ def certify_tables(
         if watch is not None:
             watch(done, originals.share())
     counts = {name: ends[name] for name in STATUSES}
-    used = model.param_set(kappa).kappa
-    return Certified(rows=done, kappa=used, notes=tuple(notes.sentences()), **counts)
+    used = model.param_set(kappa)
+    return Certified(rows=done, kappa=used.kappa, models=str(used), notes=tuple(notes.sentences()), **counts)
 
 
 def _pairs(

@@ -31,8 +31,8 @@ class Explained:
         Those that were left alone, being favourable already.
     certified, valid, none
         Of the others: with a certified counterfactual, with one that is only valid today, without one.
-    kappa
-        What was certified at.
+    kappa, models
+        What was certified at; the set of models in words.
     notes
         What was noticed in the data, in sentences.
     """
@@ -43,6 +43,7 @@ class Explained:
     valid: int
     none: int
     kappa: float
+    models: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -82,13 +83,15 @@ def explain_table(
         done += len(frame)
         if watch is not None:
             watch(done, table.share())
+    used = recourse.param_set(options.get("kappa"))
     return Explained(
         rows=done,
         favourable=ends["favourable"],
         certified=ends["certified"],
         valid=ends["valid"],
         none=ends["none"],
-        kappa=recourse.param_set(options.get("kappa")).kappa,
+        kappa=used.kappa,
+        models=str(used),
         notes=tuple(notes.sentences()),
     )
 
