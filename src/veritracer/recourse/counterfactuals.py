@@ -170,7 +170,8 @@ class Counterfactuals:
         Numbers beyond the fitted range count as its end, for this model as for every one of the set.
         """
         found: dict[str, tuple[Any, Any]] = {}
-        for name, (_, cells) in self._cells.items() if self._proved(i) else ():
+        asked = self.overshoot > 0 or bool(self.drift)
+        for name, (_, cells) in self._cells.items() if asked and self._proved(i) else ():
             feature, drift = self.encoding.schema[name], self.drift.get(name, Drift(0.0, 0.0))
             shown, limit = own(cells[i]), self._limit(name, i)
             if is_missing(shown) or shown in feature.missing_codes:

@@ -31,8 +31,8 @@ class Explained:
         Those that were left alone, being favourable already.
     certified, valid, none
         Of the others: with a certified counterfactual, with one that is only valid today, without one.
-    kappa, models
-        What was certified at; the set of models in words.
+    kappa, models, radii, center_digest
+        What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
     """
@@ -44,6 +44,8 @@ class Explained:
     none: int
     kappa: float
     models: str
+    radii: Mapping[str, float]
+    center_digest: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,6 +94,8 @@ def explain_table(
         none=ends["none"],
         kappa=used.kappa,
         models=str(used),
+        radii=used.named_radii,
+        center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
     )
 
