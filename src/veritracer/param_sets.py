@@ -167,7 +167,7 @@ class ParamSet:
         """How far each tensor of ``model`` is from the centre, in the set's norm, in float64."""
         theta = self._theta_of(model)
         return tuple(
-            float(balls.norm(_double(t) - _double(c), self.norm, c.dim()))
+            float(balls.norm(_double(t).to(c.device) - _double(c), self.norm, c.dim()))
             for t, c in zip(theta, self.center, strict=True)
         )
 

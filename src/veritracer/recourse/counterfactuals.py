@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -66,7 +66,7 @@ class Counterfactuals:
         The position of the row in what was asked, the number of the alternative, from 0, and how many were
         asked for.
     kappa, norm, radius_rule, overshoot, drift
-        What was asked for; ``drift`` as the ends of each feature's moves.
+        What was asked for: a drift is a number where it goes both ways, else the two ends of the moves.
     param_set
         The set of models that the certificates speak of: centre, norm, rule and absolute radii.
     model_digest, encoding_digest, threshold
@@ -95,7 +95,7 @@ class Counterfactuals:
     norm: Norm
     radius_rule: RadiusRule | float
     overshoot: float
-    drift: Mapping[str, Drift]
+    drift: Mapping[str, float | Sequence[float]]
     model_digest: str
     encoding_digest: str
     threshold: float | None
@@ -155,11 +155,11 @@ class Counterfactuals:
         """
         region = self.region_of(i) if self.drift else {}
         found = []
-        for name in [name for name in self.drift if name in region and any(self.drift[name])]:
-            feature, (low, high) = self.encoding.schema[name], region[name]
+        for name in [name for name in self.drift if name in region]:
+            feature, (low, high), drift = self.encoding.schema[name], region[name], self._drift(name)
             codes = [c for c in feature.missing_codes if feature.is_numeric and is_number(c)]
-            inside = tuple(c for c in codes if low <= float(c) <= high)
-            found.append(Move(feature, self.drift[name], inside))
+            if any(drift):
+                found.append(Move(feature, drift, tuple(c for c in codes if low <= float(c) <= high)))
         return found
 
     def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
@@ -172,7 +172,7 @@ class Counterfactuals:
         found: dict[str, tuple[Any, Any]] = {}
         asked = self.overshoot > 0 or bool(self.drift)
         for name, (_, cells) in self._cells.items() if asked and self._proved(i) else ():
-            feature, drift = self.encoding.schema[name], self.drift.get(name, Drift(0.0, 0.0))
+            feature, drift = self.encoding.schema[name], self._drift(name)
             shown, limit = own(cells[i]), self._limit(name, i)
             if is_missing(shown) or shown in feature.missing_codes:
                 continue
@@ -181,7 +181,7 @@ class Counterfactuals:
                 ends = _moved(min(on), drift.least), _moved(max(on), drift.most)
             elif feature.kind != "categorical":
                 at, last = feature.categories.index(shown), len(feature.categories) - 1
-                low, high = max(at + int(drift.least), 0), min(at + int(drift.most), last)
+                low, high = (min(max(at + int(way), 0), last) for way in drift)
                 ends = feature.categories[low], feature.categories[high]
             else:
                 continue
@@ -254,7 +254,7 @@ class Counterfactuals:
             "center_digest": self.param_set.center_digest,
             "threshold": self.threshold,
             "overshoot": self.overshoot,
-            "drift": {name: drift.plain for name, drift in self.drift.items()},
+            "drift": dict(self.drift),
             "model_digest": self.model_digest,
             "encoding_digest": self.encoding_digest,
         }
@@ -311,6 +311,11 @@ class Counterfactuals:
     def _proved(self, i: int) -> bool:
         """Whether there is a proof for row ``i`` and its region, at whichever kappa."""
         return bool(self.certified[i] or self.radius[i] > 0)
+
+    def _drift(self, name: str) -> Drift:
+        """How far a feature may move by itself; an ordered one by whole levels."""
+        drift = Drift.of(self.drift.get(name, 0.0))
+        return drift if self.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
 
     def _limit(self, name: str, i: int) -> Any:
         """The last value that a changed number may be carried on to; None where that is not proved."""

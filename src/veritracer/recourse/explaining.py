@@ -114,7 +114,7 @@ class Explanation:
             norm=self.param_set.norm,
             radius_rule=self.radius_rule,
             overshoot=self.options.overshoot,
-            drift={name: Drift.of(asked) for name, asked in self.options.drift.items()},
+            drift={name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
             model_digest=self.param_set.center_digest,
             encoding_digest=self.encoding.digest,
             threshold=self.threshold,

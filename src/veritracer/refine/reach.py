@@ -35,9 +35,9 @@ class Drift(NamedTuple):
         return cls(tidy(least) + 0.0, tidy(most) + 0.0)
 
     @property
-    def plain(self) -> float | list[float]:
-        """The same as JSON has it: a number where both ways are equal, else the two ends."""
-        return self.most if self.most == -self.least else [self.least, self.most]
+    def asked(self) -> float | Sequence[float]:
+        """What to ask for to get it: a number where both ways are equal, else the two ends."""
+        return self.most if self.most == -self.least else self
 
 
 class Reach(NamedTuple):
