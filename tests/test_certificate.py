@@ -202,7 +202,7 @@ def test_covers_says_whether_a_model_is_in_the_set_and_why_not(norm: str) -> Non
     assert certs.covers(module)
     assert certs.covers(module).outside is None
     inside, outside = certs.covers(moved(module, 0.0099)), certs.covers(moved(module, -0.0101, tensor=3))
-    assert inside.covered
+    assert inside
     assert inside.shares[0] == pytest.approx(0.99)
     assert not outside
     assert outside.outside == "weights"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from veritracer import datasets, errors
 from veritracer.calibration import Calibration, calibrate
-from veritracer.certificate import Certificate, Certificates, Coverage, certified_radius, certify
+from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
 from veritracer.encoding import Encoding
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
@@ -25,10 +25,10 @@ __all__ = [
     "Certificate",
     "Certificates",
     "Counterfactuals",
-    "Coverage",
     "Encoding",
     "Feature",
     "Ledger",
+    "Membership",
     "ParamSet",
     "ReasonCodes",
     "Recourse",

@@ -28,8 +28,8 @@ Obstacle = Literal["architecture", "encoding", "threshold", "weights"]
 
 
 @dataclass(frozen=True)
-class Coverage:
-    """Whether a model is in the set that certificates speak of; as true or false as ``covered``.
+class Membership:
+    """Whether a model is in the set that certificates speak of: true or false as such.
 
     Attributes
     ----------
@@ -46,13 +46,8 @@ class Coverage:
     reason: str
     shares: tuple[float, ...] = ()
 
-    @property
-    def covered(self) -> bool:
-        """Whether it is in the set."""
-        return self.outside is None
-
     def __bool__(self) -> bool:
-        return self.covered
+        return self.outside is None
 
 
 @dataclass(frozen=True)
@@ -154,7 +149,7 @@ class Certificates:
         count = f"{self.certified.sum():,} of {len(self):,} certified ({share:.1%})"
         return f"{count} at {_set_in_words(self)}"
 
-    def covers(self, model: Any) -> Coverage:
+    def covers(self, model: Any) -> Membership:
         """Whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set; the reason beside it.
 
         The same architecture, every tensor within its radius in float64, and the same encoding and threshold
@@ -166,29 +161,29 @@ class Certificates:
         >>> bool(certs.covers(old)), bool(certs.covers(new)), certs.covers(new).outside
         (True, False, 'weights')
         """
-        return coverage(self.param_set, self.encoding_digest, self.threshold, model)
+        return membership(self.param_set, self.encoding_digest, self.threshold, model)
 
 
-def coverage(
+def membership(
     param_set: ParamSet, encoding_digest: str | None, threshold: float | None, model: Any
-) -> Coverage:
+) -> Membership:
     """Whether ``model`` is in the set, reads rows through that encoding and decides at that threshold."""
     module, encoding, decides = _parts(model)
     network, theta = from_module(module)
     if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
-        return Coverage("architecture", "another architecture: layers, widths, slopes and biases must stay")
+        return Membership("architecture", "another architecture: layers, widths, slopes and biases must stay")
     distances = param_set.distances(theta)
     shares = tuple(_share(d, float(r)) for d, r in zip(distances, param_set.radii, strict=True))
     if None not in (encoding, encoding_digest) and encoding != encoding_digest:
-        return Coverage("encoding", "another encoding: the same person would be another row", shares)
+        return Membership("encoding", "another encoding: the same person would be another row", shares)
     if None not in (decides, threshold) and decides != threshold:
-        return Coverage("threshold", f"it decides at {decides!r}, not at {threshold!r}", shares)
+        return Membership("threshold", f"it decides at {decides!r}, not at {threshold!r}", shares)
     if not all(share <= 1.0 for share in shares):
-        return Coverage("weights", _too_far(param_set, distances, shares), shares)
+        return Membership("weights", _too_far(param_set, distances, shares), shares)
     pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
     unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
     rest = f"; its {unseen} can not be compared here, and must be the same" if unseen else ""
-    return Coverage(
+    return Membership(
         None, f"every tensor is within its radius of {param_set.center_digest[:12]}{rest}", shares
     )
 

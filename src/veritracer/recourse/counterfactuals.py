@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.balls import Norm
-from veritracer.certificate import Coverage, coverage
+from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, message
 from veritracer.param_sets import ParamSet, RadiusRule
@@ -224,9 +224,9 @@ class Counterfactuals:
         models = self.param_set if self.certified[i] else self.param_set.at(float(self.radius[i]))
         return Promise(models, bool(self.conditional[i]), bool(self.favourable[i]))
 
-    def covers(self, model: Any) -> Coverage:
+    def covers(self, model: Any) -> Membership:
         """Whether ``model`` is in the set at which rows are ``certified``: see ``Certificates.covers``."""
-        return coverage(self.param_set, self.encoding_digest, self.threshold, model)
+        return membership(self.param_set, self.encoding_digest, self.threshold, model)
 
     def plausibility(self) -> pd.DataFrame:
         """How close each counterfactual is to the training data.
