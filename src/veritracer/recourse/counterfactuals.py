@@ -167,7 +167,8 @@ class Counterfactuals:
 
         Everything that is covered: changes carried on, and values that move by themselves from wherever they
         are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
-        Numbers beyond the fitted range count as its end, for this model as for every one of the set.
+        Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code
+        that means "missing" is no number.
         """
         found: dict[str, tuple[Any, Any]] = {}
         asked = self.overshoot > 0 or bool(self.drift)

@@ -70,8 +70,8 @@ def conditions(
     ]
     for move in moves:
         if move.feature.name in asked:  # on top of what is asked, and of going further
-            words = _moving(move, codes)[1]
-            said.append(f"From there, and without your doing, {asked[move.feature.name]} {words}.")
+            what = f"{asked[move.feature.name]} {_moving(move, codes)[1]}"
+            said.append(f"From wherever you bring it, and without your doing, {what}.")
     if promise.conditional:
         said.append("The model that then decides would still decline your application as it is now.")
     return said
