@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -146,13 +148,80 @@ def test_a_box_is_certified_only_if_all_of_it_is() -> None:
 def test_what_a_certificate_says() -> None:
     module, x = trained()
     certs = vt.certify(module, *far_pairs(module, x), vt.ParamSet.around(module, 0.05))
-    assert str(certs).endswith("at kappa = 0.05 (linf)")
+    assert str(certs).endswith("at kappa = 0.05 (linf, mean-abs)")
     assert len(list(certs)) == len(certs) == 200
     row = int(certs.certified.argmax())
     assert str(certs[row]).startswith("certified by ibp at kappa = 0.05")
     assert certs[row].model_digest == certs.model_digest
     unproved = vt.certify(module, x, x, vt.ParamSet.around(module))[0]
-    assert str(unproved) == "unknown: no proof found at kappa = 0.2 (linf)"
+    assert str(unproved) == "unknown: no proof found at kappa = 0.2 (linf, mean-abs)"
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("radius", ["mean-abs", "norm", 0.01, [0.01, 0.02, 0.03, 0.04, 0.05, 0.0]])
+def test_a_certificate_identifies_its_set(norm: str, radius: object) -> None:
+    module, x = trained()
+    models = vt.ParamSet.around(module, 0.03, norm, radius)
+    certs = vt.certify(module, x, far_pairs(module, x)[1], models, radius=False)
+    assert certs.center_digest == certs.model_digest == models.center_digest
+    assert certs.norm == norm
+    assert certs.rule == (radius if isinstance(radius, str) else "absolute")
+    assert list(certs.radii) == ["W1", "b1", "W2", "b2", "W3", "b3"]
+    assert list(certs.radii.values()) == [float(r) for r in models.radii]
+    for text in (str(certs), str(certs[0])):
+        assert f"({norm}, {certs.rule})" in text
+        assert ("kappa" in text) == isinstance(radius, str)
+    if radius == 0.01:
+        assert f"at radius 0.01 ({norm}, absolute)" in str(certs)
+    one = certs[0]
+    assert (one.center_digest, one.rule, one.radii) == (certs.center_digest, certs.rule, certs.radii)
+
+
+def test_a_set_around_another_model_is_said_to_be() -> None:
+    center, x = trained()
+    module = moved(center, 0.001)
+    certs = vt.certify(module, *far_pairs(center, x), vt.ParamSet.around(center, 0.05), radius=False)
+    assert certs.center_digest == vt.certify(center, x, x, vt.ParamSet.around(center)).model_digest
+    assert certs.model_digest != certs.center_digest
+    assert f"around another model ({certs.center_digest[:12]})" in str(certs)
+    assert f"around another model ({certs.center_digest[:12]})" in str(certs[0])
+
+
+def moved(module: nn.Module, by: float, tensor: int = 0) -> nn.Module:
+    """The same model with one entry of one tensor moved."""
+    other = copy.deepcopy(module).double()
+    with torch.no_grad():
+        list(other.parameters())[tensor].view(-1)[0] += by
+    return other
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_covers_says_whether_a_model_is_in_the_set_and_why_not(norm: str) -> None:
+    module, x = trained(dtype=torch.float64)
+    certs = vt.certify(module, x, x, vt.ParamSet.around(module, norm=norm, radius=0.01), radius=False)
+    assert certs.covers(module)
+    assert certs.covers(module).outside is None
+    inside, outside = certs.covers(moved(module, 0.0099)), certs.covers(moved(module, -0.0101, tensor=3))
+    assert inside
+    assert inside.shares[0] == pytest.approx(0.99)
+    assert not outside
+    assert outside.outside == "weights"
+    assert "b2" in outside.reason
+    assert "0.0101" in outside.reason
+    assert certs.covers(moved(module, float("nan"))).outside == "weights"
+    wider = nn.Sequential(nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 4), nn.ReLU(), nn.Linear(4, 1))
+    assert certs.covers(wider).outside == "architecture"
+    assert "encoding and threshold can not be compared" in inside.reason
+    with pytest.raises(NotSupportedError, match="fitted VeriTraCER"):
+        certs.covers(vt.VeriTraCER())
+
+
+def test_what_covers_says_is_what_contains_says_to_the_last_bit() -> None:
+    module, x = trained(dtype=torch.float64)
+    models = vt.ParamSet.around(module, radius=0.1)
+    certs = vt.certify(module, x, x, models, radius=False)
+    for by in (0.1, np.nextafter(0.1, 1), np.nextafter(0.1, 0)):
+        assert bool(certs.covers(moved(module, by))) == models.contains(moved(module, by))
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

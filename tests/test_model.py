@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -201,6 +202,22 @@ def test_proposals_and_certificates_speak_of_raw_values(
     assert (certs.favourable == (model.predict(frame) == "yes")).all()
     with pytest.raises(TrainingError, match="generator"):
         vt.VeriTraCER(method="standard", **QUICK).fit(frame, people()[1]).propose(frame)
+
+
+def test_certificates_and_recourse_say_which_models_they_cover(
+    fitted: tuple[vt.VeriTraCER, pd.DataFrame, np.ndarray],
+) -> None:
+    model, frame, y = fitted
+    certs, recourse = model.certify(frame, model.propose(frame)), model.explain(frame.head(5))
+    refitted = vt.VeriTraCER(**QUICK).fit(frame.assign(savings=frame["savings"] * 2), y)
+    retuned = copy.copy(model).set_params(threshold=0.7)
+    for found in (certs, recourse):
+        assert found.covers(model)
+        assert "can not be compared" not in found.covers(model).reason
+        assert found.covers(refitted).outside == "encoding"
+        assert found.covers(retuned).outside == "threshold"
+        assert found.covers(model.classifier_)
+    assert (certs.threshold, recourse.threshold) == (0.5, 0.5)
 
 
 def test_classifier_is_a_plain_sequential(fitted: tuple[vt.VeriTraCER, pd.DataFrame, np.ndarray]) -> None:

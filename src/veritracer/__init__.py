@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from veritracer import datasets, errors
 from veritracer.calibration import Calibration, calibrate
-from veritracer.certificate import Certificate, Certificates, certified_radius, certify
+from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
 from veritracer.encoding import Encoding
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
@@ -28,6 +28,7 @@ __all__ = [
     "Encoding",
     "Feature",
     "Ledger",
+    "Membership",
     "ParamSet",
     "ReasonCodes",
     "Recourse",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,11 +16,38 @@ from veritracer.bounds import BOUNDS, Box, Method
 from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.network import from_module
-from veritracer.param_sets import ParamSet
+from veritracer.param_sets import ParamSet, SetRule, in_words
 from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius
 
 CHUNK = 2048
 """Rows that are bounded at once: enough to fill a core's vector units, small enough to stay in cache."""
+
+
+Obstacle = Literal["architecture", "encoding", "threshold", "weights"]
+"""In what a model differs by more than a set allows."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Whether a model is in the set that certificates speak of: true or false as such.
+
+    Attributes
+    ----------
+    outside
+        What puts it outside; None where nothing does.
+    reason
+        The same in words, with what could not be seen from the model alone.
+    shares
+        How far each tensor is from the centre, W1, b1, W2, ..., in units of its radius: at most 1 is inside.
+        Empty for another architecture.
+    """
+
+    outside: Obstacle | None
+    reason: str
+    shares: tuple[float, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.outside is None
 
 
 @dataclass(frozen=True)
@@ -36,14 +64,19 @@ class Certificate:
     slack: float
     kappa: float
     norm: Norm
+    rule: SetRule
+    radii: Mapping[str, float]
+    center_digest: str
     model_digest: str
     encoding_digest: str | None
+    threshold: float | None
 
     def __str__(self) -> str:
+        models = _set_in_words(self)
         if not self.certified:
-            return f"unknown: no proof found at kappa = {self.kappa:g} ({self.norm})"
+            return f"unknown: no proof found at {models}"
         scope = "while x keeps its decision" if self.conditional else "whatever becomes of x"
-        return f"certified by {self.method} at kappa = {self.kappa:g} ({self.norm}), {scope}"
+        return f"certified by {self.method} at {models}, {scope}"
 
 
 @dataclass(frozen=True)
@@ -71,8 +104,15 @@ class Certificates:
         Whether today's model decides ``x_cf`` otherwise than ``x``.
     slack
         What was added for floating-point arithmetic: the bound's and the model's own.
-    kappa, norm, model_digest, encoding_digest
-        The set of models that the proof speaks of.
+    kappa, norm, rule, radii, center_digest
+        The set of models that the proof speaks of: every tensor (W1, b1, W2, ...) within its absolute radius
+        of the centre's, in this norm. ``rule`` is what kappa is a multiple of: ``mean-abs`` or ``norm`` of
+        each tensor, or ``absolute`` radii.
+    model_digest, encoding_digest, threshold
+        The model that decided ``x`` and ``x_cf``, which need not be the centre; what its rows came through
+        and at which probability it decides, where that is known: both stay for every model of the set.
+    param_set
+        The set itself.
     """
 
     certified: NDArray[np.bool_]
@@ -85,14 +125,19 @@ class Certificates:
     slack: NDArray[np.float64]
     kappa: float
     norm: Norm
+    rule: SetRule
+    radii: Mapping[str, float]
+    center_digest: str
     model_digest: str
+    param_set: ParamSet = field(repr=False)
     encoding_digest: str | None = None
+    threshold: float | None = None
 
     def __len__(self) -> int:
         return len(self.certified)
 
     def __getitem__(self, row: int) -> Certificate:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(Certificate)}
         cells = {name: v[row].item() if isinstance(v, np.ndarray) else v for name, v in values.items()}
         return Certificate(**cells)
 
@@ -102,7 +147,83 @@ class Certificates:
     def __str__(self) -> str:
         share = self.certified.mean() if len(self) else 0.0
         count = f"{self.certified.sum():,} of {len(self):,} certified ({share:.1%})"
-        return f"{count} at kappa = {self.kappa:g} ({self.norm})"
+        return f"{count} at {_set_in_words(self)}"
+
+    def covers(self, model: Any) -> Membership:
+        """Whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set; the reason beside it.
+
+        The same architecture, every tensor within its radius in float64, and the same encoding and threshold
+        where both sides know theirs. Then every row that is ``certified`` keeps its promise under this model;
+        where it is ``conditional``, as long as the model decides ``x`` as today.
+
+        >>> old, new = nn.Linear(2, 1), nn.Linear(2, 1)
+        >>> certs = certify(old, [[0.0, 1.0]], [[1.0, 0.0]], ParamSet.around(old, radius=0.0))
+        >>> bool(certs.covers(old)), bool(certs.covers(new)), certs.covers(new).outside
+        (True, False, 'weights')
+        """
+        return membership(self.param_set, self.encoding_digest, self.threshold, model)
+
+
+def membership(
+    param_set: ParamSet, encoding_digest: str | None, threshold: float | None, model: Any
+) -> Membership:
+    """Whether ``model`` is in the set, reads rows through that encoding and decides at that threshold."""
+    module, encoding, decides = _parts(model)
+    network, theta = from_module(module)
+    if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
+        return Membership("architecture", "another architecture: layers, widths, slopes and biases must stay")
+    distances = param_set.distances(theta)
+    shares = tuple(_share(d, float(r)) for d, r in zip(distances, param_set.radii, strict=True))
+    if None not in (encoding, encoding_digest) and encoding != encoding_digest:
+        return Membership("encoding", "another encoding: the same person would be another row", shares)
+    if None not in (decides, threshold) and decides != threshold:
+        return Membership("threshold", f"it decides at {decides!r}, not at {threshold!r}", shares)
+    if not all(share <= 1.0 for share in shares):
+        return Membership("weights", _too_far(param_set, distances, shares), shares)
+    pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
+    unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
+    rest = f"; its {unseen} can not be compared here, and must be the same" if unseen else ""
+    return Membership(
+        None, f"every tensor is within its radius of {param_set.center_digest[:12]}{rest}", shares
+    )
+
+
+def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
+    """The module of a model, and the digest of its encoding and its threshold where it has them."""
+    module = getattr(model, "classifier_", model)
+    if not isinstance(module, nn.Module):
+        remedy = "pass a torch module, or fit the model first"
+        raise NotSupportedError(
+            message("a torch module or a fitted VeriTraCER", type(model).__name__, remedy)
+        )
+    if module is model:
+        return module, None, None
+    return module, model.encoding_.digest, model.threshold
+
+
+def _share(distance: float, radius: float) -> float:
+    """The distance in units of the radius; infinite where nothing may move, and for what is no number."""
+    if not distance < float("inf"):
+        return float("inf")
+    if distance <= radius:
+        return distance / radius if radius > 0 else 0.0
+    return max(distance / radius, float(np.nextafter(1.0, 2.0))) if radius > 0 else float("inf")
+
+
+def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:
+    """Which tensor is furthest outside, and by how much."""
+    worst = int(np.argmax(shares))
+    name, radius = param_set.names[worst], float(param_set.radii[worst])
+    return (
+        f"{name} is {distances[worst]:.3g} from the centre where {radius:.3g} is allowed ({param_set.norm})"
+    )
+
+
+def _set_in_words(found: Certificate | Certificates) -> str:
+    """The set, and that it is around another model where it is."""
+    words = in_words(found.kappa, found.norm, found.rule, found.radii.values())
+    elsewhere = found.center_digest != found.model_digest
+    return f"{words} around another model ({found.center_digest[:12]})" if elsewhere else words
 
 
 def certify(
@@ -124,7 +245,7 @@ def certify(
     >>> _ = model.weight.data.copy_(torch.tensor([[1.0, -1.0]])), model.bias.data.fill_(-2.0)
     >>> found = certify(model, [[4.0, 1.0]], [[-4.0, -1.0]], ParamSet.around(model, radius=1.9))
     >>> print(found[0])
-    certified by simul-crown at kappa = 1 (linf), while x keeps its decision
+    certified by simul-crown at radius 1.9 (linf, absolute), while x keeps its decision
     """
     _check_methods(methods)
     network, theta = from_module(module)
@@ -149,7 +270,11 @@ def certify(
         slack=proofs.slack.cpu().numpy(),
         kappa=param_set.kappa,
         norm=param_set.norm,
+        rule=param_set.rule,
+        radii=param_set.named_radii,
+        center_digest=param_set.center_digest,
         model_digest=network.digest(theta),
+        param_set=param_set,
     )
 
 
@@ -241,6 +366,6 @@ def _check_methods(methods: Sequence[str]) -> None:
         )
 
 
-def with_encoding(certificates: Certificates, digest: str) -> Certificates:
-    """The same certificates, which now also name the encoding that their rows came through."""
-    return replace(certificates, encoding_digest=digest)
+def with_encoding(certificates: Certificates, digest: str, threshold: float) -> Certificates:
+    """The same certificates, which now also name what their rows came through, and the threshold."""
+    return replace(certificates, encoding_digest=digest, threshold=threshold)

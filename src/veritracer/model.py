@@ -368,6 +368,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             radius=self.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
             neighbours=self.neighbours_,
+            threshold=self.threshold,
         )
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
@@ -378,7 +379,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             received = f"{len(counterfactual):,} for {len(original):,}"
             raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
         found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
-        return with_encoding(found, self.encoding_.digest)
+        return with_encoding(found, self.encoding_.digest, self.threshold)
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models around this one that its certificates speak of."""

@@ -9,7 +9,7 @@ with kappa * mean|theta_i|. The latter is the default here, so that numbers can 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -21,8 +21,12 @@ from veritracer import balls
 from veritracer.balls import Norm
 from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message
 from veritracer.network import Network, Theta, from_module
+from veritracer.schema.values import rounded_down
 
 RadiusRule = Literal["mean-abs", "norm"]
+
+SetRule = Literal["mean-abs", "norm", "absolute"]
+"""What kappa is a multiple of: each tensor's mean magnitude, its norm, or radii that were given."""
 
 SHRINK = 1e-6
 """A projection lands this share of the radius inside the set, so that float32 cannot step outside."""
@@ -42,6 +46,8 @@ class ParamSet:
         Of the balls, entrywise: ``l1``, ``l2`` or ``linf``.
     kappa
         The radius of tensor i is ``kappa * units[i]``.
+    rule
+        Where the units come from: ``mean-abs`` and ``norm`` of the centre, or ``absolute``.
     """
 
     network: Network
@@ -49,6 +55,7 @@ class ParamSet:
     units: Theta
     norm: Norm
     kappa: float
+    rule: SetRule = "absolute"
 
     @classmethod
     def around(
@@ -94,7 +101,36 @@ class ParamSet:
         units = tuple(
             u if i % 2 == 0 or network.biased[i // 2] else torch.zeros_like(u) for i, u in enumerate(units)
         )
-        return cls(network, center, units, norm, float(kappa))
+        rule: SetRule = radius if isinstance(radius, str) else "absolute"
+        return cls(network, center, units, norm, float(kappa), rule)
+
+    def __str__(self) -> str:
+        """The set in the words of its constructor.
+
+        >>> print(ParamSet.around(nn.Linear(2, 1)), ParamSet.around(nn.Linear(2, 1), radius=0.01), sep="; ")
+        kappa = 0.2 (linf, mean-abs); radius 0.01 (linf, absolute)
+        """
+        return in_words(self.kappa, self.norm, self.rule, self.named_radii.values())
+
+    @property
+    def center_digest(self) -> str:
+        """SHA-256 of today's model, which the set is around."""
+        return self.network.digest(self.center)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each tensor is called: W1, b1, W2, b2, ..."""
+        return tuple(f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(len(self.center)))
+
+    @property
+    def named_radii(self) -> dict[str, float]:
+        """The absolute radius of each tensor that a layer has, by name."""
+        biased = self.network.biased
+        return {
+            name: float(radius)
+            for i, (name, radius) in enumerate(zip(self.names, self.radii, strict=True))
+            if i % 2 == 0 or biased[i // 2]
+        }
 
     @cached_property
     def radii(self) -> Theta:
@@ -118,6 +154,11 @@ class ParamSet:
         ]
         return list(self.network.layers(sizes))
 
+    @cached_property
+    def largest_weight(self) -> float:
+        """The largest absolute value of any weight of any model."""
+        return max(float(weight.max()) for weight, _ in self.magnitudes)
+
     def at(self, kappa: float) -> ParamSet:
         """The same set at another ``kappa``; the sets are nested."""
         return replace(self, kappa=float(kappa))
@@ -126,7 +167,7 @@ class ParamSet:
         """How far each tensor of ``model`` is from the centre, in the set's norm, in float64."""
         theta = self._theta_of(model)
         return tuple(
-            float(balls.norm(_double(t) - _double(c), self.norm, c.dim()))
+            float(balls.norm(_double(t).to(c.device) - _double(c), self.norm, c.dim()))
             for t, c in zip(theta, self.center, strict=True)
         )
 
@@ -182,6 +223,15 @@ class ParamSet:
                 message(f"tensors of shapes {mine}", f"{theirs}", "a set fixes the architecture")
             )
         return theta
+
+
+def in_words(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
+    """A set by its numbers: its kappa and what that is a multiple of, or its absolute radii."""
+    if rule != "absolute":
+        return f"kappa = {rounded_down(kappa, 12)} ({norm}, {rule})"
+    ends = sorted({rounded_down(radius, 12) for radius in radii}, key=float) or ["0"]
+    said = f"radius {ends[0]}" if len(ends) == 1 else f"radii {ends[0]} to {ends[-1]}"
+    return f"{said} ({norm}, absolute)"
 
 
 def _double(tensor: Tensor) -> Tensor:

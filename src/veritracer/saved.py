@@ -1,58 +1,175 @@
-"""A saved model, back in memory."""
+"""A saved model, back in memory.
+
+The digests of a model folder say that it is what was written, and nothing about what that is: whoever
+computes them anew can write anything. So everything in it is checked before it becomes a model: which fields
+there are and of which kind, which tensors, of which shape, and that they are numbers.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticError
 from torch import Tensor
 
 from veritracer import persistence
+from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
-from veritracer.generator import make_generator
+from veritracer.errors import ModelFileError, listing, message
+from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
-from veritracer.network import Theta, to_module
+from veritracer.network import Theta, from_module, to_module
 from veritracer.recourse.neighbours import Neighbours
-from veritracer.schema import Schema
+from veritracer.schema import Schema, Value
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The two labels, and the dtype of the array that holds them."""
+
+    values: list[Value]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What ``VeriTraCER.save`` writes besides tensors."""
+
+    params: dict[str, Any]
+    schema: dict[str, Any] | None
+    encoding: dict[str, Any]
+    classes: _Classes
+    columns: list[str] | None
+    history: dict[str, list[int | float | None]]
+    best_epoch: int
+    stopped: str
+    versions: dict[str, str]
 
 
 def load(folder: str | os.PathLike[str]) -> VeriTraCER:
-    """The model that ``save`` wrote, after checking that nothing in it was changed."""
-    content, tensors = persistence.read(folder)
-    params = dict(content["params"])
-    schema = None if content["schema"] is None else Schema.from_json(json.dumps(content["schema"]))
-    model = VeriTraCER(schema=schema, **params)
+    """The model that ``save`` wrote, after checking that nothing in it was changed, and that it is one."""
+    raw, named = persistence.read(folder)
+    content: _Content = _valid("content", _Content, raw)
+    schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
+    model = VeriTraCER(schema=schema, **_params(content.params))
     config = model.training_config()
-    model.encoding_ = Encoding.from_json(json.dumps(content["encoding"]))
+    model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
     model.schema_ = model.encoding_.schema
-    model.classes_ = np.array(content["classes"]["values"], dtype=content["classes"]["dtype"])
-    network = config.network()
-    model.classifier_ = to_module(network, _numbered(tensors, "classifier")).eval()
-    model.generator_theta_ = _numbered(tensors, "generator")
-    model.generator_ = None
-    if config.has_generator:
-        x, y = _pool(tensors, model.encoding_.dim)
-        latent = config.latent_width(model.encoding_.dim)
-        model.generator_ = make_generator(
-            config.generator, model.encoding_, latent, config.generator_hidden, x, y
-        )
-    model.neighbours_ = Neighbours(tensors.get("rows", torch.empty(0, model.encoding_.dim)))
-    model.history_ = pd.DataFrame(content["history"])
-    model.best_epoch_, model.stopped_ = content["best_epoch"], content["stopped"]
-    model.describe_inputs(content["columns"])
+    model.classes_ = _classes(content.classes, model.schema_)
+    tensors, dim = _Tensors(named), model.encoding_.dim
+    model.classifier_ = to_module(config.network(), tensors.layers("classifier", (dim, *config.hidden, 1)))
+    from_module(model.classifier_.eval())  # refuses slopes that no bound is sound for
+    model.generator_ = _generator(config, model.encoding_, tensors)
+    sizes = () if model.generator_ is None else model.generator_.sizes
+    model.generator_theta_ = tensors.layers("generator", sizes)
+    model.neighbours_ = Neighbours(tensors.rows("rows", dim))
+    tensors.check_all_used()
+    model.history_ = _history(content.history, content.best_epoch)
+    model.best_epoch_, model.stopped_ = content.best_epoch, content.stopped
+    model.describe_inputs(content.columns)
     return model
 
 
-def _numbered(tensors: dict[str, Tensor], prefix: str) -> Theta:
-    count = sum(name.startswith(f"{prefix}.") for name in tensors)
-    return tuple(tensors[f"{prefix}.{index}"] for index in range(count))
+class _Tensors:
+    """The tensors of a saved model by name, each checked when it is taken."""
+
+    def __init__(self, named: dict[str, Tensor]) -> None:
+        self.left = dict(named)
+
+    def layers(self, prefix: str, sizes: Sequence[int]) -> Theta:
+        """Weights and biases of layers from these widths to these, in float64."""
+        shapes = [shape for into, out in pairwise(sizes) for shape in ((out, into), (out,))]
+        return tuple(self._take(f"{prefix}.{i}", shape) for i, shape in enumerate(shapes))
+
+    def rows(self, name: str, dim: int) -> Tensor:
+        """Encoded rows, any number of them."""
+        found = self.left.get(name)
+        count = found.shape[0] if found is not None and found.dim() == 2 else 0
+        return self._take(name, (count, dim))
+
+    def check_all_used(self) -> None:
+        """Nothing; refuses tensors that no model of this kind has."""
+        if self.left:
+            raise _refused("no other tensors than the model's", listing(self.left))
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self.left.pop(name, None)
+        expected = f"the tensor {name!r}, finite floating-point numbers of the shape {shape}"
+        if found is None:
+            raise _refused(expected, "none")
+        if found.dtype not in (torch.float32, torch.float64) or found.shape != shape:
+            raise _refused(expected, f"{found.dtype} of the shape {tuple(found.shape)}")
+        if not bool(found.isfinite().all()):
+            raise _refused(expected, "infinity, or what is no number, among them")
+        return found
 
 
-def _pool(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor]:
-    """The rows and labels that a neighbour generator chooses from; none for the others."""
-    pools = [tensors.get(f"pool.{side}", torch.empty(0, dim)) for side in ("favourable", "unfavourable")]
-    labels = torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
-    return torch.cat(pools), labels
+def _refused(expected: str, received: str) -> ModelFileError:
+    remedy = "it was changed after it was saved: take it from a backup"
+    return ModelFileError(message(f"{expected} in a saved model", received, remedy))
+
+
+def _valid(what: str, kind: Any, value: Any) -> Any:
+    """The value, read as that kind; refused where it is of another."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except PydanticError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in (what, *first["loc"]))
+        raise _refused(
+            f"{place} as it was saved", f"{first['msg'].lower()} ({first['input']!r:.60})"
+        ) from None
+
+
+def _params(params: dict[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments, each of the kind that the constructor names."""
+    kinds = get_type_hints(VeriTraCER.__init__)
+    unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
+    if unknown:
+        raise _refused("parameters of VeriTraCER", listing(unknown))
+    return {name: _valid(f"params.{name}", kinds[name], value) for name, value in params.items()}
+
+
+def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:
+    """The labels as ``fit`` left them: two, one of them the schema's favourable one."""
+    try:
+        found: NDArray[Any] = np.array(classes.values, dtype=np.dtype(classes.dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _refused("two labels of one dtype", f"{classes!r:.60} ({error})") from None
+    favourable = [label for label in found.tolist() if label == schema.favourable]
+    if found.shape != (2,) or len(favourable) != 1:
+        raise _refused(f"two labels, {schema.favourable!r} and another", f"{classes.values!r:.60}")
+    return found
+
+
+def _generator(config: TrainingConfig, encoding: Encoding, tensors: _Tensors) -> Generator | None:
+    """The generator; a neighbour generator with the rows of each label that it chooses from."""
+    if not config.has_generator:
+        return None
+    x, y = torch.empty(0, encoding.dim), torch.empty(0)
+    if config.generator == "neighbour":
+        pools = [tensors.rows(f"pool.{side}", encoding.dim) for side in ("favourable", "unfavourable")]
+        if not all(map(len, pools)):
+            raise _refused("rows of either label to choose from", "none of one")
+        x, y = torch.cat(pools), torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
+    latent = config.latent_width(encoding.dim)
+    return make_generator(config.generator, encoding, latent, config.generator_hidden, x, y)
+
+
+def _history(history: dict[str, list[int | float | None]], best_epoch: int) -> pd.DataFrame:
+    """A row for each epoch, the best one among them."""
+    lengths = {len(column) for column in history.values()}
+    if len(lengths) != 1 or not 1 <= best_epoch <= max(lengths):
+        received = f"columns of {sorted(lengths)} entries and epoch {best_epoch}"
+        raise _refused("a history of all epochs, the best one among them", received)
+    return pd.DataFrame(history)

@@ -44,6 +44,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "cost of nobody": (explain("people.csv", "--cost", "incom=2"), "did you mean 'income'"),
     "negative cost": (explain("people.csv", "--cost", "income=-2"), "a positive number"),
     "drift of a category": (explain("people.csv", "--drift", "region=1"), "categorical"),
+    "drift of two numbers": (explain("people.csv", "--drift", "savings=1:5"), "from at most 0 to at least 0"),
+    "drift of no number": (explain("people.csv", "--drift", "savings=0:many"), "a name and a number"),
     "unknown method": (fit("train.csv", *TARGET, "--method", "magic"), "'veritracer' or 'counternet'"),
     "no epochs": (fit("train.csv", *TARGET, "--epochs", "0"), "greater than or equal to 1"),
     "large seed": (fit("train.csv", *TARGET, "--seed", "9" * 30), "less than or equal to"),

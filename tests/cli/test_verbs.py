@@ -91,7 +91,7 @@ def test_explain_says_what_it_found(done: dict[str, Done], folder: Path) -> None
     favourable = int((table["recourse.reason"] == "already favourable").sum())
     assert certified > 10
     assert f"120 rows, {favourable} of them favourable already" in done["plain"].stdout
-    assert f"{certified} with certified recourse at kappa = 0.2" in done["plain"].stdout
+    assert f"{certified} with certified recourse at kappa = 0.2 (linf, mean-abs)" in done["plain"].stdout
     assert (done["again"].stdout, done["again"].stderr) == ("", "")
 
 
@@ -150,6 +150,8 @@ def test_certify_agrees_with_explain(done: dict[str, Done], folder: Path) -> Non
     explained = read(folder / "plain.csv")["recourse.status"]
     told = json.loads(done["certify"].stdout)
     assert told["certified"] == int((explained == "certified").sum())
+    assert (told["kappa"], told["models"]) == (0.2, "kappa = 0.2 (linf, mean-abs)")
+    assert told["center_digest"] == json.loads(done["inspect json"].stdout)["model_digest"]
     assert told["unchanged"] == int((explained == "none").sum())
     certificates = read(folder / "certificates.csv")
     assert ((certificates["recourse.status"] == "certified") == (explained == "certified")).all()
@@ -163,6 +165,7 @@ def test_inspect_shows_model_schema_and_digests(done: dict[str, Done], folder: P
     assert told["kappa"] == 0.2
     assert len(told["history"]["epoch"]) == told["epochs"] == 6
     assert [f["name"] for f in told["schema"]["features"]] == FEATURES
+    assert "kappa = 0.2 (linf, mean-abs)" in done["inspect"].stdout
     for text in ("years_employed", "increase_only", told["encoding_digest"], "'yes' is favourable"):
         assert text in done["inspect"].stdout
     assert "savings" in done["inspect table"].stdout

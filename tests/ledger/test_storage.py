@@ -46,6 +46,7 @@ def test_the_issuing_model_comes_back_bit_by_bit(place: str) -> None:
         issue(ledger, found, "another")
         models = ledger.models()
         digest = ledger.limits()[0].model
+        told = ledger.shown(3)
     (kept,) = models.values()  # the same model is kept once
     assert kept.digest == digest == next(iter(models))
     wanted = made.param_set(found.kappa)
@@ -54,6 +55,10 @@ def test_the_issuing_model_comes_back_bit_by_bit(place: str) -> None:
     assert kept.encoding.digest == found.encoding_digest
     assert kept.threshold == made.threshold
     assert [float(r) for r in kept.param_set(found.kappa).radii] == [float(r) for r in wanted.radii]
+    assert told["radii"] == {
+        k: pytest.approx(v * told["kappa"] / found.kappa) for k, v in wanted.named_radii.items()
+    }
+    assert told["center_digest"] == found.param_set.center_digest
 
 
 def test_what_was_shown_can_be_read(place: str) -> None:

@@ -85,7 +85,7 @@ def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, 
     assert not any(f"About {name}" in text for name in unchanged)
     assert "was declined" in text
     assert "1 May 2031" in text
-    assert "20 % of their layer's average size" in text
+    assert "20 % of the average size in the same matrix or vector" in text
     assert "What we do not promise".casefold() in text.casefold()
     assert all(value in text for value in FIELDS.values())
 

@@ -62,7 +62,7 @@ def test_certified_shares_are_those_of_certify(lending: Case, page: Page) -> Non
         direct = model.certify(X[asked], recourse.frame[asked], kappa=float(kappa)).certified.mean()
         assert direct >= share - 1e-12, kappa
     at = model.certify(X[asked], recourse.frame[asked]).certified.mean()
-    assert f"At κ = 0.05, {shown(at)} of {asked.sum()} people" in page.caption("robustness")
+    assert f"At κ = 0.05 (linf, mean-abs), {shown(at)} of {asked.sum()} people" in page.caption("robustness")
 
 
 def test_attack_and_certificate_bracket_the_truth(lending: Case) -> None:

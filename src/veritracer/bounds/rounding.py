@@ -1,10 +1,27 @@
-"""How far a logit computed in floating point can be from the exact one, over a set of models.
+r"""How far a logit computed in floating point can be from the exact one, over a set of models.
 
-A proof speaks of exact arithmetic; ``predict`` does not compute in it. The distance is bounded by the
-standard analysis: a sum of n products, in any order, is off by at most γ_n = n u / (1 - n u) times the
-sum of their magnitudes, with u the unit roundoff, plus what underflow can swallow in each operation. It
-holds for blocked sums and fused multiply-adds, on any device, as long as the products are taken in that
-precision (TF32 stays off). Where a number might overflow there is no bound, and the error is infinite.
+A proof speaks of exact arithmetic; ``predict`` does not compute in it. With u the unit roundoff and τ the
+smallest normal number, every operation, and every conversion of a number to this precision, gives
+a (1 + ε) + η instead of a, with \|ε\| <= u and \|η\| <= τ: η is what underflow takes, be it gradual, be the
+result flushed to zero (FTZ), or be it kept and read as zero by the next operation (DAZ); a number is lost
+once, when it is written or when it is read.
+
+Let an exact layer be z = Σ w_j h_j + b over n inputs, and what goes in be off by at most e_j.
+
+* Each weight is converted: w_j (1 + ε) + η. The first part is one more factor of the product; the second
+  costs up to τ \|h_j\| however small the weight is, which matters where an activation is huge.
+* Each product meets its own rounding and that of n additions, in any order, blocked or fused. With the
+  conversion these are n + 2 factors 1 + ε, so that a sum is off by at most γ = (n + 2) u / (1 - (n + 2) u)
+  times the sum of the magnitudes of its terms.
+* n products, n partial sums and the bias may each underflow: (2 n + 1) τ, times 1 + γ for what follows.
+
+Altogether, with the magnitudes taken over the whole set and the whole range of h,
+
+    e' = (1 + γ) (Σ \|w_j\| e_j + τ Σ (\|h_j\| + e_j) + (2 n + 1) τ) + γ (Σ \|w_j\| \|h_j\| + \|b\|).
+
+ReLU adds nothing. A LeakyReLU's slope a <= 1 is converted and multiplied: two factors, τ \|z\| for a slope
+that is lost, τ for the product. It holds on any device, as long as products are taken in that precision
+(TF32 stays off). Where a number might overflow, a weight included, there is no bound: the error is infinite.
 """
 
 from __future__ import annotations
@@ -19,9 +36,9 @@ from veritracer.param_sets import ParamSet
 
 
 class Precision(NamedTuple):
-    """A floating-point arithmetic: unit roundoff, smallest normal number, largest number.
+    """A floating-point arithmetic: unit roundoff u, smallest normal number τ, largest number.
 
-    A result below the smallest normal number is counted as lost, so that flushing it to zero is covered.
+    A number below the smallest normal one is counted as lost, so that flushing it to zero is covered.
     """
 
     unit: float
@@ -55,15 +72,17 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     sizes = [ranges.inputs[0].magnitude]
     for k, (weight, bias) in enumerate(param_set.magnitudes):
         magnitude = ranges.inputs[k].magnitude
-        # One product for both: |W| h, which each sum is made of, and |W| e, what the errors so far become.
-        n = magnitude.shape[-2]
-        both = torch.cat([magnitude, error], -2) @ weight.mT
-        size, carried = both[..., :n, :] + bias.unsqueeze(-2), both[..., n:, :]
         operations = weight.shape[-1] + 2
         gamma = _gamma(operations, unit)
-        error = torch.add(carried * (1 + gamma), size, alpha=gamma) + 2 * operations * tiny
+        # One product for both: |W| h, which each sum is made of, and |W| e, what the errors so far become.
+        # Weights that grow by 2τ/γ pay for those that are lost: γ times that is 2τ for each unit of h, and
+        # the errors get more. (Beside a weight that swallows the addition, it is less than our own rounding.)
+        n = magnitude.shape[-2]
+        both = torch.cat([magnitude, error], -2) @ (weight + 2 * tiny / gamma).mT
+        size, carried = both[..., :n, :] + bias.unsqueeze(-2), both[..., n:, :]
+        error = torch.add(carried * (1 + gamma), size, alpha=gamma) + 4 * operations * tiny
         if k < depth - 1 and slopes[k] not in (0.0, 1.0):
-            error = torch.add(error * (1 + unit), size, alpha=unit) + tiny  # times a LeakyReLU's slope
+            error = error + (3 * unit + 2 * tiny) * (size + error) + 2 * tiny
         sizes.append(size)
     readout = error.new_tensor(param_set.network.readout).abs()
     if len(readout) == 1:
@@ -72,7 +91,8 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
         total = ((error + _gamma(len(readout), unit) * (size + error) + tiny) * readout).sum(-1)
     # A quarter of the largest number is room for the errors: where they are larger than the other three
     # quarters, the slack exceeds every bound by itself.
-    return torch.where(torch.cat(sizes, -1).amax(-1) < largest / 4, total, torch.inf)
+    room = largest / 4 if param_set.largest_weight < largest / 4 else 0.0
+    return torch.where(torch.cat(sizes, -1).amax(-1) < room, total, torch.inf)
 
 
 def _gamma(n: int, unit: float) -> float:

@@ -48,7 +48,11 @@ Overshoot = Annotated[
 ]
 Drift = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=AMOUNT,...", help="Cover features that move unasked.", show_default=False),
+    typer.Option(
+        metavar="NAME=AMOUNT,...",
+        help="Cover features that move unasked, both ways; one way: age=0:2.",
+        show_default=False,
+    ),
 ]
 Alternatives = Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")]
 Rules = Annotated[
@@ -101,6 +105,24 @@ def amounts(option: str, given: Sequence[str] | None) -> dict[str, float]:
             remedy = f"write {option} NAME=NUMBER,NAME=NUMBER"
             raise DataError(message(f"a name and a number for {option}", repr(part), remedy))
         found[name.strip()] = value
+    return found
+
+
+def drifts(option: str, given: Sequence[str] | None) -> dict[str, float | tuple[float, float]]:
+    """The amounts of ``--drift savings=200,age=0:2``: one number goes both ways, two are its ends.
+
+    >>> drifts("--drift", ["savings=200,age=0:2"])
+    {'savings': 200.0, 'age': (0.0, 2.0)}
+    """
+    found: dict[str, float | tuple[float, float]] = {}
+    for part in names(given):
+        name, _, text = part.rpartition("=")
+        least, colon, most = text.partition(":")
+        if not colon:
+            found |= amounts(option, [part])
+            continue
+        low, high = (amounts(option, [f"{name}={end}"])[name.strip()] for end in (least, most))
+        found[name.strip()] = low, high
     return found
 
 

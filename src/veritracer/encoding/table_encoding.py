@@ -22,6 +22,7 @@ from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.schema import Schema
 from veritracer.schema.document import check_keys, read_json
+from veritracer.schema.values import value_in_words
 
 __all__ = ["Block", "Encoding"]
 
@@ -215,6 +216,15 @@ class Encoding:
         width = float(legal.high - legal.low)
         return amount / width if width > 0 else 0.0
 
+    def rounding(self, name: str) -> float:
+        """How far, at most, rounding moves the encoded column of a raw value that was computed from another.
+
+        Two roundings of raw values, and those of scaling them; much where a range is narrow and far from 0.
+        """
+        legal = self._grids[self.schema.names.index(name)]
+        size, width = float(torch.maximum(legal.low.abs(), legal.high.abs())), float(legal.high - legal.low)
+        return 2.0**-50 * (1.0 + size / width) if width > 0 else 0.0
+
     def missing(self, x: Tensor) -> Tensor:
         """Which columns belong to a cell that is flagged as missing, bool of the shape (..., dim)."""
         return projection.missing(x, self._rules_on(x.device))
@@ -272,7 +282,8 @@ class Encoding:
             clipped = self._encode_feature(i, read, column, out)
             if clipped:
                 legal = self._grids[i]
-                outside[block.feature.name] = (clipped, f"{float(legal.low):g} to {float(legal.high):g}")
+                ends = " to ".join(value_in_words(float(end)) for end in (legal.low, legal.high))
+                outside[block.feature.name] = (clipped, ends)
         return out, outside
 
     def _encode_feature(self, i: int, read: Cells, column: pd.Series[Any], out: Tensor) -> int:

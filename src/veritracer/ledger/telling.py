@@ -43,6 +43,8 @@ def told(sequence: int, kept: Kept, model: IssuingModel, seal: Fernet | None) ->
         "expires": in_words(float(header["expires"])),
         "kappa": float(header["kappa"]),
         "norm": model.norm,
+        "radii": model.param_set(float(header["kappa"])).named_radii,
+        "center_digest": model.model_digest,
         "radius": float(header["radius"]),
         "method": METHODS[header["method"]],
         "worst_logit": float(header["worst_logit"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +12,24 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.balls import Norm
+from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, message
-from veritracer.param_sets import RadiusRule
+from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.letter import write_letter
 from veritracer.recourse.letter_template import Format
 from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.reason_codes import ReasonCodes, as_codes
-from veritracer.recourse.wording import Change, Promise, instruction, promise_in_words, region_in_words
+from veritracer.recourse.wording import Change, Move, Promise, instruction, promise_in_words, region_in_words
+from veritracer.refine.reach import OUTWARDS, Drift
+from veritracer.schema.feature import is_number
+from veritracer.schema.values import decimal_of, is_missing, own
 
 FORMAT, VERSION = "veritracer-recourse", 1
 
@@ -62,9 +67,11 @@ class Counterfactuals:
         The position of the row in what was asked, the number of the alternative, from 0, and how many were
         asked for.
     kappa, norm, radius_rule, overshoot, drift
-        What was asked for.
-    model_digest, encoding_digest
-        Which model and encoding the certificates speak of.
+        What was asked for: a drift is a number where it goes both ways, else the two ends of the moves.
+    param_set
+        The set of models that the certificates speak of: centre, norm, rule and absolute radii.
+    model_digest, encoding_digest, threshold
+        Which model, encoding and threshold they speak of; the threshold is None where nobody said it.
     x, x_cf, lower, upper
         The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
     """
@@ -89,9 +96,11 @@ class Counterfactuals:
     norm: Norm
     radius_rule: RadiusRule | float
     overshoot: float
-    drift: Mapping[str, float]
+    drift: Mapping[str, float | Sequence[float]]
     model_digest: str
     encoding_digest: str
+    threshold: float | None
+    param_set: ParamSet = field(repr=False)
     encoding: Encoding = field(repr=False)
     x: Tensor = field(repr=False)
     x_cf: Tensor = field(repr=False)
@@ -105,7 +114,7 @@ class Counterfactuals:
     def __str__(self) -> str:
         counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
         what = "counterfactual" if len(self) == 1 else "counterfactuals"
-        return f"{len(self):,} {what} at kappa = {self.kappa:g} ({self.norm}): {counts}"
+        return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
     __repr__ = __str__  # and not every row of both tables
 
@@ -134,24 +143,60 @@ class Counterfactuals:
         """The changes of counterfactual ``i``, in the order of the columns."""
         differs = self.encoding.changed(self.x_cf[i], self.x[i])
         names = [self.encoding.schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()]
-        limits = self._limits(i) if self.overshoot > 0 else {}
         return [
-            Change(
-                self.encoding.schema[name],
-                _plain(before[i]),
-                _plain(after[i]),
-                limits.get(name),
-            )
+            Change(self.encoding.schema[name], own(before[i]), own(after[i]), self._limit(name, i))
             for name, (before, after) in self._cells.items()
             if name in names
         ]
+
+    def moves_of(self, i: int) -> list[Move]:
+        """What may become of the values of counterfactual ``i`` by themselves, as far as that is proved.
+
+        A cell that is missing has no value that could move.
+        """
+        region = self.region_of(i) if self.drift else {}
+        found = []
+        for name in [name for name in self.drift if name in region]:
+            feature, (low, high), drift = self.encoding.schema[name], region[name], self._drift(name)
+            codes = [c for c in feature.missing_codes if feature.is_numeric and is_number(c)]
+            if any(drift):
+                found.append(Move(feature, drift, tuple(c for c in codes if low <= float(c) <= high)))
+        return found
+
+    def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
+        """Between which two values each feature of counterfactual ``i`` may end up, all of them at once.
+
+        Everything that is covered: changes carried on, and values that move by themselves from wherever they
+        are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
+        Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code
+        that means "missing" is no number.
+        """
+        found: dict[str, tuple[Any, Any]] = {}
+        asked = self.overshoot > 0 or bool(self.drift)
+        for name, (_, cells) in self._cells.items() if asked and self._proved(i) else ():
+            feature, drift = self.encoding.schema[name], self._drift(name)
+            shown, limit = own(cells[i]), self._limit(name, i)
+            if is_missing(shown) or shown in feature.missing_codes:
+                continue
+            if feature.is_numeric:
+                on = [shown] if limit is None else [shown, limit]
+                ends = _moved(min(on), drift.least), _moved(max(on), drift.most)
+            elif feature.kind != "categorical":
+                at, last = feature.categories.index(shown), len(feature.categories) - 1
+                low, high = (min(max(at + int(way), 0), last) for way in drift)
+                ends = feature.categories[low], feature.categories[high]
+            else:
+                continue
+            if ends != (shown, shown):
+                found[name] = ends
+        return found
 
     def sentence(self, i: int) -> str:
         """Counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
         if self.status[i] == "none":
             return f"No change is proposed: {self.reason[i]}."
         changes = self.changes_of(i)
-        said = f"{instruction(changes)} {region_in_words(changes, list(self.drift.items()))}"
+        said = f"{instruction(changes)} {region_in_words(changes, self.moves_of(i))}"
         holds = bool(self.certified[i])
         if not holds and self.radius[i] == 0:
             return f"{said}This is valid today; nothing is proved about later versions of the model."
@@ -178,9 +223,12 @@ class Counterfactuals:
 
     def promise(self, i: int) -> Promise:
         """What the certificate of counterfactual ``i`` promises: at the kappa asked for, if it is reached."""
-        kappa = self.kappa if self.certified[i] else float(self.radius[i])
-        conditional, favourable = bool(self.conditional[i]), bool(self.favourable[i])
-        return Promise(kappa, self.norm, self.radius_rule, conditional, favourable)
+        models = self.param_set if self.certified[i] else self.param_set.at(float(self.radius[i]))
+        return Promise(models, bool(self.conditional[i]), bool(self.favourable[i]))
+
+    def covers(self, model: Any) -> Membership:
+        """Whether ``model`` is in the set at which rows are ``certified``: see ``Certificates.covers``."""
+        return membership(self.param_set, self.encoding_digest, self.threshold, model)
 
     def plausibility(self) -> pd.DataFrame:
         """How close each counterfactual is to the training data.
@@ -203,6 +251,10 @@ class Counterfactuals:
             "kappa": self.kappa,
             "norm": self.norm,
             "radius_rule": self.radius_rule,
+            "rule": self.param_set.rule,
+            "radii": self.param_set.named_radii,
+            "center_digest": self.param_set.center_digest,
+            "threshold": self.threshold,
             "overshoot": self.overshoot,
             "drift": dict(self.drift),
             "model_digest": self.model_digest,
@@ -228,6 +280,7 @@ class Counterfactuals:
             | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
             for c in self.changes_of(i)
         ]
+        region = {name: [_json_value(end) for end in ends] for name, ends in self.region_of(i).items()}
         return {
             "row": _json_value(self._label(i)),
             "alternative": int(self.alternative[i]),
@@ -237,6 +290,7 @@ class Counterfactuals:
             "original": {name: _json_value(before[i]) for name, (before, _) in self._cells.items()},
             "counterfactual": {name: _json_value(after[i]) for name, (_, after) in self._cells.items()},
             "changes": changes,
+            **({"region": region} if region else {}),
             "sentence": self.sentence(i),
         }
 
@@ -255,26 +309,57 @@ class Counterfactuals:
         label = self.frame.index[i]
         if self._has_alternatives:
             label = label[0] if len(label) == 2 else label[:-1]
-        return _plain(label)
+        return own(label)
 
-    def _limits(self, i: int) -> dict[str, Any]:
-        """The last legal value that each changed number may be carried on to."""
-        grown = self.x_cf[i] > self.x[i]
-        far = self.upper[i].where(grown, self.lower[i])
-        inwards = self.encoding.snap(far.unsqueeze(0), self.x[i].unsqueeze(0), ~grown.unsqueeze(0))
-        shown = self.encoding.decode(inwards, original=self.original.iloc[[i]])
-        return {name: _plain(shown[name].iloc[0]) for name in shown.columns}
+    def _proved(self, i: int) -> bool:
+        """Whether there is a proof for row ``i`` and its region, at whichever kappa."""
+        return bool(self.certified[i] or self.radius[i] > 0)
+
+    def _drift(self, name: str) -> Drift:
+        """How far a feature may move by itself; an ordered one by whole levels."""
+        drift = Drift.of(self.drift.get(name, 0.0))
+        return drift if self.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
+
+    def _limit(self, name: str, i: int) -> Any:
+        """The last value that a changed number may be carried on to; None where that is not proved."""
+        if name not in self._limits or not self._proved(i):
+            return None
+        cells, inside = self._limits[name]
+        return own(cells[i]) if inside[i] else None
+
+    @cached_property
+    def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
+        """How far every changed number may be carried on: legal values, and where they are really inside.
+
+        What moves by itself is not in it: that may come on top.
+        """
+        if self.overshoot == 0:
+            return {}
+        grown = self.x_cf > self.x
+        way = torch.where(grown, 1.0, -1.0).to(self.x_cf)
+        far = (self.x_cf + self.overshoot * way).clamp(0.0, 1.0)
+        far = far.where(self.x_cf != self.x, self.x_cf)
+        last = self.encoding.snap(far, self.x, ~grown)
+        shown = self.encoding.decode(last, original=self.original, start=self.x)
+        # As anybody's application would be read: rounding to the grid, or to the column's dtype, may pass it.
+        read = self.encoding.encode(shown, out_of_range="ignore")
+        between = (read >= self.x_cf) & (read <= far + OUTWARDS)
+        inside = torch.where(grown, between, (read <= self.x_cf) & (read >= far - OUTWARDS))
+        return {
+            block.feature.name: (shown[block.feature.name].array, inside[:, block.start].numpy())
+            for block in self.encoding.blocks
+            if block.feature.is_numeric
+        }
 
 
-def _plain(value: Any) -> Any:
-    """The value as Python's own; a narrow float by its shortest digits, which read back as the same cell."""
-    if isinstance(value, np.floating) and value.itemsize < 8:
-        return float(str(value))
-    return value.item() if isinstance(value, np.generic) else value
+def _moved(value: Any, by: float) -> Any:
+    """The number so much further, in decimal digits as people would add them; whole where it is whole."""
+    end = decimal_of(value) + decimal_of(by)
+    return int(end) if end == end.to_integral_value() else float(end)
 
 
 def _json_value(value: Any) -> Any:
-    value = _plain(value)
+    value = own(value)
     if isinstance(value, tuple):
         return [_json_value(part) for part in value]
     if value is None or value is pd.NA or value is pd.NaT:

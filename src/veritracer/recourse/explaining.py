@@ -24,6 +24,7 @@ from veritracer.recourse.options import Options
 from veritracer.recourse.outcomes import Shown, prove_shown, verdicts
 from veritracer.recourse.reasons import impossible
 from veritracer.refine import Found, Problem, Start, alternatives, assess, at_most, nearer_the_data, solve
+from veritracer.refine.reach import Drift
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
@@ -56,6 +57,7 @@ class Explanation:
     encoding: Encoding
     param_set: ParamSet
     radius_rule: RadiusRule | float
+    threshold: float | None
     propose: Callable[[Tensor], Tensor] | None
     neighbours: Neighbours
     options: Options
@@ -112,9 +114,11 @@ class Explanation:
             norm=self.param_set.norm,
             radius_rule=self.radius_rule,
             overshoot=self.options.overshoot,
-            drift=dict(self.options.drift),
-            model_digest=self.param_set.network.digest(self.param_set.center),
+            drift={name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
+            model_digest=self.param_set.center_digest,
             encoding_digest=self.encoding.digest,
+            threshold=self.threshold,
+            param_set=self.param_set,
             encoding=self.encoding,
             x=own.cpu(),
             x_cf=shown.cpu(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -47,6 +47,8 @@ class Recourse:
         The index of training rows, for those who have one already.
     favourable
         Which class of a ``LogisticRegression`` is favourable, where its classes leave that open.
+    threshold
+        The probability at which the model decides, for the record: it is part of the last bias already.
 
     >>> import veritracer as vt
     >>> from sklearn.linear_model import LogisticRegression
@@ -54,7 +56,7 @@ class Recourse:
     >>> encoding = vt.Encoding.fit(data.schema, data.X)
     >>> linear = LogisticRegression().fit(encoding.encode(data.X).numpy(), data.schema.labels(data.y))
     >>> print(Recourse(linear, data.schema, encoding, kappa=0.05).explain(data.X.head(3)))
-    3 counterfactuals at kappa = 0.05 (linf): 3 certified, 0 valid, 0 none
+    3 counterfactuals at kappa = 0.05 (linf, mean-abs): 3 certified, 0 valid, 0 none
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Recourse:
         propose: Callable[[Tensor], Tensor] | None = None,
         neighbours: Neighbours | None = None,
         favourable: Any = None,
+        threshold: float | None = None,
     ) -> None:
         self.encoding = _encoding_of(schema, encoding, rows)
         self.module = as_module(module, self.encoding, favourable)
@@ -78,6 +81,7 @@ class Recourse:
             remedy = "give the encoding whose rows the model was trained on"
             raise DataError(message(f"a model of {self.encoding.dim} inputs", f"{width}", remedy))
         self.kappa, self.norm, self.radius, self.propose = kappa, norm, radius, propose
+        self.threshold = threshold
         if neighbours is None:
             kept = torch.empty(0, self.encoding.dim) if rows is None else self.encoding.encode(rows)
             neighbours = Neighbours(kept)
@@ -95,7 +99,7 @@ class Recourse:
         n: int = 1,
         time_budget: float | None = None,
         overshoot: float = 0.0,
-        drift: Mapping[str, float] | None = None,
+        drift: Mapping[str, float | Sequence[float]] | None = None,
         refine: bool = True,
         search_radius: bool = True,
     ) -> Counterfactuals:
@@ -118,8 +122,10 @@ class Recourse:
         time_budget
             Seconds after which the best so far is the answer. Without it answers are deterministic.
         overshoot, drift
-            Certify a region: every change carried further by up to this share of the feature's range, and the
-            named features moving by so much (raw units) on their own.
+            Certify a region: every change carried further by up to this share of the feature's range, and,
+            from wherever that is, the named features moving by themselves: ``{"savings": 200}`` by up to 200
+            both ways (raw units, or levels), ``{"age": (0, 2)}`` by up to 2 more and never less. What people
+            may be asked to change plays no part in how a value may drift.
         refine
             ``False`` gives the start (the generator's answer) with its certificate, for bulk.
         search_radius
@@ -144,6 +150,7 @@ class Recourse:
             encoding=self.encoding,
             param_set=self.param_set(kappa),
             radius_rule=self.radius,
+            threshold=self.threshold,
             propose=self.propose,
             neighbours=self.neighbours,
             options=options,

@@ -50,12 +50,14 @@ def facts(found: Counterfactuals, i: int, codes: ReasonCodes, fields: Mapping[st
     steps = [letter_words.step(c, reason) for c, reason in zip(changes, reasons, strict=True)]
     promised = outcome == "promised"
     expires = _said(fields).get("expires")
-    promise = found.promise(i)
+    conditions: list[str] = []
+    if promised:
+        conditions = letter_words.conditions(found.promise(i), found.moves_of(i), steps, codes, expires)
     return {
         "outcome": outcome,
         "reasons": [dict(pair) for pair in {(("code", r.code), ("text", r.text)): 0 for r in reasons}],
         "changes": steps,
-        "conditions": letter_words.conditions(promise, found.drift, codes, expires) if promised else [],
+        "conditions": conditions,
         "not_covered": letter_words.not_covered(steps, promised=promised) if steps else [],
         "why": letter_words.why_none(str(found.reason[i])) if outcome == "none" else "",
     }

@@ -7,7 +7,8 @@ from typing import Any
 
 from veritracer.recourse import reasons
 from veritracer.recourse.reason_codes import Reason, ReasonCodes, direction
-from veritracer.recourse.wording import Change, Promise, set_in_words, value_in_words
+from veritracer.recourse.wording import Change, Move, Promise, move_in_words, set_in_words
+from veritracer.schema.values import value_in_words
 
 WHY = {
     reasons.IMPOSSIBLE: "It is certain that no change that is open to you would alter today's decision.",
@@ -52,16 +53,25 @@ def step(change: Change, reason: Reason) -> dict[str, Any]:
 
 
 def conditions(
-    promise: Promise, drift: Mapping[str, float], codes: ReasonCodes, expires: str | None
+    promise: Promise,
+    moves: Sequence[Move],
+    steps: Sequence[Mapping[str, Any]],
+    codes: ReasonCodes,
+    expires: str | None,
 ) -> list[str]:
     """What must be so for the promise to hold, a sentence each."""
-    limit = set_in_words(promise).removeprefix("whose ")
+    limit = set_in_words(promise.models).removeprefix("whose ")
+    asked = {step["feature"]: step["label"] for step in steps}
     said = [
         f"You apply before {expires}." if expires else "You may apply at any time: no last day has been set.",
         "The model that then decides is today's, or an update of it that keeps to the limit for which this "
         f"was proved: its {limit}, and nothing else of how it decides is changed.",
-        _rest(drift, codes),
+        _rest([move for move in moves if move.feature.name not in asked], codes),
     ]
+    for move in moves:
+        if move.feature.name in asked:  # on top of what is asked, and of going further
+            what = f"{asked[move.feature.name]} {_moving(move, codes)[1]}"
+            said.append(f"From wherever you bring it, and without your doing, {what}.")
     if promise.conditional:
         said.append("The model that then decides would still decline your application as it is now.")
     return said
@@ -88,19 +98,18 @@ def not_covered(steps: Sequence[Mapping[str, Any]], *, promised: bool) -> list[s
     ]
 
 
-def _rest(drift: Mapping[str, float], codes: ReasonCodes) -> str:
-    """What must stay as it is, and what may move on its own."""
-    if not drift:
-        return (
-            "Everything else that you stated is the same as in this application, also what changes by itself."
-        )
-    moving = []
-    for name, by in drift.items():
-        known = next(iter(codes[name].values()), None) if name in codes else None
-        label = (known.label if known else "") or name.replace("_", " ")
-        moving.append(
-            f"{label} (which may change by up to {known.value(by) if known else value_in_words(by)})"
-        )
-    return (
-        f"Everything else that you stated is the same as in this application, except for {', '.join(moving)}."
-    )
+def _rest(moves: Sequence[Move], codes: ReasonCodes) -> str:
+    """What must stay as it is, and what of it may move on its own."""
+    same = "Everything else that you stated is the same as in this application"
+    if not moves:
+        return f"{same}, also what changes by itself."
+    moving = [f"{label} (which {words})" for label, words in (_moving(move, codes) for move in moves)]
+    return f"{same}, except for {', '.join(moving)}."
+
+
+def _moving(move: Move, codes: ReasonCodes) -> tuple[str, str]:
+    """What a value is called in a letter, and what may become of it by itself."""
+    name = move.feature.name
+    known = next(iter(codes[name].values()), None) if name in codes else None
+    label = (known.label if known else "") or name.replace("_", " ")
+    return label, move_in_words(move, known.amount if known else value_in_words)

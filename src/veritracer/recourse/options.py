@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, listing, message
-from veritracer.refine.reach import Reach
+from veritracer.refine.reach import Drift, Reach
+from veritracer.schema import Feature
 from veritracer.schema.tables import unknown_name
 
 
@@ -30,7 +31,7 @@ class Options:
     n: int = 1
     time_budget: float | None = None
     overshoot: float = 0.0
-    drift: Mapping[str, float] = field(default_factory=dict)
+    drift: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
     refine: bool = True
     search_radius: bool = True
 
@@ -49,13 +50,18 @@ class Options:
         if self.overshoot > 1:
             remedy = "it is a share of the range: 0.05 is 5 %"
             raise DataError(message("overshoot from 0 to 1", repr(self.overshoot), remedy))
-        named: dict[str, Any] = {"cost": self.cost, "drift": self.drift}
-        for what, given in named.items():
+        checks: dict[str, tuple[Any, Callable[[Feature, Any], None]]] = {
+            "cost": (self.cost, _check_price),
+            "drift": (self.drift, _check_drift),
+        }
+        for what, (given, check) in checks.items():
             if not isinstance(given, Mapping):
                 remedy = f"write {what}={{'feature': 2.0}}"
                 raise DataError(message(f"a mapping from features to numbers as {what}", repr(given), remedy))
             for name, value in given.items():
-                _check_entry(encoding, what, name, value)
+                if name not in encoding.schema.names:
+                    raise DataError(unknown_name(f"a feature in {what}", name, encoding.schema.names))
+                check(encoding.schema[name], value)
         return self
 
     def _check_refined(self) -> None:
@@ -78,13 +84,11 @@ class Options:
         """How far people may go beyond what they are told, in units of the encoded columns."""
         still = torch.zeros(encoding.dim, dtype=torch.float64)
         down, up = still.clone(), still.clone()
-        for name, amount in self.drift.items():
-            block = encoding.blocks[encoding.schema.names.index(name)]
-            units = encoding.units(name, amount)
-            if block.feature.action != "increase_only":
-                down[block.start] = units
-            if block.feature.action != "decrease_only":
-                up[block.start] = units
+        for name, asked in self.drift.items():
+            start = encoding.blocks[encoding.schema.names.index(name)].start
+            drift, rounding = Drift.of(asked), encoding.rounding(name)
+            for way, amount in ((down, -drift.least), (up, drift.most)):
+                way[start] = encoding.units(name, amount) + rounding if amount > 0 else 0.0
         return Reach(torch.where(encoding.numeric, self.overshoot, still), down, up)
 
 
@@ -97,15 +101,36 @@ def _check_number(name: str, value: Any, lowest: float, kind: type) -> None:
         raise DataError(message(f"{name} of at least {lowest} ({number})", repr(value), "give another one"))
 
 
-def _check_entry(encoding: Encoding, what: str, name: str, value: Any) -> None:
-    if name not in encoding.schema.names:
-        raise DataError(unknown_name(f"a feature in {what}", name, encoding.schema.names))
-    if not isinstance(value, Real) or not float(value) >= 0 or (what == "cost" and value == 0):
-        least = "a positive number" if what == "cost" else "a number of at least 0"
-        raise DataError(message(f"{least} for {name!r} in {what}", repr(value), "give another one"))
-    if what == "drift" and (math.isinf(value) or encoding.schema[name].kind == "categorical"):
-        kind = encoding.schema[name].kind
-        remedy = "name numbers and ordered features only"
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _check_price(feature: Feature, value: Any) -> None:
+    if not isinstance(value, Real) or not float(value) > 0:
+        received = repr(value)
+        raise DataError(message(f"a positive number for {feature.name!r} in cost", received, "give another"))
+
+
+def _check_drift(feature: Feature, value: Any) -> None:
+    """Refuse what is neither an amount nor a range of moves around 0, and features that have no order."""
+    where = f"for {feature.name!r} in drift"
+    ends = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    numbers = [float(end) for end in ends if _is_real(end)]
+    if len(numbers) < len(ends) or len(ends) not in (1, 2) or any(math.isnan(end) for end in numbers):
+        remedy = "2 is up to 2 both ways, (0, 2) up to 2 more and never less"
+        raise DataError(message(f"a number, or a pair of them, {where}", repr(value), remedy))
+    if any(math.isinf(end) for end in numbers) or feature.kind == "categorical":
+        received = (
+            repr(value) if feature.kind != "categorical" else f"the categorical feature {feature.name!r}"
+        )
+        remedy = "name numbers and ordered features only, and finite amounts"
+        raise DataError(message(f"a finite amount of a feature that can drift, {where}", received, remedy))
+    if len(numbers) == 1 and numbers[0] < 0:
         raise DataError(
-            message(f"a feature that can drift by {value:g}", f"the {kind} feature {name!r}", remedy)
+            message(f"a number of at least 0 {where}", repr(value), "give how far, not which way")
+        )
+    if len(numbers) == 2 and not numbers[0] <= 0 <= numbers[1]:
+        remedy = "the shown value itself is covered too: (0, 2) is from there to 2 more"
+        raise DataError(
+            message(f"a range of moves from at most 0 to at least 0 {where}", repr(value), remedy)
         )

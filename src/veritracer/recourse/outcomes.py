@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from veritracer.bounds import Box
 from veritracer.certificate import certify
+from veritracer.param_sets import ParamSet
 from veritracer.recourse import reasons
 from veritracer.recourse.options import Options
 from veritracer.refine import Problem
@@ -103,13 +104,13 @@ def verdicts(
     reason[unclear] = reasons.TOO_CLOSE
     reason[favourable] = reasons.FAVOURABLE  # also where it is close: nobody was turned down
     open_ = ~favourable & ~unclear
-    _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set.kappa)
+    _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set)
     helpers = _what_would_help(problem, shown, proof, options)
     never = _never(problem, shown, open_)
     for i in (open_ & ~proof.certified).nonzero()[0].tolist():
         if valid[i]:
             helps, radius = helpers.get(i, []), float(proof.radius[i])
-            reason[i] = reasons.uncertified(radius, helps, complete=bool(complete[i]))
+            reason[i] = reasons.uncertified(problem.param_set, radius, helps, complete=bool(complete[i]))
         elif i in never:
             reason[i] = reasons.IMPOSSIBLE
         else:
@@ -122,14 +123,14 @@ def _say_certified(
     rows: NDArray[np.bool_],
     proof: Proof,
     complete: NDArray[np.bool_],
-    kappa: float,
+    models: ParamSet,
 ) -> None:
     """Writes the reason of certified rows: a few sentences for any number of them."""
     for method in np.unique(proof.method[rows]):
         for conditional in (False, True):
             for done in (False, True):
                 alike = rows & (proof.method == method) & (proof.conditional == conditional)
-                sentence = reasons.certified(kappa, str(method), conditional=conditional, complete=done)
+                sentence = reasons.certified(models, str(method), conditional=conditional, complete=done)
                 reason[alike & (complete == done)] = sentence
 
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veritracer.errors import LetterError, listing, message
-from veritracer.recourse.wording import Change, value_in_words
+from veritracer.recourse.wording import Change
+from veritracer.schema.values import value_in_words
 
 Direction = Literal["raise", "reduce", "change", "state"]
 """What a person is asked to do with a feature; ``state`` is to give a value that was missing."""
@@ -50,6 +51,11 @@ class Reason(BaseModel):
             return "not stated"
         if str(value) in self.values:
             return self.values[str(value)]
+        return self.amount(value)
+
+    def amount(self, value: Any) -> str:
+        """The number with its unit, whatever this number means as a value."""
+        words = value_in_words(value)
         unit = self.unit if "{}" in self.unit or not self.unit else "{} " + self.unit
         return unit.replace("{}", words) if unit else words
 

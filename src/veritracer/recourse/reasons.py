@@ -13,8 +13,8 @@ from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
-from veritracer.recourse.wording import rounded_down
 from veritracer.refine import Problem
+from veritracer.schema.values import rounded_down
 
 FAVOURABLE = "already favourable"
 TOO_CLOSE = "today's decision on this row is within rounding of the other one, so there is none to leave"
@@ -24,17 +24,19 @@ NOT_FOUND = "no certified counterfactual was found under these constraints"
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
 
-def certified(kappa: float, method: str, *, conditional: bool, complete: bool) -> str:
+def certified(models: ParamSet, method: str, *, conditional: bool, complete: bool) -> str:
     """What was proved."""
     scope = ", as long as the original row keeps its decision" if conditional else ""
-    proof = f"certified at kappa = {kappa:g} by {method}{scope}"
+    proof = f"certified at {models} by {method}{scope}"
     return proof if complete else f"{proof} ({SO_FAR})"
 
 
-def uncertified(radius: float, suffices: Sequence[str], *, complete: bool) -> str:
-    """Why a valid counterfactual is not certified, and what would help."""
+def uncertified(models: ParamSet, radius: float, suffices: Sequence[str], *, complete: bool) -> str:
+    """Why a valid counterfactual is not certified, up to which kappa it is, and what would help."""
     first = NOT_FOUND if complete else OUT_OF_TIME
-    reach = f"certified only up to kappa = {rounded_down(radius)}" if radius > 0 else "certified at no kappa"
+    reach = "certified at no kappa"
+    if radius > 0:
+        reach = f"certified only up to {models.at(float(rounded_down(radius)))}"
     return f"{first}; this one is valid today, but {reach}{_help(suffices)}"
 
 

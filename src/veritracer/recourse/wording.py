@@ -1,16 +1,14 @@
-"""What a person reads: values, changes and promises in plain words."""
+"""What a person reads: changes, what may become of them, and promises in plain words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from decimal import ROUND_FLOOR, Decimal
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
-
-from veritracer.balls import Norm
-from veritracer.param_sets import RadiusRule
+from veritracer.param_sets import ParamSet
+from veritracer.refine.reach import Drift
 from veritracer.schema import Feature
+from veritracer.schema.values import decimal_of, is_missing, rounded_down, value_in_words
 
 
 class Change(NamedTuple):
@@ -24,7 +22,7 @@ class Change(NamedTuple):
     @property
     def was_missing(self) -> bool:
         """Whether there was no value before."""
-        return value_in_words(self.before) == "unknown" or self.before in self.feature.missing_codes
+        return is_missing(self.before) or self.before in self.feature.missing_codes
 
     @property
     def goes_on(self) -> bool:
@@ -33,30 +31,28 @@ class Change(NamedTuple):
         return number and self.limit is not None and bool(self.limit != self.after)
 
 
+class Move(NamedTuple):
+    """What may become of one value by itself, on top of whatever its owner does.
+
+    ``codes`` are numbers within reach that mean "missing", and are no values.
+    """
+
+    feature: Feature
+    drift: Drift
+    codes: tuple[Any, ...] = ()
+
+
 class Promise(NamedTuple):
     """What a certificate promises about later models: which ones, and whether x must keep its decision."""
 
-    kappa: float
-    norm: Norm
-    radius: RadiusRule | float
+    models: ParamSet
     conditional: bool
     favourable: bool
 
-
-def value_in_words(value: Any) -> str:
-    """A cell as a person would write it.
-
-    >>> value_in_words(1200), value_in_words(0.25), value_in_words("rent"), value_in_words(None)
-    ('1,200', '0.25', 'rent', 'unknown')
-    """
-    if value is None or value is pd.NaT or (isinstance(value, float) and value != value) or value is pd.NA:
-        return "unknown"
-    if isinstance(value, bool | str):
-        return str(value)
-    # All digits: a rounded value is another row, of which nothing is proved.
-    number = Decimal(repr(value if isinstance(value, int) else float(value))).normalize()
-    whole = number == number.to_integral_value()
-    return f"{int(number):,}" if whole else f"{number:,f}"
+    @property
+    def kappa(self) -> float:
+        """Of the set: what its radii are multiples by."""
+        return self.models.kappa
 
 
 def change_in_words(change: Change) -> str:
@@ -64,8 +60,8 @@ def change_in_words(change: Change) -> str:
 
     >>> change_in_words(Change(Feature("savings", "integer"), 1200, 2400))
     'raise savings from 1,200 to 2,400'
-    >>> change_in_words(Change(Feature("debts", "integer"), 500, 300, limit=250))
-    'reduce debts from 500 to 300 (by at least 200)'
+    >>> change_in_words(Change(Feature("rate", "continuous"), 0.9, 0.6, limit=0.5))
+    'reduce rate from 0.9 to 0.6 (by at least 0.3)'
     """
     feature, before, after, _ = change
     name, old, new = feature.name, value_in_words(before), value_in_words(after)
@@ -77,8 +73,16 @@ def change_in_words(change: Change) -> str:
         return f"raise {name} from {old} to {'at least ' if change.goes_on else ''}{new}"
     if not change.goes_on:
         return f"reduce {name} from {old} to {new}"
-    by = value_in_words(float(before) - float(after))
-    return f"reduce {name} from {old} to {new} (by at least {by})"
+    return f"reduce {name} from {old} to {new} (by at least {difference_in_words(before, after)})"
+
+
+def difference_in_words(before: Any, after: Any) -> str:
+    """How far two numbers are apart, in the digits that they are written with.
+
+    >>> difference_in_words(0.6, 0.9)
+    '0.3'
+    """
+    return value_in_words(abs(decimal_of(after) - decimal_of(before)))
 
 
 def instruction(changes: Sequence[Change]) -> str:
@@ -86,16 +90,43 @@ def instruction(changes: Sequence[Change]) -> str:
     return _capital(_joined([change_in_words(change) for change in changes])) + "."
 
 
-def region_in_words(changes: Sequence[Change], drift: Sequence[tuple[str, float]]) -> str:
-    """How far people may go beyond what they were told, as a sentence; empty where they may not."""
+def region_in_words(changes: Sequence[Change], moves: Sequence[Move]) -> str:
+    """How far people may go beyond what they were told, as a sentence; empty where they may not.
+
+    What is covered is everything at once: carried on to the ends that are named here, and moved from there.
+    """
     parts = [
         f"{c.feature.name} {'up' if c.after > c.before else 'down'} to {value_in_words(c.limit)}"
         for c in changes
         if c.goes_on
     ]
     said = f"Going further is covered too: {_joined(parts)}. " if parts else ""
-    moving = [f"{name} may change by up to {value_in_words(by)}" for name, by in drift]
-    return said + (f"Meanwhile {_joined(moving)} without being asked to. " if moving else "")
+    moving = [f"{move.feature.name} {move_in_words(move)}" for move in moves]
+    return said + (f"Meanwhile and unasked, {_joined(moving)}. " if moving else "")
+
+
+def move_in_words(move: Move, amount: Callable[[Any], str] = value_in_words) -> str:
+    """What may become of a value by itself, as the rest of a sentence; ``amount`` writes numbers.
+
+    >>> savings = Feature("savings", "integer")
+    >>> move_in_words(Move(savings, Drift(-200, 200))), move_in_words(Move(savings, Drift(-50, 200)))
+    ('may change by up to 200', 'may grow by up to 200 or fall by up to 50')
+    >>> move_in_words(Move(savings, Drift(0, 200)))
+    'may grow by up to 200, but must not fall'
+    """
+    feature, (least, most), codes = move
+    if feature.kind == "binary":
+        return "may change" if least < 0 < most else f"may become {feature.categories[int(most > 0)]}"
+    grow, said = ("grow", amount) if feature.is_numeric else ("rise", _levels)
+    if least == 0:
+        words = f"may {grow} by up to {said(most)}, but must not fall"
+    elif most == 0:
+        words = f"may fall by up to {said(-least)}, but must not {grow}"
+    elif most == -least:
+        words = f"may change by up to {said(most)}"
+    else:
+        words = f"may {grow} by up to {said(most)} or fall by up to {said(-least)}"
+    return f"{words} (and must not be {_joined([value_in_words(c) for c in codes])})" if codes else words
 
 
 def promise_in_words(promise: Promise, *, holds: bool = True) -> str:
@@ -107,46 +138,35 @@ def promise_in_words(promise: Promise, *, holds: bool = True) -> str:
         if holds
         else ("This is valid today, but proved only for later versions of the model")
     )
-    sentence = f"{start} {set_in_words(promise)}"
+    sentence = f"{start} {set_in_words(promise.models)}"
     if promise.conditional:
         decided = "accepted" if promise.favourable else "declined"
         sentence += f", as long as the original application would still be {decided}"
     return sentence + "."
 
 
-def rounded_down(number: float) -> str:
-    """At most three significant digits, never more than the number: a promise must not grow in the telling.
-
-    >>> rounded_down(20.0), rounded_down(2.996), rounded_down(0.07199)
-    ('20', '2.99', '0.0719')
-    """
-    if number <= 0:
-        return "0"
-    exact = Decimal(repr(float(number)))
-    nearest = Decimal(f"{float(number):.12g}")  # 100 * 0.2 may be an ulp below 20
-    exact = nearest if abs(nearest - exact) <= abs(exact) * Decimal("1e-12") else exact
-    digits = 3 - (exact.adjusted() + 1)
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR).normalize():f}"
-
-
-def set_in_words(promise: Promise) -> str:
+def set_in_words(models: ParamSet) -> str:
     """The set of models: which moves of the weights are covered."""
-    if not isinstance(promise.radius, str):
-        amount = rounded_down(promise.kappa * float(promise.radius))
-        return (
-            f"whose weights each move by at most {amount}"
-            if promise.norm == "linf"
-            else (f"whose weight matrices and biases each move by at most {amount} ({promise.norm} norm)")
-        )
-    share = f"{rounded_down(100 * promise.kappa)} %"
-    if promise.norm == "linf" and promise.radius == "mean-abs":
-        return f"whose weights each move by at most {share} of their layer's average size"
-    if promise.norm == "linf":
-        return f"whose weights each move by at most {share} of their layer's largest one"
-    size = "average size" if promise.radius == "mean-abs" else f"{promise.norm} norm"
-    return (
-        f"whose weight matrices and biases each move by at most {share} of their {size} ({promise.norm} norm)"
-    )
+    each = models.norm == "linf"
+    what = "weights and biases each" if each else "weight matrices and bias vectors each"
+    if models.rule == "absolute":
+        return f"whose {what} move by at most {_amounts(models)}" + ("" if each else f" ({models.norm} norm)")
+    size = {"mean-abs": "average size", "norm": "largest one" if each else f"{models.norm} norm"}[models.rule]
+    whole = "in the same matrix or vector" if each else f"({models.norm} norm)"
+    of = "the" if each else "their"
+    return f"whose {what} move by at most {rounded_down(100 * models.kappa)} % of {of} {size} {whole}"
+
+
+def _amounts(models: ParamSet) -> str:
+    """The absolute radii: one number where it is the same for all that may move, else each of them."""
+    radii = models.named_radii
+    if len(set(radii.values())) <= 1:
+        return rounded_down(max(radii.values(), default=0.0))
+    return _joined([f"{rounded_down(radius)} ({name})" for name, radius in radii.items()])
+
+
+def _levels(count: float) -> str:
+    return f"{int(count)} level{'' if int(count) == 1 else 's'}"
 
 
 def _joined(parts: Sequence[str]) -> str:

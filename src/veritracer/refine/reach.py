@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from veritracer.bounds import Box
+from veritracer.schema.values import tidy
+
+OUTWARDS = 1e-12
+"""A region is wider by this much than what it stands for: a row on its edge is inside once it is encoded."""
+
+
+class Drift(NamedTuple):
+    """How far a value may move by itself, in its own units (or levels), wherever its owner brings it.
+
+    From ``least``, which is not above 0, to ``most``, which is not below. What a person may be *asked* to
+    change plays no part: savings that one is asked to raise only may fall all the same.
+    """
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, asked: float | Sequence[float]) -> Drift:
+        """What was asked for: one number goes both ways, a pair from its first to its second."""
+        if isinstance(asked, Sequence):
+            least, most = asked
+        else:
+            least, most = -asked, asked
+        return cls(tidy(least) + 0.0, tidy(most) + 0.0)
+
+    @property
+    def asked(self) -> float | Sequence[float]:
+        """What to ask for to get it: a number where both ways are equal, else the two ends."""
+        return self.most if self.most == -self.least else self
 
 
 class Reach(NamedTuple):
@@ -41,5 +71,4 @@ class Reach(NamedTuple):
 
 
 def _outwards(width: Tensor) -> Tensor:
-    """A little more than ``width``, so that a row on the edge is inside after it was encoded and rounded."""
-    return width + 1e-12 * (width > 0)
+    return width + OUTWARDS * (width > 0)

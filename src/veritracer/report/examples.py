@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.wording import Change, value_in_words
+from veritracer.recourse.wording import Change, difference_in_words
 from veritracer.report.figure import percent, short
 from veritracer.report.subject import Subject
+from veritracer.schema.values import value_in_words
 
 MOST = 5
 PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -62,7 +62,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
         title=f"Row {name}",
         place=place,
         status=str(recourse.status[i]),
-        facts=tuple((f, value_in_words(_plain(subject.table[f].iloc[row]))) for f in fixed),
+        facts=tuple((f, value_in_words(subject.table[f].iloc[row])) for f in fixed),
         changes=tuple(_in_words(change) for change in recourse.changes_of(i)),
         sentence=recourse.sentence(i),
         certificate=_certificate(recourse, i),
@@ -72,11 +72,10 @@ def _card(subject: Subject, row: int, place: str) -> Card:
 def _in_words(change: Change) -> tuple[str, str, str, str]:
     """A change as name, from, to, and the difference where it is a number."""
     before, after = value_in_words(change.before), value_in_words(change.after)
-    if not change.feature.is_numeric or before == "unknown" or change.before in change.feature.missing_codes:
+    if not change.feature.is_numeric or change.was_missing:
         return change.feature.name, before, after, ""
-    by = float(change.after) - float(change.before)
-    amount = value_in_words(abs(by))
-    return change.feature.name, before, after, f"{'+' if by > 0 else '−'}{amount}"
+    sign = "+" if change.after > change.before else "−"
+    return change.feature.name, before, after, f"{sign}{difference_in_words(change.before, change.after)}"
 
 
 def _certificate(recourse: Counterfactuals, i: int) -> tuple[tuple[str, str], ...]:
@@ -87,7 +86,7 @@ def _certificate(recourse: Counterfactuals, i: int) -> tuple[tuple[str, str], ..
         return (("why", str(recourse.reason[i])), ("reaches to", f"κ = {recourse.radius[i]:.3g}"))
     condition = "the original row keeps its decision" if recourse.conditional[i] else "none"
     return (
-        ("proved at", f"κ = {recourse.kappa:g} ({recourse.norm})"),
+        ("proved at", str(recourse.param_set).replace("kappa", "κ")),
         ("reaches to", f"κ = {recourse.radius[i]:.3g}"),
         ("by", str(recourse.method[i])),
         ("worst logit", f"{_away(recourse, i):+.4f}"),
@@ -98,7 +97,3 @@ def _certificate(recourse: Counterfactuals, i: int) -> tuple[tuple[str, str], ..
 def _away(recourse: Counterfactuals, i: int) -> float:
     """The bound of the logit over the set, in the direction of the new decision: above 0 is proved."""
     return -float(recourse.worst_logit[i])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import kruskal
 
-from veritracer.recourse.wording import value_in_words
 from veritracer.report.figure import Figure, Table, count, percent, short
 from veritracer.report.levers import Lever, levers, usual_lever
 from veritracer.report.ranges import Range, range_picture
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
+from veritracer.schema.values import own, value_in_words
 
 FEWEST = 20
 """People with a counterfactual that a group needs before it is compared with others."""
@@ -198,7 +198,7 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
 def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
     """One group for each value, in the schema's order; rare ones together where there are too many."""
     codes, present = pd.factorize(values, sort=feature.is_numeric)
-    found = {value: np.flatnonzero(codes == k) for k, value in enumerate(present.tolist())}
+    found = {own(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
     order = [c for c in feature.categories if c in found] or list(found)
     if len(order) > MOST_GROUPS:
         common = sorted(order, key=lambda c: -len(found[c]))[: MOST_GROUPS - 1]

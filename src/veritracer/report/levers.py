@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.encoding import Block
-from veritracer.recourse.wording import value_in_words
 from veritracer.report.bars import Bar, Row, bar_picture
 from veritracer.report.figure import Figure, Table, count, percent
 from veritracer.report.ranges import Range, range_picture
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
+from veritracer.schema.values import value_in_words
 
 MOST = 12
 """Features that are drawn; the table has all of them."""

@@ -27,11 +27,13 @@ def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
     widths = [theta[0].shape[1], *(t.shape[0] for t in theta[::2])]
     parameters = sum(t.numel() for t in theta)
     favourable, other = subject.schema.favourable, subject.schema.unfavourable
-    rule = f"{model.radius} radius" if isinstance(model.radius, str) else f"radius {model.radius:g}"
     return (
         ("decides", f"{subject.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
         ("trained", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
-        ("set of models", f"κ = {model.kappa:g}, {model.norm} norm, {rule}; bound {model.bound}"),
+        (
+            "set of models",
+            f"{str(model.param_set()).replace('kappa', 'κ')}; trained with the bound {model.bound}",
+        ),
         ("network", f"{' → '.join(str(w) for w in widths)}, {count(parameters, 'parameter')}"),
         ("inputs", f"{count(len(encoding.schema), 'feature')} as {count(encoding.dim, 'encoded column')}"),
         ("threshold", f"favourable above a probability of {percent(model.threshold)}"),

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from veritracer.bounds.attack import attack
 from veritracer.network import sign_of
-from veritracer.param_sets import ParamSet
 from veritracer.report.chart import Axis, Chart, ticks
 from veritracer.report.figure import Figure, Table, count, percent
 from veritracer.report.subject import Subject
@@ -69,11 +68,12 @@ def robustness_figure(subject: Subject) -> Figure:
     measured = list(zip(found.kappa.tolist(), found.unbroken.tolist(), strict=True))
     upper = _held(_at_zero(subject), measured)
     top = float(found.kappa[-1])
-    across = Axis(0, top, "κ: how far the model may move", at=tuple(ticks(0, top, most=8)))
+    unit = ", in multiples of the radius" if subject.recourse.param_set.rule == "absolute" else ""
+    across = Axis(0, top, f"κ: how far the model may move{unit}", at=tuple(ticks(0, top, most=8)))
     chart = Chart(across, Axis(0, 1, "share of people", percent))
     chart = chart.band(edge, upper, "s1").line(upper, "s2").line(edge, "s1")
     kappa = subject.recourse.kappa
-    chart = chart.dots(measured, "s2").mark(kappa, f"asked for: κ = {kappa:g}", height=0.5)
+    chart = chart.dots(measured, "s2").mark(kappa, f"asked for: {subject.models}", height=0.5)
     rows = [
         [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
         for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
@@ -92,7 +92,7 @@ def _caption(subject: Subject, found: Limits) -> str:
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
     people = count(int(subject.asked.sum()), "person", "people")
-    said = f"At κ = {kappa:g}, {percent(low)} of {people} have recourse that is proved to hold"
+    said = f"At {subject.models}, {percent(low)} of {people} have recourse that is proved to hold"
     if high > low:
         said += f", and at most {percent(high)} can hold: the attack breaks the others"
     sample = (
@@ -154,7 +154,7 @@ def _sample(subject: Subject) -> NDArray[np.int64]:
 def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[np.bool_]:
     """Which of these counterfactuals a model within ``kappa`` breaks, as far as the attack finds one."""
     recourse = subject.recourse
-    param_set = ParamSet.around(subject.model.classifier_, kappa, recourse.norm, recourse.radius_rule)
+    param_set = recourse.param_set.at(kappa)
     found = [np.zeros(0, dtype=bool)]
     for part in torch.split(torch.from_numpy(rows), AT_ONCE):
         x, x_cf = recourse.x[part], recourse.x_cf[part]

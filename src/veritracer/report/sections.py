@@ -43,9 +43,7 @@ def headline(subject: Subject) -> str:
         return NOBODY
     sure = int(subject.certified[subject.asked].sum())
     told = f"Of {asked:,} {subject.who}, {sure:,} ({percent(sure / asked)}) can be told what to change"
-    proof = (
-        f"with a proof that it holds for every later model within κ = {subject.recourse.kappa:g} of this one"
-    )
+    proof = f"with a proof that it holds for every later model within {subject.models} of this one"
     some = int((subject.recourse.conditional[subject.first] & subject.certified)[subject.asked].sum())
     condition = f" (for {some:,} of them as long as it decides their original row as today)" if some else ""
     return f"{told}, {proof}{condition}."

@@ -69,6 +69,11 @@ class Subject:
         return self.recourse.n_changes[self.first]
 
     @property
+    def models(self) -> str:
+        """The set of models that was asked about, in words."""
+        return str(self.recourse.param_set).replace("kappa", "κ")
+
+    @property
     def who(self) -> str:
         """What the rows that recourse was looked for are called."""
         return "people asked about" if self._everybody else "people whom the model turns down"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from veritracer.errors import SchemaError, TargetError, listing, message
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.values import value_in_words
 
 __all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
 
@@ -134,7 +136,7 @@ class Schema(BaseModel):
             {
                 "kind": feature.kind,
                 "range": _range(feature),
-                "step": "" if feature.grid_step is None else f"{feature.grid_step:g}",
+                "step": "" if feature.grid_step is None else value_in_words(feature.grid_step),
                 "categories": _shortened(feature.categories),
                 "missing": " ".join([feature.missing, *(repr(code) for code in feature.missing_codes)]),
                 "action": feature.action,
@@ -229,6 +231,10 @@ class Schema(BaseModel):
             )
 
     def _check_labels(self) -> None:
+        labels = (self.favourable, self.unfavourable)
+        if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
+            remedy = "an empty cell is no label: drop those rows, or name it"
+            raise SchemaError(message("finite labels", f"{labels[0]!r} and {labels[1]!r}", remedy))
         if self.unfavourable is not None and self.favourable in (None, self.unfavourable):
             raise SchemaError(
                 message(
@@ -254,7 +260,7 @@ def _range(feature: Feature) -> str:
         return ""
     if feature.lower is None and feature.upper is None:
         return "learned"
-    ends = ["learned" if end is None else f"{end:g}" for end in (feature.lower, feature.upper)]
+    ends = ["learned" if end is None else value_in_words(end) for end in (feature.lower, feature.upper)]
     return " to ".join(ends)
 
 
@@ -267,7 +273,7 @@ def _line(feature: Feature) -> str:
     parts: list[str] = [feature.kind]
     if feature.is_numeric:
         parts.append(f"{_range(feature)} range" if _range(feature) == "learned" else _range(feature))
-        parts += [f"step {feature.step:g}"] if feature.step is not None else []
+        parts += [f"step {value_in_words(feature.step)}"] if feature.step is not None else []
     else:
         parts.append(_shortened(feature.categories))
     parts += [f"missing: {feature.missing}"] if feature.missing != "refuse" else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,8 @@ class Certified:
         Changed, but decided as before.
     unchanged
         Pairs of two equal rows, about which there is nothing to prove.
-    kappa
-        What was certified at.
+    kappa, models, radii, center_digest
+        What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
     """
@@ -49,6 +49,9 @@ class Certified:
     invalid: int
     unchanged: int
     kappa: float
+    models: str
+    radii: Mapping[str, float]
+    center_digest: str
     notes: tuple[str, ...] = ()
 
 
@@ -83,8 +86,16 @@ def certify_tables(
         if watch is not None:
             watch(done, originals.share())
     counts = {name: ends[name] for name in STATUSES}
-    used = model.param_set(kappa).kappa
-    return Certified(rows=done, kappa=used, notes=tuple(notes.sentences()), **counts)
+    used = model.param_set(kappa)
+    return Certified(
+        rows=done,
+        kappa=used.kappa,
+        models=str(used),
+        radii=used.named_radii,
+        center_digest=used.center_digest,
+        notes=tuple(notes.sentences()),
+        **counts,
+    )
 
 
 def _pairs(

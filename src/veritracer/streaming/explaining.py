@@ -32,8 +32,8 @@ class Explained:
         Those that were left alone, being favourable already.
     certified, valid, none
         Of the others: with a certified counterfactual, with one that is only valid today, without one.
-    kappa
-        What was certified at.
+    kappa, models, radii, center_digest
+        What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
     """
@@ -44,6 +44,9 @@ class Explained:
     valid: int
     none: int
     kappa: float
+    models: str
+    radii: Mapping[str, float]
+    center_digest: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -83,13 +86,17 @@ def explain_table(
         done += len(frame)
         if watch is not None:
             watch(done, table.share())
+    used = recourse.param_set(options.get("kappa"))
     return Explained(
         rows=done,
         favourable=ends["favourable"],
         certified=ends["certified"],
         valid=ends["valid"],
         none=ends["none"],
-        kappa=recourse.param_set(options.get("kappa")).kappa,
+        kappa=used.kappa,
+        models=str(used),
+        radii=used.named_radii,
+        center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
     )
 

@@ -68,7 +68,7 @@ def certify(
         print_json({"out": out, **asdict(found)})
     elif not quiet:
         say(
-            f"{found.rows:,} pairs at kappa = {found.kappa:g}: {found.certified:,} certified, "
+            f"{found.rows:,} pairs at {found.models}: {found.certified:,} certified, "
             f"{found.unknown:,} valid today without a proof, {found.invalid:,} not valid, "
             f"{found.unchanged:,} unchanged.",
             *([] if out is None else [f"The certificates: {out}"]),

@@ -20,7 +20,7 @@ from veritracer.cli.verbs import paper
 from veritracer.demo import Demo, Outcome
 from veritracer.demo.telling import EPOCHS
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.recourse.wording import value_in_words
+from veritracer.schema.values import value_in_words
 from veritracer.tablefiles.sinks import writable
 
 

@@ -26,6 +26,7 @@ from veritracer.cli.options import (
     Separator,
     SpreadsheetSafe,
     amounts,
+    drifts,
     names,
     schema_file,
     texts,
@@ -114,7 +115,7 @@ def explain(
         "n": n,
         "time_budget": time_budget,
         "overshoot": overshoot,
-        "drift": amounts("--drift", drift),
+        "drift": drifts("--drift", drift),
         "refine": refine,
         "search_radius": radius,
     }
@@ -179,8 +180,8 @@ def _tell(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
         share = percent(found.certified / found.asked if found.asked else None)
         say(
             f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
-            f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at kappa = "
-            f"{found.kappa:g} ({share}), {found.valid:,} with recourse that is valid today, "
+            f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
+            f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
             f"{found.none:,} without.",
             f"The recourse: {out}",
         )

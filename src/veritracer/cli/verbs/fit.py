@@ -217,7 +217,7 @@ def _tell(model: VeriTraCER, facts: dict[str, Any]) -> None:
     rows = [["accuracy", percent(best["accuracy"])]]
     if best["validity"] is not None:
         rows.append(["counterfactuals that are valid today", percent(best["validity"])])
-        rows.append([f"certified at kappa = {model.kappa:g}, before refinement", percent(best["certified"])])
+        rows.append([f"certified at {model.param_set()}, before refinement", percent(best["certified"])])
     print_table(head, ("on rows kept aside", ""), rows)
     schema = model.schema_
     guess = f" ({schema.note})" if schema.note else ""

@@ -16,7 +16,10 @@ from veritracer.model import VeriTraCER
 from veritracer.network import from_module
 from veritracer.saved import load
 from veritracer.schema import Schema
+from veritracer.schema.values import value_in_words
 from veritracer.tablefiles import read_table
+
+SHARES = ("accuracy", "validity", "certified")
 
 
 def inspect(
@@ -49,7 +52,9 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
         history = model.history_.astype(object).where(model.history_.notna(), None).to_dict("list")
         print_json({**facts, "schema": schema, "history": history})
         return
-    rows = [[name.replace("_", " "), _text(value)] for name, value in facts.items()]
+    named = {"kappa", "norm", "radius"}  # which mean something together only
+    rows = [["method", model.method], ["set of models", str(model.param_set())]]
+    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in {"method", *named}]
     print_table(f"The model in {folder}", ("what", ""), rows)
     _features(model.schema_, f"Its {len(model.schema_)} features")
     say(_schema_line(model.schema_))
@@ -73,7 +78,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
         "stopped": model.stopped_,
-        **{k: None if pd.isna(best[k]) else float(best[k]) for k in ("accuracy", "validity", "certified")},
+        **{k: None if pd.isna(best[k]) else float(best[k]) for k in SHARES},
         "rows_kept": len(model.neighbours_),
         "model_digest": network.digest(theta),
         "encoding_digest": model.encoding_.digest,
@@ -81,16 +86,16 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
         return " → ".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
-    if isinstance(value, float) and 0 < value <= 1 and value not in (0.2, 0.5):
+    if name in SHARES:
         return percent(value)
-    return str(value)
+    return value_in_words(value)
 
 
 def _features(schema: Schema, title: str) -> None:

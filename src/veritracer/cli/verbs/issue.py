@@ -27,6 +27,7 @@ from veritracer.cli.options import (
     Separator,
     SpreadsheetSafe,
     amounts,
+    drifts,
     names,
     read_key,
     schema_file,
@@ -91,7 +92,7 @@ def issue(
         "max_changes": max_changes,
         "cost": amounts("--cost", cost),
         "overshoot": overshoot,
-        "drift": amounts("--drift", drift),
+        "drift": drifts("--drift", drift),
         "n": n,
     }
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ def _tell(explained: Explained, issued: Issued, out: str | None, *, quiet: bool,
         say(
             f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
             f"Of the other {explained.asked:,}, {explained.certified:,} are promised recourse that is "
-            f"certified at kappa = {explained.kappa:g} ({share}), {explained.valid:,} recourse that is valid "
+            f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
             f"today; {explained.none:,} have none.",
             f"{len(issued):,} promises were issued{numbers_said}.",
             *([] if out is None else [f"The recourse: {out}"]),
