@@ -1,7 +1,7 @@
 """How ``first_layout.db`` was written: by commit ade061e, the last one whose promises are of layout 1.
 
-``git worktree add /tmp/old ade061e && PYTHONPATH=/tmp/old/src python tests/ledger/data/write_first_layout.py``
-writes it anew. The present code writes layout 2, checks what it issues and does not go back in time: it
+``git worktree add /tmp/old ade061e`` and ``PYTHONPATH=/tmp/old/src python write_first_layout.py`` write it
+anew. The present code writes layout 2, checks what it issues and does not go back in time: it
 can not write such a file any more, and that is why the file is kept.
 
 One linear model of five features, whose encoding was fitted to ages up to 60 and debts up to 1,000, makes
