@@ -256,6 +256,21 @@ def test_everybody_has_an_id(name: object, tmp_path: Path) -> None:
         ledger.issue(found, model().classifier_, ids=[name, *ids(found)[1:]])
 
 
+def test_half_a_character_is_refused(place: str) -> None:
+    found, half = recourse(), "Jos\ud800"
+    with vt.Ledger(place) as ledger:
+        issued = issue(ledger, found)
+        for ask in (
+            lambda: ledger.issue(found, model().classifier_, ids=[half, *ids(found)[1:]]),
+            lambda: ledger.erase(half),
+            lambda: ledger.sequences_of(half),
+            lambda: ledger.release(issued.sequence[:1], half),
+        ):
+            with pytest.raises(DataError, match=r"expected .+ of whole characters, got 'Jos\\ud800' — .+"):
+                ask()
+        assert ledger.head == issued.head
+
+
 def test_only_promises_can_be_released(place: str) -> None:
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse())

@@ -172,16 +172,17 @@ def audit(
     """
     now = moment(at)
     candidate = Candidate.of(model, encoding, threshold)
-    with source.snapshot(at) as view:
-        run = _Run(Judge(candidate), view.models(), BrokenPromises(recourse))
-        counted = view.counts()
-        with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
+    on_cpu = next(candidate.module.parameters()).device.type == "cpu"
+    with one_thread(on_cpu):
+        with source.snapshot(at) as view:
+            run, counted = _Run(Judge(candidate), view.models(), BrokenPromises(recourse)), view.counts()
             raw_for = raw_needed(view, candidate.encoding.digest)
             for promises in view.promises(chunk=chunk, raw_for=raw_for):
                 run.add(promises)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
-            found = run.broken.recourse(candidate, view)
+            told = run.broken.told(view)
+        found = run.broken.recourse(candidate, told)  # the ledger is not held up by the search
     return Audit(
         at=now,
         model_digest=candidate.network.digest(candidate.theta),

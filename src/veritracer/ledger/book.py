@@ -17,7 +17,7 @@ from veritracer.ledger.candidate import check_threshold
 from veritracer.ledger.entries import to_bytes
 from veritracer.ledger.issuing import Batch, Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
-from veritracer.ledger.records import Original, Terms, name_of
+from veritracer.ledger.records import Original, Terms, utf8
 from veritracer.ledger.sealing import sealer
 from veritracer.ledger.snapshot import CHUNK, Counts, Snapshot
 from veritracer.ledger.telling import committed, told
@@ -131,6 +131,7 @@ class Ledger:
         stays in SQLite's write-ahead log until it ends.
         """
         with self._store.reading() as reader:
+            reader.tail()  # a database fixes the state that it shows with the first question
             yield Snapshot(reader, self._models, self._seal, at)
 
     def models(self) -> dict[str, IssuingModel]:
@@ -176,7 +177,7 @@ class Ledger:
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
         with self._store.reading() as reader:
-            return reader.of(name_of(identity))
+            return reader.of(utf8(identity))
 
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
         """The new head: from now on these promises need not be kept, and the ledger says why.
@@ -185,7 +186,7 @@ class Ledger:
         what was true on an earlier day stays so.
         """
         numbers = sorted({int(one) for one in sequence})
-        name_of(reason)  # as for an id: refuses half of a character
+        utf8(reason, "a reason")
         with self._store.writing() as (writer, reader):
             unknown = sorted(set(numbers) - reader.known(numbers))
             if unknown or not numbers or not reason.strip():
@@ -202,7 +203,7 @@ class Ledger:
         Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
         """
         with self._store.writing() as (writer, reader):
-            numbers = reader.of(name_of(identity))
+            numbers = reader.of(utf8(identity))
             if not numbers:
                 remedy = "check the id; it may have been erased before"
                 raise LedgerError(message("a person with a record", repr(str(identity)), remedy))

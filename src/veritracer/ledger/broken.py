@@ -19,6 +19,7 @@ from veritracer.errors import DataWarning
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.in_memory import select
 from veritracer.ledger.promised import Promises
+from veritracer.ledger.snapshot import Told
 from veritracer.ledger.sources import View
 from veritracer.ledger.texts import Row, table_of
 from veritracer.ledger.times import in_words
@@ -68,11 +69,14 @@ class BrokenPromises:
         """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
         return _joined(self.pieces, "logit", ["logit", "sequence"])
 
-    def recourse(self, candidate: Candidate, view: View) -> tuple[NewRecourse, ...]:
+    def told(self, view: View) -> list[Told]:
+        """What the people of the worst ones were shown, and what they have."""
+        return view.told([int(one.sequence[0]) for _, one in self.worst])
+
+    def recourse(self, candidate: Candidate, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
         """New recourse by the candidate for the worst ones, in their order: from what they really have."""
         if not self.worst:
             return ()
-        told = view.told([int(one.sequence[0]) for _, one in self.worst])
         favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
         own = [t.shown if t.original is None else t.original for t in told]
         same = _decided(candidate, own) == favourable

@@ -91,6 +91,9 @@ def _shape(issuing: IssuingModel, one: Stored) -> str:
     d, features = issuing.encoding.dim, len(issuing.encoding.schema)
     layout, flags, _, original = one.header[:4]
     region = (16 * d + (16 * features if layout > 1 else 0)) if flags & REGION else 0
+    reach = float(np.frombuffer(one.header, HEADER)["radius"][0]) * max(issuing.units)
+    if not reach < np.inf:
+        return "it speaks of a set of models without an end"
     if len(one.x_cf) != 8 * d + region:
         return "'x_cf' has another length than its header says"
     if not _is_text(one.who):
@@ -125,7 +128,8 @@ class _Shown(NamedTuple):
         yield from _where("'x_cf' is no row of this encoding", ~_are_rows(self.x_cf), self.stored)
         inside = (self.lower >= 0) & (self.lower <= self.x_cf) & (self.x_cf <= self.upper) & (self.upper <= 1)
         yield from _where("the region does not hold the shown row", ~inside.all(-1).numpy(), self.stored)
-        rows = [_row(checked_json(one.shown), self.encoding) for one in self.stored]
+        names = set(self.encoding.schema.names)
+        rows = [_row(checked_json(one.shown), names) for one in self.stored]
         said = np.array([row is not None for row in rows])
         yield from _where("'shown' is no row of the issuing schema", ~said, self.stored)
         sound = yield from _compared("shown", self.encoding, self.stored, rows, self.x_cf)
@@ -153,6 +157,7 @@ class _Shown(NamedTuple):
 def _originals(issuing: IssuingModel, stored: list[Stored], seal: Fernet | None) -> Iterator[Fault]:
     """What is wrong with people's own rows, of those that can be read."""
     encoding, kept, rows, blobs = issuing.encoding, [], [], []
+    names = set(encoding.schema.names)
     for one in stored:
         parts = _readable(one, seal)
         if parts is None:
@@ -161,7 +166,7 @@ def _originals(issuing: IssuingModel, stored: list[Stored], seal: Fernet | None)
         content = checked_json(text)
         row = None
         if content is not None and content.keys() == {"row", "sentence"}:
-            row = _row(content["row"], encoding) if isinstance(content["sentence"], str) else None
+            row = _row(content["row"], names) if isinstance(content["sentence"], str) else None
         if row is None or len(x) != 8 * encoding.dim:
             yield Fault(one.seq, "'original' is no row of the issuing schema with its sentence")
         else:
@@ -213,11 +218,11 @@ def _table(encoding: Encoding, rows: Sequence[Row | None]) -> Any:
     return table_of([row or {} for row in rows], encoding.schema.names)
 
 
-def _row(content: Any, encoding: Encoding) -> Row | None:
+def _row(content: Any, names: set[str]) -> Row | None:
     """The content if it has a plain value for each column of the schema, and nothing else."""
-    if not isinstance(content, dict) or content.keys() != set(encoding.schema.names):
+    if not isinstance(content, dict) or content.keys() != names:
         return None
-    return content if {type(cell) for cell in content.values()} <= CELLS else None
+    return content if set(map(type, content.values())) <= CELLS else None
 
 
 def _readable(one: Stored, seal: Fernet | None) -> tuple[bytes, bytes] | None:

@@ -151,17 +151,17 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     if empty:
         remedy = "a promise is made to somebody: give everybody an id"
         raise DataError(message("an id for each row", f"{empty:,} that are empty or missing", remedy))
-    names = [name_of(text) for text in texts]
+    names = [utf8(text) for text in texts]
     return [names[person] for person in found.person.tolist()]
 
 
-def name_of(identity: Any) -> bytes:
-    """An id as it is kept; refuses half of a character, which no file and no letter can hold."""
+def utf8(identity: Any, what: str = "an id") -> bytes:
+    """The text as it is kept; refuses half of a character, which no file and no letter can hold."""
     try:
         return str(identity).encode()
     except UnicodeEncodeError:
         remedy = "repair it, or read it anew with the encoding that it was written in"
-        raise DataError(message("an id of whole characters", ascii(str(identity)), remedy)) from None
+        raise DataError(message(f"{what} of whole characters", ascii(str(identity)), remedy)) from None
 
 
 def sealed_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:

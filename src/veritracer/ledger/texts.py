@@ -8,7 +8,9 @@ column was narrower than float64, so that the text encodes to the very numbers t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half of a character, escaped: what ``to_json`` writes has none, and whole ones it does not escape."""
+
 _CHANGED = "the ledger was changed: run veritracer verify"
 
 
@@ -36,7 +43,8 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 def table_of(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
     """The rows as a table with these columns."""
     try:
-        return pd.DataFrame({name: [row[name] for row in rows] for name in names})
+        columns = zip(*map(itemgetter(*names, names[0]), rows), strict=True)  # of one name it gives no tuple
+        return pd.DataFrame(dict(zip(names, map(list, columns), strict=False)), columns=list(names))
     except (KeyError, TypeError):
         received = "rows without some of them"
         raise LedgerError(message(f"values of {', '.join(names)}", received, _CHANGED)) from None
@@ -45,7 +53,7 @@ def table_of(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
 def to_json(content: Row) -> bytes:
     """The text; refuses values that JSON has no word for, and texts that can not be written down."""
     try:
-        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+        return _ENCODER.encode(content).encode()
     except (TypeError, ValueError) as error:  # UnicodeEncodeError is one of the latter
         remedy = "give numbers, truth values and texts of whole characters"
         raise DataError(message("rows that can be written as JSON", str(error), remedy)) from None
@@ -54,8 +62,8 @@ def to_json(content: Row) -> bytes:
 def from_json(text: bytes) -> Row:
     """What ``to_json`` wrote."""
     try:
-        content = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
+        content = json.loads(text.decode())
+    except (TypeError, ValueError, RecursionError, AttributeError):
         content = None
     if not isinstance(content, dict):
         raise LedgerError(message("a row as JSON", repr(text)[:80], _CHANGED))
@@ -63,12 +71,23 @@ def from_json(text: bytes) -> Row:
 
 
 def checked_json(text: bytes) -> Row | None:
-    """The same where the text is, to the byte, what ``to_json`` writes: no key twice, no other form."""
+    """The same where it can be read in one way only: no key twice, no NaN, no half of a character."""
     try:
-        content = json.loads(text)
-        return content if isinstance(content, dict) and to_json(content) == text else None
-    except (TypeError, ValueError, RecursionError):  # DataError is a ValueError
+        content = _STRICT.decode(text.decode())
+    except (TypeError, ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
+    return content if isinstance(content, dict) and not _HALF.search(text) else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Row:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def private(text: bytes | None, seal: Fernet | None, *, encrypted: bool) -> Row | None:
@@ -84,3 +103,6 @@ def _cells(column: pd.Series[Any]) -> list[Any]:
     return [
         None if gone else plain(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
     ]
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)

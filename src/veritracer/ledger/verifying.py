@@ -78,13 +78,17 @@ class Verification:
 
 @dataclass
 class Check:
-    """The state of a verification that goes through the chain, piece by piece."""
+    """The state of a verification that goes through the chain, piece by piece.
+
+    ``monotone`` is whether what follows was written by a release that lets no time go back.
+    """
 
     head: bytes | None = None
     seal: Fernet | None = None
     seq: int = 0
     link: bytes = BEGINNING
     time: float = float("-inf")
+    monotone: bool = False
     seen: int | None = None
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -109,11 +113,6 @@ class Check:
         self.noted += 1
         if len(self.notes) < MOST:
             self.notes.append(Finding(sequence, what))
-
-    @property
-    def monotone(self) -> bool:
-        """Whether the entries from here on were written by a release that lets no time go back."""
-        return any(version >= MONOTONE for version, _, _ in self.migrations)
 
     def entries(self, rows: Iterable[Sequence[Any]]) -> None:
         """Nothing; a piece of the chain was checked: each entry's place, link, time and parts."""
@@ -222,6 +221,7 @@ class Check:
             if (content["format"], content["version"]) != (FORMAT, len(self.migrations) + 1):
                 yield "a migration is left out, or of something else"
             self.migrations.append((content["version"], content["name"], seq))
+            self.monotone |= content["version"] >= MONOTONE
         else:
             unknown = [number for number in content["sequence"] if not self._is_promise(number)]
             if unknown:
