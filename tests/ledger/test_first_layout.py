@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
-from data.write_first_layout import KEY, PLACE
+import torch
+from data.write_first_layout import KEY, PLACE, SCHEMA
 from ledger_cases import TABLES, behind, rows_of
 from raw_cases import explained, linear, narrow, person, wider
 
 import veritracer as vt
+from processes import run_many
 from veritracer.ledger import audit
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.sources import raw_needed
@@ -162,3 +167,54 @@ def test_an_old_ledger_whose_end_can_not_be_read_is_still_verified(tmp_path: Pat
     database.close()
     with vt.Ledger(place) as ledger:
         assert not ledger.verify().ok
+
+
+def save_a_model_that_reads_more(folder: Path) -> None:
+    """Nothing; an estimator whose encoding reaches further accepts savings from 5,000 on."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 101, 80),
+            "debt": rng.integers(0, 20_001, 80),
+            "savings": rng.integers(0, 101, 80) * 100,
+            "education": rng.choice(["none", "school", "degree"], 80),
+            "rating": np.where(rng.random(80) < 0.2, np.nan, rng.random(80)),
+        }
+    )
+    labels = np.where(table["savings"] >= 5_000, "yes", "no")
+    made = vt.VeriTraCER(schema=SCHEMA, method="standard", hidden=(1,), epochs=1).fit(table, labels)
+    only = linear(made.encoding_, 0.0, savings=0.0002)
+    with torch.no_grad():
+        for weight, value in zip(
+            made.classifier_.parameters(), (only.weight, only.bias, 1.0, -1.0), strict=True
+        ):
+            weight.copy_(torch.as_tensor(value, dtype=torch.float64))
+    made.save(folder)
+
+
+def test_a_pipeline_stops_where_promises_can_not_be_checked(tmp_path: Path) -> None:
+    shutil.copy(PLACE, tmp_path / "old.db")
+    save_a_model_that_reads_more(tmp_path / "model")
+    audited = ["audit", "--ledger", "old.db", "--model", "model", "--recourse", "0"]
+    commands = [
+        ["verify", "--ledger", "old.db", "--head", HEAD],
+        ["verify", "--ledger", "old.db", "--json"],
+        [*audited, "--allow-broken", "1"],
+        [*audited, "--allow-broken", "1", "--json", "--out", "audit.html"],
+        [*audited, "--allow-broken", "1", "--allow-unchecked", "10"],
+        [*audited, "--allow-unchecked", "10"],
+    ]
+    done = run_many(commands, tmp_path)
+    assert [d.returncode for d in done] == [0, 0, 1, 1, 0, 1], done
+    verified, plain, words, told, allowed, broken = (d.stdout for d in done)
+    assert "Noted, and no fault: entry 22: it is dated before the entry before it" in verified
+    assert "and the head is in it; 1 entries are newer, and not covered by it" in verified
+    assert (json.loads(plain)["ok"], json.loads(plain)["noted"]) == (True, 3)
+    assert "FAILED: 1 promises are broken, 10 can not be checked (--allow-unchecked)." in words
+    assert "Promises that can not be checked" in words
+    found = json.loads(told)
+    assert (found["passed"], found["ok"], found["counts"]["not checkable"]) == (False, False, 10)
+    assert len(found["unchecked"]) == 10
+    assert "can not be checked" in (tmp_path / "audit.html").read_text()
+    assert "PASSED" in allowed
+    assert "FAILED" in broken

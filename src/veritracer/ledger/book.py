@@ -85,7 +85,8 @@ class Ledger:
         ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
-        only their ``"commitment"``.
+        only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
+        refused. ``now`` can not lie before the newest entry, and is lifted to its time.
         """
         with self.issuing(
             module, threshold=threshold, expires=expires, now=now, original=original, key=key
@@ -200,7 +201,8 @@ class Ledger:
     def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
         """The numbers of the promises to this person, whose records are gone now.
 
-        Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
+        Their commitments stay, and an entry says that they were erased, so that the chain still verifies. They
+        count as erased on every day: nobody can tell any more what they were.
         """
         with self._store.writing() as (writer, reader):
             numbers = reader.of(utf8(identity))

@@ -15,6 +15,9 @@ from veritracer.ledger.sql.tables import encoded, entries, migrations, models, t
 MOST = 900
 """Values in one IN (...): every SQLite takes that many."""
 
+LARGEST = 2**63 - 1
+"""The largest number that an entry can have."""
+
 Rows = Sequence[Any]
 
 
@@ -94,8 +97,8 @@ class Reader:
             .join(encoded, encoded.c.seq == entries.c.seq)
             .join(texts, texts.c.seq == entries.c.seq)
         )
-        promise = entries.c.kind == "promise"
-        return self.connection.execute(wanted.where(entries.c.seq == seq, promise)).first()
+        promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
+        return self.connection.execute(wanted.where(*promise)).first()
 
     def of(self, who: bytes) -> list[int]:
         """The numbers of all promises to somebody."""
@@ -104,7 +107,7 @@ class Reader:
 
     def known(self, sequence: Iterable[int]) -> set[int]:
         """Which of these numbers are promises."""
-        asked, found = list(sequence), set()
+        asked, found = [number for number in sequence if number <= LARGEST], set()
         for at in range(0, len(asked), MOST):
             some = entries.c.seq.in_(asked[at : at + MOST])
             wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
