@@ -201,8 +201,8 @@ class Ledger:
     def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
         """The numbers of the promises to this person, whose records are gone now.
 
-        Their commitments stay, and an entry says that they were erased, so that the chain still verifies. They
-        count as erased on every day: nobody can tell any more what they were.
+        Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
+        They count as erased on every day: nobody can tell any more what they were.
         """
         with self._store.writing() as (writer, reader):
             numbers = reader.of(utf8(identity))

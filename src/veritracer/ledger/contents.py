@@ -9,7 +9,7 @@ they do encoded.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -181,7 +181,7 @@ def _originals(issuing: IssuingModel, stored: list[Stored], seal: Fernet | None)
 
 def _compared(
     part: str, encoding: Encoding, stored: list[Stored], rows: Sequence[Row | None], certified: Tensor
-) -> Any:
+) -> Generator[Fault, None, NDArray[np.bool_]]:
     """Yields where texts are not what was certified; returns where they can be encoded, (n,)."""
     again = _encoded(encoding, rows)
     read = ~torch.isnan(again).any(-1)
@@ -195,7 +195,7 @@ def _compared(
     for k in (far & read).nonzero().squeeze(-1).tolist():
         one = stored[k]
         yield Fault(one.seq, f"'{part}' is not the row that was certified", grave=not one.early)
-    return read.numpy()
+    return np.asarray(read.numpy())
 
 
 def _encoded(encoding: Encoding, rows: Sequence[Row | None]) -> Tensor:

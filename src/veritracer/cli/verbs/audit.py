@@ -47,7 +47,8 @@ def audit_(
 ) -> None:
     """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered.
 
-    So does one that can not be checked: with another encoding an old ledger may not say how far it went.
+    Also if one can not be checked: for a model with another encoding the ledger may not say all that was
+    promised.
     """
     when = None if at is None else read_moment(at)
     loaded = load(model)
