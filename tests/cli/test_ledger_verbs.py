@@ -50,9 +50,9 @@ def _assert_told(done: list[Done], folder: Path) -> None:
     recourse = pd.read_csv(folder / "recourse.csv", dtype={"id": str})
     promised = recourse[recourse["recourse.status"] != "none"]
     first, second, third, plain, verified, wrong = done
-    assert f"{len(promised):,} promises were issued (numbers 3 to {len(promised) + 2})." in first.stdout
+    assert f"{len(promised):,} promises were issued (numbers 4 to {len(promised) + 3})." in first.stdout
     told = json.loads(second.stdout)
-    assert (told["promises"], told["first"]) == (len(promised), len(promised) + 3)
+    assert (told["promises"], told["first"]) == (len(promised), len(promised) + 4)
     assert third.stdout == ""
     assert told["head"] in plain.stdout
     assert "without --head a missing end does not show" in plain.stdout
@@ -70,8 +70,8 @@ def _assert_told(done: list[Done], folder: Path) -> None:
 def _assert_stored(folder: Path) -> None:
     openings = pd.read_csv(folder / "b.csv")["recourse.opening"].dropna()
     with vt.Ledger(folder / "b.db") as ledger:
-        assert ledger.shown(3)["original"] is None
-        row = ledger.opened(3, b64decode(openings.iloc[0]))["row"]
+        assert ledger.shown(4)["original"] is None
+        row = ledger.opened(4, b64decode(openings.iloc[0]))["row"]
     people = pd.read_csv(folder / "people.csv")
     first = people.iloc[openings.index[0]]
     assert all(row[name] == first[name] for name in ("income", "savings", "sex"))

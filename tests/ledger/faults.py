@@ -33,7 +33,7 @@ from veritracer.ledger.issuing import Batch
 from veritracer.ledger.records import PARTS, Record, Terms, sealed_record
 from veritracer.ledger.sql import tables
 
-TERMS = Terms(0.0, 1e12)
+TERMS = Terms(0.0, 1e11)
 STOP = b"\x01"
 
 

@@ -11,7 +11,9 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import fitted
+from veritracer.encoding import Encoding
 from veritracer.ledger.in_memory import InMemory, in_memory
+from veritracer.ledger.promised import RawRows
 from veritracer.network import from_module, to_module
 
 
@@ -44,8 +46,11 @@ def with_bias(module: nn.Module, by: float) -> nn.Sequential:
 
 def without_originals(promises: InMemory) -> InMemory:
     """The same promises, of which only commitments to the original rows were kept."""
-    pieces = tuple(replace(p, x=torch.full_like(p.x, torch.nan)) for p in promises.pieces)
-    return InMemory(promises.issuing, pieces)
+    pieces = []
+    for piece in promises.pieces:
+        raw = replace(piece.raw, original=piece.raw.shown, known=np.zeros(len(piece), dtype=bool))
+        pieces.append(replace(piece, x=torch.full_like(piece.x, torch.nan), raw=raw))
+    return InMemory(promises.issuing, tuple(pieces))
 
 
 def changed(promises: InMemory, **columns: object) -> InMemory:
@@ -56,3 +61,10 @@ def changed(promises: InMemory, **columns: object) -> InMemory:
         full = {k: v if np.ndim(v) else np.full(n, v) for k, v in columns.items()}
         pieces.append(replace(piece, **full))
     return InMemory(promises.issuing, tuple(pieces))
+
+
+def in_words(encoding: Encoding, x_cf: torch.Tensor, x: torch.Tensor) -> RawRows:
+    """Rows that were made up as tensors, in raw values: points, whose originals are known."""
+    n, nothing = len(x), np.full((len(x), len(encoding.schema)), np.nan)
+    flags = np.ones(n, dtype=bool), nothing, nothing, np.zeros(n, dtype=bool)
+    return RawRows(encoding.decode(x_cf), encoding.decode(x), *flags)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from promise_cases import changed, issued, moved, with_bias, without_originals
+from promise_cases import changed, in_words, issued, moved, with_bias, without_originals
 from torch import nn
 
 import veritracer as vt
@@ -20,7 +20,7 @@ from veritracer.ledger.in_memory import InMemory, in_memory
 from veritracer.ledger.kept_models import describe
 from veritracer.ledger.promised import Promises
 
-KINDS = ("kept by proof", "kept, checked", "overtaken", "broken")
+KINDS = ("kept by proof", "kept, checked", "overtaken", "broken")  # and "not checkable": test_raw_rows.py
 
 
 def counts(found: Audit) -> tuple[int, ...]:
@@ -212,7 +212,14 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
     filled = {k: np.array([v]) for k, v in numbers.items() if k not in ("lower", "upper")}
     box = {k: torch.tensor([columns.get(k, x_cf)], dtype=torch.float64) for k in ("lower", "upper")}
     piece = Promises(
-        model=issuing.digest, sequence=np.array([7]), ids=["me"], x_cf=point, x=own, **box, **filled
+        model=issuing.digest,
+        sequence=np.array([7]),
+        ids=["me"],
+        x_cf=point,
+        x=own,
+        **box,
+        **filled,
+        raw=in_words(issuing.encoding, point, own),
     )
     return InMemory((issuing,), (piece,))
 

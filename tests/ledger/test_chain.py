@@ -187,24 +187,24 @@ def _insert(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> 
     connection.execute(table.insert(), row)
 
 
-# Each change is a list of steps: what to do, to which table, and the rest of its arguments. Entry 2 is the
-# model, 3 and after are promises, of which 4 was erased.
+# Each change is a list of steps: what to do, to which table, and the rest of its arguments. Entry 3 is the
+# model, 4 and after are promises, of which 5 was erased.
 ROWS: dict[str, list[Any]] = {
-    "an entry deleted": [(_delete, tables.entries, 5)],
-    "an entry inserted at the end": [(_copy, tables.entries, 5, 10_000)],
-    "two entries exchanged": [(_swap, tables.entries, 3, 5)],
-    "two records exchanged": [(_swap, tables.encoded, 3, 5)],
-    "two texts exchanged": [(_swap, tables.texts, 3, 5)],
-    "half a record deleted": [(_delete, tables.encoded, 3)],
-    "the other half deleted": [(_delete, tables.texts, 3)],
-    "a whole record deleted": [(_delete, tables.encoded, 3), (_delete, tables.texts, 3)],
-    "a model deleted": [(_delete, tables.models, 2)],
-    "a record added": [(_copy, tables.encoded, 3, 9_000)],
-    "a text added": [(_copy, tables.texts, 3, 9_000)],
-    "a model added": [(_copy, tables.models, 2, 9_000)],
-    "an erased record put back": [(_copy, tables.encoded, 3, 4), (_copy, tables.texts, 3, 4)],
-    "a promise with the content of a model": [(_copy, tables.models, 2, 3)],
-    "a model with the record of a promise": [(_copy, tables.encoded, 3, 2)],
+    "an entry deleted": [(_delete, tables.entries, 6)],
+    "an entry inserted at the end": [(_copy, tables.entries, 6, 10_000)],
+    "two entries exchanged": [(_swap, tables.entries, 4, 6)],
+    "two records exchanged": [(_swap, tables.encoded, 4, 6)],
+    "two texts exchanged": [(_swap, tables.texts, 4, 6)],
+    "half a record deleted": [(_delete, tables.encoded, 4)],
+    "the other half deleted": [(_delete, tables.texts, 4)],
+    "a whole record deleted": [(_delete, tables.encoded, 4), (_delete, tables.texts, 4)],
+    "a model deleted": [(_delete, tables.models, 3)],
+    "a record added": [(_copy, tables.encoded, 4, 9_000)],
+    "a text added": [(_copy, tables.texts, 4, 9_000)],
+    "a model added": [(_copy, tables.models, 3, 9_000)],
+    "an erased record put back": [(_copy, tables.encoded, 4, 5), (_copy, tables.texts, 4, 5)],
+    "a promise with the content of a model": [(_copy, tables.models, 3, 4)],
+    "a model with the record of a promise": [(_copy, tables.encoded, 4, 3)],
     "the first entry deleted": [(_delete, tables.entries, 1)],
     "all entries deleted": [(_clear, tables.entries)],
     "all migrations deleted": [(_clear, tables.migrations)],

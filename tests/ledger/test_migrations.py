@@ -24,7 +24,7 @@ def _failing(connection: sa.Connection) -> None:
     raise KeyboardInterrupt
 
 
-SECOND = Migration(2, "remarks", _remarks)
+NEXT = Migration(3, "remarks", _remarks)
 
 
 def test_versions_count_up_from_one() -> None:
@@ -34,7 +34,7 @@ def test_versions_count_up_from_one() -> None:
 def test_a_migration_is_applied_once_and_is_in_the_chain(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse())
-    monkeypatch.setattr(store, "MIGRATIONS", (*MIGRATIONS, SECOND))
+    monkeypatch.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT))
     for _ in range(2):
         with vt.Ledger(place) as ledger:
             assert ledger.verify(issued.head).ok
@@ -42,16 +42,16 @@ def test_a_migration_is_applied_once_and_is_in_the_chain(place: str, monkeypatch
     with behind(place) as connection:
         versions = [(row["version"], row["name"]) for row in rows_of(connection, tables.migrations)]
         newest = rows_of(connection, tables.entries)[-1]
-    assert versions == [(1, MIGRATIONS[0].name), (2, "remarks")]
+    assert versions == [*((step.version, step.name) for step in MIGRATIONS), (3, "remarks")]
     header = json.loads(newest["header"])
-    assert (newest["kind"], header["version"], header["name"]) == ("migration", 2, "remarks")
+    assert (newest["kind"], header["version"], header["name"]) == ("migration", 3, "remarks")
 
 
 def test_a_newer_ledger_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, SECOND))
+        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT))
         vt.Ledger(place).close()
-    with pytest.raises(LedgerError, match=r"expected a ledger of version 1 or older .+, got version 2 — .+"):
+    with pytest.raises(LedgerError, match=r"expected a ledger of version 2 or older .+, got version 3 — .+"):
         vt.Ledger(place)
 
 
@@ -59,7 +59,7 @@ def test_a_migration_that_fails_leaves_nothing(place: str, monkeypatch: pytest.M
     with vt.Ledger(place) as ledger:
         head = ledger.head
     with monkeypatch.context() as patched:
-        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, SECOND._replace(apply=_failing)))
+        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT._replace(apply=_failing)))
         with pytest.raises(KeyboardInterrupt):
             vt.Ledger(place)
     with vt.Ledger(place) as ledger, behind(place) as connection:
@@ -76,7 +76,7 @@ def test_many_may_create_it_at_once(place: str) -> None:
         heads = list(pool.map(opened, range(8)))
     assert len(set(heads)) == 1
     with vt.Ledger(place) as ledger:
-        assert (ledger.verify().ok, ledger.verify().entries) == (True, 1)
+        assert (ledger.verify().ok, ledger.verify().entries) == (True, len(MIGRATIONS))
 
 
 def test_no_two_ledgers_share_a_chain(place: str, tmp_path_factory: pytest.TempPathFactory) -> None:

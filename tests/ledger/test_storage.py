@@ -16,7 +16,7 @@ from veritracer.errors import DataError, LedgerError
 from veritracer.ledger import kept_models, new_key
 from veritracer.ledger.sql import tables
 
-DAY = datetime(2026, 3, 1, tzinfo=UTC)
+DAY = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # an entry is not dated before its ledger
 LATER = DAY + timedelta(days=400)
 
 
@@ -27,7 +27,7 @@ def test_promises_come_back_as_they_were_made(place: str) -> None:
         issued = issue(ledger, found, expires=timedelta(days=365), now=DAY)
         (promises,) = ledger.promises(DAY)
     assert 0 < len(rows) < len(found), "some rows need no recourse"
-    assert issued.sequence.tolist() == promises.sequence.tolist() == list(range(3, 3 + len(rows)))
+    assert issued.sequence.tolist() == promises.sequence.tolist() == list(range(4, 4 + len(rows)))
     assert issued.ids == promises.ids == [f"person {i}" for i in rows]
     assert issued.skipped == len(found) - len(rows)
     for name in ("x", "x_cf", "lower", "upper"):
@@ -68,11 +68,12 @@ def test_what_was_shown_can_be_read(place: str) -> None:
         issued = issue(ledger, found, now=DAY)
         told = ledger.shown(int(issued.sequence[0]))
         assert ledger.sequences_of(f"person {first}") == [int(issued.sequence[0])]
-        with pytest.raises(LedgerError, match="expected a record of promise 1, got none — "):
-            ledger.shown(1)
+        for number in (1, 10**30):
+            with pytest.raises(LedgerError, match=f"expected a record of promise {number}, got none — "):
+                ledger.shown(number)
     assert told["id"] == f"person {first}"
     assert told["sentence"] == found.sentence(first)
-    assert (told["issued"], told["expires"]) == ("2026-03-01T00:00:00+00:00", "never")
+    assert (told["issued"], told["expires"]) == (DAY.isoformat(), "never")
     for name, frame in (("values", found.frame), ("original", found.original)):
         row = frame.iloc[first]
         for column, value in told[name].items():
@@ -215,7 +216,7 @@ def test_model_issue_takes_a_path_and_gives_the_recourse(tmp_path: Path) -> None
     path = tmp_path / "promises.db"
     issued = model().issue(frame, ids=range(len(frame)), ledger=path, kappa=0.05)
     assert isinstance(issued.recourse, vt.Counterfactuals)
-    assert str(issued).startswith(f"{len(issued)} promises, 3 to {len(issued) + 2}; ")
+    assert str(issued).startswith(f"{len(issued)} promises, 4 to {len(issued) + 3}; ")
     with vt.Ledger(path, create=False) as ledger:
         assert ledger.head == issued.head
         assert next(ledger.promises()).ids == issued.ids
@@ -261,10 +262,26 @@ def test_everybody_has_an_id(name: object, tmp_path: Path) -> None:
         ledger.issue(found, model().classifier_, ids=[name, *ids(found)[1:]])
 
 
+def test_half_a_character_is_refused(place: str) -> None:
+    found, half = recourse(), "Jos\ud800"
+    with vt.Ledger(place) as ledger:
+        issued = issue(ledger, found)
+        for ask in (
+            lambda: ledger.issue(found, model().classifier_, ids=[half, *ids(found)[1:]]),
+            lambda: ledger.erase(half),
+            lambda: ledger.sequences_of(half),
+            lambda: ledger.release(issued.sequence[:1], half),
+        ):
+            with pytest.raises(DataError, match=r"expected .+ of whole characters, got 'Jos\\ud800' — .+"):
+                ask()
+        assert ledger.head == issued.head
+
+
 def test_only_promises_can_be_released(place: str) -> None:
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse())
-        for numbers, reason in (([1], "why"), ([10**9], "why"), ([], "why"), (issued.sequence[:1], " ")):
+        wrong = ([1], "why"), ([10**9], "why"), ([10**30], "why"), ([], "why"), (issued.sequence[:1], " ")
+        for numbers, reason in wrong:
             with pytest.raises(LedgerError, match=r"expected promises to release, and a reason, got .+ — .+"):
                 ledger.release(numbers, reason)
         with pytest.raises(LedgerError, match=r"expected a person with a record, got 'nobody' — .+"):

@@ -1,11 +1,12 @@
 """Issued recourse that can be audited, and updates that keep what was promised."""
 
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.book import Counts, Ledger, at_hand
+from veritracer.ledger.book import Ledger, at_hand
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.keeping import PromiseError
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
 from veritracer.ledger.sealing import new_key
+from veritracer.ledger.snapshot import Counts, Snapshot
 from veritracer.ledger.update_report import UpdateReport
 from veritracer.ledger.verifying import Finding, Verification
 
@@ -19,6 +20,7 @@ __all__ = [
     "Limit",
     "PromiseError",
     "Promises",
+    "Snapshot",
     "UpdateReport",
     "Verification",
     "at_hand",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.encoding import Encoding
-from veritracer.ledger.broken import BrokenPromises, NewRecourse
+from veritracer.ledger.broken import BrokenPromises, NewRecourse, UncheckedPromises
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.promised import IssuingModel, Promises
-from veritracer.ledger.sources import Source
+from veritracer.ledger.sources import Source, raw_needed
 from veritracer.ledger.times import Moment, in_words, moment
-from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge, Judged
+from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge
 from veritracer.threads import one_thread
 
 FORMAT, VERSION = "veritracer-audit", 1
@@ -77,6 +77,8 @@ class Audit:
         A table of all broken promises: sequence, id, logit (how far x′ is on the wrong side), kappa, model.
     recourse
         New recourse for the worst of them.
+    unchecked
+        A table of all promises that can not be checked, with the reason: they are not called kept.
     """
 
     at: float
@@ -87,6 +89,7 @@ class Audit:
     groups: tuple[Group, ...]
     broken: pd.DataFrame
     recourse: tuple[NewRecourse, ...]
+    unchecked: pd.DataFrame
 
     @property
     def live(self) -> int:
@@ -95,8 +98,13 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether no promise is broken."""
-        return self.counts["broken"] == 0
+        """Whether every promise is kept: none is broken, and all could be checked."""
+        return self.counts["broken"] == self.counts["not checkable"] == 0
+
+    def passes(self, *, allow_broken: int = 0, allow_unchecked: int = 0) -> bool:
+        """Whether no more promises than that are broken, or can not be checked."""
+        broken, unknown = self.counts["broken"], self.counts["not checkable"]
+        return broken <= allow_broken and unknown <= allow_unchecked
 
     def __str__(self) -> str:
         parts = ", ".join(f"{self.counts[name]:,} {name}" for name in (*VERDICTS, "expired"))
@@ -130,6 +138,7 @@ class Audit:
             "groups": [_plain_group(group) for group in self.groups],
             "broken": self.broken.to_dict("records"),
             "recourse": [_plain_recourse(one) for one in self.recourse],
+            "unchecked": self.unchecked.to_dict("records"),
         }
 
 
@@ -149,7 +158,7 @@ def audit(
     Parameters
     ----------
     source
-        A ``Ledger``, or promises ``in_memory``.
+        A ``Ledger``, a ``Snapshot`` of one, or promises ``in_memory``. All is read from one state of it.
     model, encoding, threshold
         A fitted VeriTraCER, a ``Recourse``, or a torch module with its ``encoding``. The sign of the logit is
         the decision; a module's ``threshold`` (0.5) says at which probability that is, and has to be that of
@@ -163,44 +172,62 @@ def audit(
     """
     now = moment(at)
     candidate = Candidate.of(model, encoding, threshold)
-    judge, models, counted = Judge(candidate), source.models(), source.counts(at)
-    broken, tally, done = BrokenPromises(recourse), _Tally(), 0
-    with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
-        for promises in source.promises(at, chunk=chunk):
-            judged = judge.judge(promises, models[promises.model])
-            tally.add(promises, judged)
-            broken.add(promises, judged)
-            done += len(promises)
-            if watch is not None:
-                watch(done, done / max(counted.live, 1))
-        found = broken.recourse(candidate, models)
-    groups = [_group(judge, models[name], kappa, count) for (name, kappa), count in tally.groups.items()]
-    total = sum(tally.groups.values(), np.zeros(len(VERDICTS), dtype=np.int64))
+    on_cpu = next(candidate.module.parameters()).device.type == "cpu"
+    with one_thread(on_cpu):
+        with source.snapshot(at) as view:
+            run, counted = _Run(Judge(candidate), view.models(), BrokenPromises(recourse)), view.counts()
+            raw_for = raw_needed(view, candidate.encoding.digest)
+            for promises in view.promises(chunk=chunk, raw_for=raw_for):
+                run.add(promises)
+                if watch is not None:
+                    watch(run.done, run.done / max(counted.live, 1))
+            told = run.broken.told(view)
+        found = run.broken.recourse(candidate, told)  # the ledger is not held up by the search
     return Audit(
         at=now,
         model_digest=candidate.network.digest(candidate.theta),
         encoding_digest=candidate.encoding.digest,
         threshold=candidate.threshold,
-        counts={**_named(total), "expired": int(counted.expired)},
-        groups=tuple(sorted(groups, key=_how_far, reverse=True)),
-        broken=broken.table(),
+        counts={**run.counts(), "expired": int(counted.expired)},
+        groups=run.by_group(),
+        broken=run.broken.table(),
         recourse=found,
+        unchecked=run.unchecked.table(),
     )
 
 
-class _Tally:
-    """Verdicts counted by issuing model and kappa."""
+@dataclass
+class _Run:
+    """What an audit has found so far: verdicts counted by issuing model and kappa, and those to be listed."""
 
-    def __init__(self) -> None:
-        self.groups: dict[tuple[str, float], NDArray[np.int64]] = {}
+    judge: Judge
+    models: Mapping[str, IssuingModel]
+    broken: BrokenPromises
+    unchecked: UncheckedPromises = field(default_factory=UncheckedPromises)
+    groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
+    done: int = 0
 
-    def add(self, promises: Promises, judged: Judged) -> None:
+    def add(self, promises: Promises) -> None:
+        """Nothing; these promises are judged."""
+        judged = self.judge.judge(promises, self.models[promises.model])
         kappas, which = np.unique(promises.kappa, return_inverse=True)
         counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
         np.add.at(counts, (which, judged.verdict), 1)
         for kappa, row in zip(kappas.tolist(), counts, strict=True):
             key = promises.model, kappa
             self.groups[key] = self.groups.get(key, 0) + row
+        self.broken.add(promises, judged)
+        self.unchecked.add(promises, judged)
+        self.done += len(promises)
+
+    def counts(self) -> dict[str, int]:
+        """How many promises got each verdict."""
+        return _named(sum(self.groups.values(), np.zeros(len(VERDICTS), dtype=np.int64)))
+
+    def by_group(self) -> tuple[Group, ...]:
+        """The same by issuing model and kappa."""
+        found = (_group(self.judge, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
+        return tuple(sorted(found, key=_how_far, reverse=True))
 
 
 def _named(counts: NDArray[np.int64]) -> dict[str, int]:

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from torch import nn
 
 from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
-from veritracer.ledger import kept_models
-from veritracer.ledger.arrays import Gone, Terms, to_promises
 from veritracer.ledger.candidate import check_threshold
+from veritracer.ledger.entries import to_bytes
 from veritracer.ledger.issuing import Batch, Issued
 from veritracer.ledger.promised import IssuingModel, Limit, Promises
-from veritracer.ledger.records import CONDITIONAL, Original
-from veritracer.ledger.records import Terms as IssueTerms
+from veritracer.ledger.records import Original, Terms, utf8
 from veritracer.ledger.sealing import sealer
-from veritracer.ledger.telling import Kept, committed, told
-from veritracer.ledger.times import Moment, expiry, moment
-from veritracer.ledger.verifying import Check, Verification
+from veritracer.ledger.snapshot import CHUNK, Counts, Snapshot
+from veritracer.ledger.telling import committed, told
+from veritracer.ledger.times import Moment, dated, expiry, moment
+from veritracer.ledger.verifying import Verification
 from veritracer.recourse import Counterfactuals
 
 if TYPE_CHECKING:
-    from veritracer.ledger.sql.reader import Reader
     from veritracer.ledger.sql.store import Store
-
-CHUNK = 20_000
-"""Promises that are read at once: some 80 MB at 25 encoded columns; more at once is not faster."""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many promises there are, by what has become of them; the sum is all that were made."""
-
-    live: int
-    expired: int
-    released: int
-    erased: int
 
 
 class Ledger:
@@ -103,7 +85,8 @@ class Ledger:
         ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
-        only their ``"commitment"``.
+        only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
+        refused. ``now`` can not lie before the newest entry, and is lifted to its time.
         """
         with self.issuing(
             module, threshold=threshold, expires=expires, now=now, original=original, key=key
@@ -126,7 +109,14 @@ class Ledger:
         check_threshold(threshold)
         issued = moment(now)
         seal = self._seal if key is None else sealer(key)
-        terms = IssueTerms(issued, expiry(expires, issued), original, seal)
+        terms = Terms(
+            issued,
+            expiry(expires, issued),
+            original,
+            seal,
+            lasting=isinstance(expires, timedelta),
+            stated=now is not None,
+        )
         batch = Batch(module, threshold, terms)
         try:
             yield batch
@@ -134,10 +124,21 @@ class Ledger:
         finally:
             batch.close()
 
+    @contextmanager
+    def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
+        """The ledger as it is now, for the block: everything that is read from it belongs together.
+
+        With ``at`` it is asked about that day. While the block lasts, others can write, but what they erase
+        stays in SQLite's write-ahead log until it ends.
+        """
+        with self._store.reading() as reader:
+            reader.tail()  # a database fixes the state that it shows with the first question
+            yield Snapshot(reader, self._models, self._seal, at)
+
     def models(self) -> dict[str, IssuingModel]:
         """The models that issued promises, by digest."""
-        with self._store.reading() as reader:
-            return {model.digest: model for model in self._known_models(reader).values()}
+        with self.snapshot() as now:
+            return now.models()
 
     def promises(self, at: Moment = None, *, expired: bool = False, chunk: int = CHUNK) -> Iterator[Promises]:
         """The promises that are live ``at`` a moment, with ``expired`` also those past their end.
@@ -145,84 +146,72 @@ class Ledger:
         They come in chunks of one issuing model each, all from one state of the ledger. Without ``at`` it is
         now, and all that were made count; with it those that were made by then.
         """
-        with self._store.reading() as reader:
-            gone, then = self._gone(reader, at), moment(at)
-            for number, model in self._known_models(reader).items():
-                for rows in reader.promises(number, chunk):
-                    terms = Terms.of(rows, gone, None if at is None else then, then)
-                    kept = terms.live | (terms.expired & terms.made) if expired else terms.live
-                    if kept.any():
-                        yield to_promises(model, rows, terms, kept, self._seal)
+        with self.snapshot(at) as then:
+            yield from then.promises(expired=expired, chunk=chunk)
 
     def counts(self, at: Moment = None) -> Counts:
         """How many promises are live at a moment (now), and how many have expired or are gone."""
-        total = np.zeros(4, dtype=np.int64)
-        for _, terms in self._terms(at):
-            groups = terms.live, terms.expired, terms.released, terms.erased
-            total += [int((terms.made & group).sum()) for group in groups]
-        return Counts(*total.tolist())
+        with self.snapshot(at) as then:
+            return then.counts()
 
     def limits(self, at: Moment = None) -> list[Limit]:
         """What live promises ask of a later model: one entry for each issuing model and kappa."""
-        found: dict[tuple[str, float], tuple[int, int]] = {}
-        for digest, terms in self._terms(at):
-            header = terms.header[terms.live]
-            conditional = (header["flags"] & CONDITIONAL) > 0
-            for kappa in np.unique(header["kappa"]).tolist():
-                these = header["kappa"] == kappa
-                before = found.get((digest, kappa), (0, 0))
-                counts = int(these.sum()), int((these & conditional).sum())
-                found[digest, kappa] = before[0] + counts[0], before[1] + counts[1]
-        return [Limit(digest, kappa, *counts) for (digest, kappa), counts in found.items()]
+        with self.snapshot(at) as then:
+            return then.limits()
 
     def shown(self, sequence: int) -> dict[str, Any]:
         """Everything about one promise as it was told: id, values, sentence, dates, certificate.
 
         ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
         """
-        return told(int(sequence), *self._kept(sequence), self._seal)
+        with self.snapshot() as now:
+            return told(int(sequence), *now.kept(int(sequence)), self._seal)
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
         """The original row and the sentence that a promise only commits to.
 
         ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
         """
-        return committed(int(sequence), *self._kept(sequence), opening)
+        with self.snapshot() as now:
+            return committed(int(sequence), *now.kept(int(sequence)), opening)
 
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
         with self._store.reading() as reader:
-            return reader.of(str(identity).encode())
+            return reader.of(utf8(identity))
 
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
         """The new head: from now on these promises need not be kept, and the ledger says why.
 
-        The reason can not be erased: it should name no person.
+        The reason can not be erased: it should name no person. ``now`` can not lie before the newest entry:
+        what was true on an earlier day stays so.
         """
         numbers = sorted({int(one) for one in sequence})
+        utf8(reason, "a reason")
         with self._store.writing() as (writer, reader):
             unknown = sorted(set(numbers) - reader.known(numbers))
             if unknown or not numbers or not reason.strip():
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
-            content = {"time": moment(now), "sequence": numbers, "reason": reason}
-            writer.append("release", json.dumps(content, sort_keys=True).encode())
+            time = dated(moment(now), writer.newest, stated=now is not None)
+            writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
     def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
         """The numbers of the promises to this person, whose records are gone now.
 
         Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
+        They count as erased on every day: nobody can tell any more what they were.
         """
         with self._store.writing() as (writer, reader):
-            numbers = reader.of(str(identity).encode())
+            numbers = reader.of(utf8(identity))
             if not numbers:
                 remedy = "check the id; it may have been erased before"
                 raise LedgerError(message("a person with a record", repr(str(identity)), remedy))
             self._store.delete(writer, numbers)
-            content = {"time": moment(now), "sequence": numbers}
-            writer.append("erasure", json.dumps(content, sort_keys=True).encode())
+            time = dated(moment(now), writer.newest, stated=now is not None)
+            writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))
         if not self._store.forget_traces():
             received = "a reader that needs the ledger as it was"
             remedy = "the record is erased, but not yet from the write-ahead log: erase or issue again later"
@@ -234,41 +223,9 @@ class Ledger:
 
         With a ``head`` that was noted earlier, also whether it still ends there, or goes on from there.
         """
-        check = Check(None if head is None else _hash(head))
-        with self._store.reading() as reader:
-            for rows in reader.everything(chunk):
-                for row in rows:
-                    check.entry(row)
-            return check.conclude(reader.sizes(), reader.migrations())
-
-    def _known_models(self, reader: Reader) -> dict[int, IssuingModel]:
-        """The issuing models by the number of their entry; they never change, and are read once."""
-        for seq, _, _ in reader.events("model"):
-            if seq not in self._models:
-                self._models[seq] = kept_models.from_bytes(*reader.model(seq))
-        return dict(self._models)
-
-    def _gone(self, reader: Reader, at: Moment) -> Gone:
-        return Gone.of(reader.events("release", "erasure"), None if at is None else moment(at))
-
-    def _terms(self, at: Moment) -> Iterator[tuple[str, Terms]]:
-        """The headers of all promises, with the digest of their model."""
-        then = moment(at)
-        with self._store.reading() as reader:
-            gone = self._gone(reader, at)
-            for number, model in self._known_models(reader).items():
-                for rows in reader.headers(number, CHUNK):
-                    yield model.digest, Terms.of(rows, gone, None if at is None else then, then)
-
-    def _kept(self, sequence: int) -> tuple[Kept, IssuingModel]:
-        """The record of one promise, and who issued it."""
-        with self._store.reading() as reader:
-            row = reader.record(int(sequence))
-            if row is None:
-                remedy = "it may have been erased: see Ledger.counts()"
-                raise LedgerError(message(f"a record of promise {sequence}", "none", remedy))
-            kept = Kept(*row)
-            return kept, self._known_models(reader)[kept.model]
+        noted = None if head is None else head_of(head)
+        with self.snapshot() as now:
+            return now.verify(noted, chunk=chunk)
 
 
 @contextmanager
@@ -292,7 +249,8 @@ def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
     return Store(place, create=create)
 
 
-def _hash(text: str) -> bytes:
+def head_of(text: str) -> bytes:
+    """The link that a noted head names."""
     try:
         found = bytes.fromhex(text.strip())
     except ValueError:

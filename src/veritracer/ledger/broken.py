@@ -1,9 +1,12 @@
-"""The promises that a model breaks: whose they are, by how much, and what these people could do instead."""
+"""The promises that a model does not keep: whose they are, by how much, and what these people could do.
+
+Those that can not be checked are listed too, each with the reason.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,12 +18,14 @@ from torch import Tensor
 from veritracer.errors import DataWarning
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.in_memory import select
-from veritracer.ledger.promised import IssuingModel, Promises
-from veritracer.ledger.reading import rows_for
+from veritracer.ledger.promised import Promises
+from veritracer.ledger.snapshot import Told
+from veritracer.ledger.sources import View
+from veritracer.ledger.texts import Row, table_of
 from veritracer.ledger.times import in_words
-from veritracer.ledger.verdicts import BROKEN, Judged
+from veritracer.ledger.verdicts import BROKEN, CUT, NOT_CHECKABLE, UNREADABLE, Judged
 
-COLUMNS = ("sequence", "id", "logit", "kappa", "model", "issued", "expires")
+PROMISED = ("kappa", "model", "issued", "expires")
 
 
 class NewRecourse(NamedTuple):
@@ -55,59 +60,97 @@ class BrokenPromises:
         if len(rows) == 0:
             return
         some, margin = select(promises, rows), judged.margin[rows]
-        columns = (some.sequence, some.ids, margin, some.kappa, some.model, some.issued, some.expires)
-        self.pieces.append(pd.DataFrame(dict(zip(COLUMNS, columns, strict=True))))
+        self.pieces.append(_listed(some, logit=margin))
         kept = np.argsort(margin, kind="stable")[: self.most]
         self.worst += [(float(margin[k]), select(some, np.array([k]))) for k in kept]
         self.worst = sorted(self.worst, key=lambda pair: pair[0])[: self.most]
 
     def table(self) -> pd.DataFrame:
         """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
-        if not self.pieces:
-            return pd.DataFrame({name: [] for name in COLUMNS})
-        whole = pd.concat(self.pieces).sort_values(["logit", "sequence"], ignore_index=True)
-        for name in ("issued", "expires"):
-            whole[name] = [in_words(moment) for moment in whole[name]]
-        return whole
+        return _joined(self.pieces, "logit", ["logit", "sequence"])
 
-    def recourse(self, candidate: Candidate, models: Mapping[str, IssuingModel]) -> tuple[NewRecourse, ...]:
-        """New recourse by the candidate for the worst ones, in their order."""
-        found: dict[int, NewRecourse] = {}
-        by_model: dict[tuple[str, bool], list[Promises]] = {}
-        for _, one in self.worst:
-            by_model.setdefault((one.model, bool(one.favourable[0])), []).append(one)
-        for (model, _), some in by_model.items():
-            for answer in _recourse(candidate, models[model], some):
-                found[answer.sequence] = answer
-        return tuple(found[int(one.sequence[0])] for _, one in self.worst)
+    def told(self, view: View) -> list[Told]:
+        """What the people of the worst ones were shown, and what they have."""
+        return view.told([int(one.sequence[0]) for _, one in self.worst])
 
-
-def _recourse(candidate: Candidate, issuing: IssuingModel, some: list[Promises]) -> list[NewRecourse]:
-    """New recourse for people to whom one model gave the same decision."""
-    rows = [rows_for(candidate.encoding, one, issuing) for one in some]
-    x_cf, x = (torch.cat([getattr(r, name) for r in rows]) for name in ("x_cf", "x"))
-    original = ~torch.isnan(x).any(-1) & _decided(candidate, x, favourable=bool(some[0].favourable[0]))
-    start = torch.where(original.unsqueeze(-1), x, x_cf)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
-        told = candidate.recourse().explain(
-            candidate.encoding.decode(start), only_unfavourable=False, search_radius=False
+    def recourse(self, candidate: Candidate, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
+        """New recourse by the candidate for the worst ones, in their order: from what they really have."""
+        if not self.worst:
+            return ()
+        favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
+        own = [t.shown if t.original is None else t.original for t in told]
+        same = _decided(candidate, own) == favourable
+        known = torch.tensor([t.original is not None for t in told])
+        original = (known & same).tolist()
+        start = [row if kept else t.shown for row, t, kept in zip(own, told, original, strict=True)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
+            found = candidate.recourse().explain(
+                _table(candidate, start), only_unfavourable=False, search_radius=False
+            )
+        return tuple(
+            NewRecourse(
+                int(one.sequence[0]),
+                one.ids[0],
+                "original row" if original[i] else "promised row",
+                str(found.status[i]),
+                tuple((c.feature.name, c.before, c.after) for c in found.changes_of(i)),
+                found.sentence(i),
+            )
+            for i, (_, one) in enumerate(self.worst)
         )
-    return [
-        NewRecourse(
-            int(one.sequence[0]),
-            one.ids[0],
-            "original row" if original[i] else "promised row",
-            str(told.status[i]),
-            tuple((c.feature.name, c.before, c.after) for c in told.changes_of(i)),
-            told.sentence(i),
-        )
-        for i, one in enumerate(some)
-    ]
 
 
-def _decided(candidate: Candidate, x: Tensor, *, favourable: bool) -> Tensor:
-    """Where the candidate decides so on each row; False where the row is not known."""
+@dataclass
+class UncheckedPromises:
+    """All promises of a run that can not be checked, as they are found."""
+
+    pieces: list[pd.DataFrame] = field(default_factory=list)
+
+    def add(self, promises: Promises, judged: Judged) -> None:
+        """Notes those among these promises."""
+        rows = np.flatnonzero(judged.verdict == NOT_CHECKABLE)
+        if len(rows):
+            some = select(promises, rows)
+            why = np.where(judged.cut[rows], CUT, UNREADABLE)
+            self.pieces.append(_listed(some, reason=why))
+
+    def table(self) -> pd.DataFrame:
+        """All of them, with the reason."""
+        return _joined(self.pieces, "reason", ["sequence"])
+
+
+def _listed(some: Promises, **more: Any) -> pd.DataFrame:
+    """A line for each promise: whose it is, something more, and what was promised."""
+    return pd.DataFrame(
+        {
+            "sequence": some.sequence,
+            "id": some.ids,
+            **more,
+            "kappa": some.kappa,
+            "model": some.model,
+            "issued": some.issued,
+            "expires": some.expires,
+        }
+    )
+
+
+def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.DataFrame:
+    """The pieces as one table, with dates in words."""
+    if not pieces:
+        return pd.DataFrame({name: [] for name in ("sequence", "id", column, *PROMISED)})
+    whole = pd.concat(pieces).sort_values(order, ignore_index=True)
+    for name in ("issued", "expires"):
+        whole[name] = [in_words(moment) for moment in whole[name]]
+    return whole
+
+
+def _table(candidate: Candidate, rows: Sequence[Row]) -> pd.DataFrame:
+    return table_of(rows, candidate.encoding.schema.names)
+
+
+def _decided(candidate: Candidate, rows: Sequence[Row]) -> Tensor:
+    """Whether the candidate says favourable of each raw row, (n,)."""
+    x = candidate.encoding.encode(_table(candidate, rows), out_of_range="ignore")
     with torch.no_grad():
-        logit = candidate.network.logit(candidate.theta, x)
-    return ~torch.isnan(logit) & ((logit > 0) == favourable)
+        return candidate.network.logit(candidate.theta, x) > 0

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.ledger.kept_models import describe
-from veritracer.ledger.promised import IssuingModel, Limit, Promises
+from veritracer.ledger.promised import IssuingModel, Limit, Promises, RawRows
+from veritracer.ledger.regions import promised_ends
+from veritracer.ledger.snapshot import Counts, Told
+from veritracer.ledger.texts import rows_of
 from veritracer.ledger.times import Moment, moment
 from veritracer.recourse import Counterfactuals
-
-
-class Counted(NamedTuple):
-    """How many promises there are of each kind."""
-
-    live: int
-    expired: int
-    released: int = 0
-    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,33 +29,50 @@ class InMemory:
 
     issuing: tuple[IssuingModel, ...]
     pieces: tuple[Promises, ...]
+    at: Moment = None
+
+    @contextmanager
+    def snapshot(self, at: Moment = None) -> Iterator[InMemory]:
+        """The same promises on that day."""
+        yield replace(self, at=at)
 
     def models(self) -> dict[str, IssuingModel]:
         """The issuing models by digest."""
         return {model.digest: model for model in self.issuing}
 
-    def promises(self, at: Moment = None, *, chunk: int = 50_000) -> Iterator[Promises]:
-        """The promises that have not expired at that time, in pieces of one issuing model."""
-        now = moment(at)
+    def promises(self, *, chunk: int = 50_000, raw_for: Collection[str] = ()) -> Iterator[Promises]:
+        """The promises that have not expired, in pieces of one issuing model; raw values come with all."""
+        now = moment(self.at)
         for piece in self.pieces:
             live = np.flatnonzero(piece.expires > now)
             for start in range(0, len(live), chunk):
                 yield select(piece, live[start : start + chunk])
 
-    def limits(self, at: Moment = None) -> list[Limit]:
+    def told(self, sequence: Sequence[int]) -> list[Told]:
+        """The raw values that people were shown, and their own."""
+        found: dict[int, Told] = {}
+        for piece in self.pieces:
+            some = select(piece, np.flatnonzero(np.isin(piece.sequence, list(sequence))))
+            assert some.raw is not None, "promises of which only encoded rows are known"
+            shown, own = rows_of(some.raw.shown), rows_of(some.raw.original)
+            told = map(Told, shown, (row if k else None for row, k in zip(own, some.raw.known, strict=True)))
+            found |= zip(some.sequence.tolist(), told, strict=True)
+        return [found[number] for number in sequence]
+
+    def limits(self) -> list[Limit]:
         """The sets that live promises ask a later model to stay in, by model, from the smallest on."""
         every: Counter[tuple[str, float]] = Counter()
         some: Counter[tuple[str, float]] = Counter()
-        for piece in self.promises(at):
+        for piece in self.promises():
             for kappa, conditional in zip(piece.kappa.tolist(), piece.conditional.tolist(), strict=True):
                 every[piece.model, kappa] += 1
                 some[piece.model, kappa] += conditional
         return [Limit(*key, count, some[key]) for key, count in sorted(every.items())]
 
-    def counts(self, at: Moment = None) -> Counted:
+    def counts(self) -> Counts:
         """How many are live and how many have expired."""
-        total, live = sum(map(len, self.pieces)), sum(map(len, self.promises(at)))
-        return Counted(live, total - live)
+        total, live = sum(map(len, self.pieces)), sum(map(len, self.promises()))
+        return Counts(live, total - live, 0, 0)
 
     def __add__(self, other: InMemory) -> InMemory:
         """The promises of both."""
@@ -100,18 +113,33 @@ def in_memory(
         x=found.x[taken],
         lower=lower,
         upper=upper,
+        raw=_raw(found, rows),
     )
     return InMemory((issuing,), (piece,))
 
 
+def _raw(found: Counterfactuals, rows: NDArray[np.intp]) -> RawRows:
+    """What people were shown, what they have, and how far they may go."""
+    shown, own = (frame.iloc[rows].reset_index(drop=True) for frame in (found.frame, found.original))
+    ends = promised_ends(found)
+    known, cut = np.ones(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    return RawRows(shown, own, known, ends.lower[rows], ends.upper[rows], cut)
+
+
 def select(piece: Promises, rows: NDArray[np.intp]) -> Promises:
     """Some of the promises."""
-    taken = torch.from_numpy(rows)
+    some: Promises = _select(piece, rows, torch.from_numpy(rows))
+    return some
 
-    def part(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value[taken]
-        return [value[row] for row in rows.tolist()] if isinstance(value, list) else value[rows]
 
-    values = {f.name: getattr(piece, f.name) for f in fields(piece)}
-    return Promises(**{k: v if k == "model" else part(v) for k, v in values.items()})
+def _select(value: Any, rows: NDArray[np.intp], taken: Tensor) -> Any:
+    if isinstance(value, Promises | RawRows):
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+        return replace(value, **{name: _select(part, rows, taken) for name, part in parts.items()})
+    if isinstance(value, Tensor):
+        return value[taken]
+    if isinstance(value, pd.DataFrame):
+        return value.iloc[rows].reset_index(drop=True)
+    if isinstance(value, list):
+        return [value[row] for row in rows.tolist()]
+    return value[rows] if isinstance(value, np.ndarray) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,10 @@ from torch import nn
 
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import kept_models
+from veritracer.ledger.claims import check_claims
+from veritracer.ledger.entries import content_of, promised_at, to_bytes
 from veritracer.ledger.promised import IssuingModel
-from veritracer.ledger.records import Terms, records
+from veritracer.ledger.records import Terms, Texts, records
 from veritracer.ledger.spool import Spool
 from veritracer.recourse import Counterfactuals
 
@@ -87,8 +88,9 @@ class Batch:
             self.module, found.encoding, self.threshold, found.norm, found.radius_rule
         )
         self._check(model, found)
-        self.model = model
-        made, openings = records(found, ids, self.terms)
+        self.model, texts = model, Texts.of(found)
+        check_claims(found, texts, self.module, model)
+        made, openings = records(found, texts, ids, self.terms)
         for record in made:
             self.spool.put(record)
             self.ids.append(record.who.decode())
@@ -104,10 +106,11 @@ class Batch:
             self._issued = Issued(np.empty(0, np.int64), [], head.hex(), self.skipped)
             return
         with store.writing() as (writer, reader):
-            number = self._model_number(writer, reader)
+            issued, expires = self.terms.after(writer.newest)
+            number = self._model_number(writer, reader, issued)
             first = writer.seq + 1
             for record in self.spool:
-                writer.promise(record, number)
+                writer.promise(record._replace(header=promised_at(record.header, issued, expires)), number)
             head = writer.link
         sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
         self._issued = Issued(sequence, self.ids, head.hex(), self.skipped, self.openings)
@@ -125,11 +128,11 @@ class Batch:
             remedy = "issue them one model at a time"
             raise LedgerError(message("counterfactuals of one model and set", "several", remedy))
 
-    def _model_number(self, writer: Writer, reader: Reader) -> int:
+    def _model_number(self, writer: Writer, reader: Reader, time: float) -> int:
         """The number of the issuing model's entry, which is made if there is none."""
         assert self.model is not None
-        for seq, _, header in reader.events("model"):
-            if json.loads(header)["digest"] == self.model.digest:
+        for seq, kind, header in reader.events("model"):
+            if content_of(kind, header)["digest"] == self.model.digest:
                 return int(seq)
-        header = {"digest": self.model.digest, "time": self.terms.issued}
-        return writer.model(json.dumps(header, sort_keys=True).encode(), *kept_models.to_bytes(self.model))
+        header = to_bytes({"digest": self.model.digest, "time": time})
+        return writer.model(header, *kept_models.to_bytes(self.model))

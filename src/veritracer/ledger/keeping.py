@@ -13,8 +13,7 @@ from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.intersection import EmptyIntersectionError, Intersection
 from veritracer.ledger.promised import IssuingModel, Limit
 from veritracer.ledger.reading import rows_for
-from veritracer.ledger.sources import Source
-from veritracer.ledger.times import Moment
+from veritracer.ledger.sources import View, raw_needed
 from veritracer.ledger.verdicts import Judge
 from veritracer.param_sets import ParamSet
 
@@ -59,16 +58,14 @@ class Demands:
     others: tuple[Demand, ...]
 
     @classmethod
-    def of(
-        cls, source: Source, candidate: Candidate, *, at: Moment = None, least_kappa: float = 0.0
-    ) -> Demands:
+    def of(cls, view: View, candidate: Candidate, *, least_kappa: float = 0.0) -> Demands:
         """The demands on the model that ``candidate`` becomes, which keeps its encoding and its threshold.
 
         Promises below ``least_kappa`` are not asked to be kept by proof: their sets leave too little room.
         """
-        judge, models = Judge(candidate), source.models()
+        judge, models = Judge(candidate), view.models()
         found = []
-        for limit in source.limits(at):
+        for limit in view.limits():
             issuing = models[limit.model]
             reason = judge.obstacle(issuing)
             if not reason and limit.kappa == 0:
@@ -134,15 +131,16 @@ class Exposed:
         return len(self.sign)
 
 
-def exposed(source: Source, candidate: Candidate, demands: Demands, *, at: Moment = None) -> Exposed:
+def exposed(view: View, candidate: Candidate, demands: Demands) -> Exposed:
     """The promises without a set, and the conditional ones, for which staying in the set is not enough.
 
-    At most ``MOST_PENALISED``, evenly from what the source gives.
+    At most ``MOST_PENALISED``, evenly from what the source gives. Of a region that is not known as a whole it
+    is what is known.
     """
-    models = source.models()
+    models = view.models()
     open_ = {(d.limit.model, d.limit.kappa) for d in demands.others}
     parts = [Exposed(*(torch.empty(0, candidate.encoding.dim).double(),) * 2, torch.empty(0).double())]
-    for promises in source.promises(at):
+    for promises in view.promises(raw_for=raw_needed(view, candidate.encoding.digest)):
         wanted = promises.conditional.copy()
         for model, kappa in open_:
             if model == promises.model:

@@ -188,8 +188,9 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, Update
 def _kept(job: _Job, source: Source, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
     """The update inside of what was promised."""
     chosen = job.settings
-    demands = Demands.of(source, job.candidate, at=chosen.at, least_kappa=chosen.least_kappa)
-    rows = exposed(source, job.candidate, demands, at=chosen.at)
+    with source.snapshot(chosen.at) as view:
+        demands = Demands.of(view, job.candidate, least_kappa=chosen.least_kappa)
+        rows = exposed(view, job.candidate, demands)
     module = job.run(demands, rows)
     today, before = job.judged(job.candidate.module)
     kept, after = job.judged(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -51,6 +52,32 @@ class IssuingModel:
 
 
 @dataclass(frozen=True)
+class RawRows:
+    """Promised rows in raw values, as people know them: what a model with another encoding has to read.
+
+    Attributes
+    ----------
+    shown
+        The counterfactuals, (n, n_features).
+    original, known
+        People's own rows, and where they can be read; elsewhere ``original`` repeats the shown row.
+    lower, upper
+        The ends of what was promised, (n, n_features): raw numbers, or positions among the categories of the
+        issuing schema. NaN where the shown value alone was promised.
+    cut
+        Where the ledger does not say how far a promise went, (n,): an early one kept its region only as far
+        as the range of its encoding.
+    """
+
+    shown: pd.DataFrame
+    original: pd.DataFrame
+    known: NDArray[np.bool_]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    cut: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
 class Promises:
     """Some promises of one issuing model, as arrays with one entry for each.
 
@@ -78,7 +105,10 @@ class Promises:
     x
         The original row in the same way; NaN where only its commitment is kept.
     lower, upper
-        The ends of the certified region; both are ``x_cf`` where only a point was promised.
+        The ends of the certified region, encoded and so cut at the range of the encoding; both are ``x_cf``
+        where only a point was promised.
+    raw
+        The same rows in raw values; None where nobody asked for them.
     """
 
     model: str
@@ -95,6 +125,7 @@ class Promises:
     x: Tensor
     lower: Tensor
     upper: Tensor
+    raw: RawRows | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)

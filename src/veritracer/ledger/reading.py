@@ -1,4 +1,4 @@
-"""Promised rows as another model reads them: through its own encoding."""
+"""Promised rows as another model reads them: through its own encoding, from the values that people know."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, message
-from veritracer.ledger.promised import IssuingModel, Promises
-
-OUTWARDS = 1e-12
-"""Regions that are carried over to another scale grow by this much, more than rounding takes from them."""
+from veritracer.errors import DataError, LedgerError, message
+from veritracer.ledger.promised import IssuingModel, Promises, RawRows
+from veritracer.ledger.regions import carried_over
 
 
 class Rows(NamedTuple):
-    """Counterfactuals, originals (NaN where they are not kept) and regions as inputs of one model, (n, d)."""
+    """Counterfactuals, originals (NaN where they are not known) and regions as inputs of one model, (n, d).
+
+    ``cut`` is where the region that was promised may be larger than the one here, (n,); None is nowhere.
+    """
 
     x_cf: Tensor
     x: Tensor
     lower: Tensor
     upper: Tensor
+    cut: Tensor | None = None
 
     @property
     def region(self) -> Tensor:
@@ -39,40 +41,28 @@ class Rows(NamedTuple):
 def rows_for(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> Rows:
     """The rows as a model with that encoding sees them.
 
-    With another encoding than the issuing one the raw values are encoded anew, clipped to its ranges as any
-    later application would be; a region keeps its width in raw units.
+    With the issuing encoding they are the numbers that were certified. With another one the raw values that
+    people were shown, and that they have, are encoded anew, clipped to its ranges as any later application
+    would be; so is a region, whose ends are kept in raw units.
     """
     theirs = issuing.encoding
     if theirs.digest == encoding.digest:
         return Rows(promises.x_cf, promises.x, promises.lower, promises.upper)
-    known = ~torch.isnan(promises.x).any(-1, keepdim=True)
+    raw = promises.raw
+    if raw is None:
+        remedy = "read them with raw_for= the issuing models of another encoding"
+        raise LedgerError(message("promises with their raw values", "encoded ones alone", remedy))
     try:
-        x_cf = _recoded(encoding, theirs, promises.x_cf)
-        x = _recoded(encoding, theirs, torch.where(known, promises.x, promises.x_cf))
+        x_cf, x = _encoded(encoding, raw)
     except DataError as error:
         expected = f"a model that can read what {issuing.digest[:12]} promised"
         remedy = "audit a model of the same table"
         raise DataError(message(expected, f"one that can not ({error})", remedy)) from error
-    below = _widths(encoding, theirs, promises.x_cf - promises.lower)
-    above = _widths(encoding, theirs, promises.upper - promises.x_cf)
-    return Rows(x_cf, torch.where(known, x, torch.nan), _moved(x_cf, -below), _moved(x_cf, above))
+    lower, upper, cut = carried_over(encoding, theirs, raw, x_cf)
+    return Rows(x_cf, x, lower, upper, torch.from_numpy(cut))
 
 
-def _recoded(encoding: Encoding, theirs: Encoding, rows: Tensor) -> Tensor:
-    return encoding.encode(theirs.decode(rows), out_of_range="ignore")
-
-
-def _moved(rows: Tensor, by: Tensor) -> Tensor:
-    return torch.where(by == 0, rows, (rows + by + OUTWARDS * by.sign()).clamp(0.0, 1.0))
-
-
-def _widths(encoding: Encoding, theirs: Encoding, width: Tensor) -> Tensor:
-    """The widths of regions (n, d) in the columns of the new encoding; only numbers and levels have any."""
-    out = width.new_zeros(len(width), encoding.dim)
-    start = {block.feature.name: block.start for block in theirs.blocks}
-    for block in encoding.blocks:
-        name = block.feature.name
-        if block.group is None and name in start and theirs.units(name, 1.0) > 0:
-            ratio = encoding.units(name, 1.0) / theirs.units(name, 1.0)
-            out[:, block.start] = width[:, start[name]] * ratio
-    return out
+def _encoded(encoding: Encoding, raw: RawRows) -> tuple[Tensor, Tensor]:
+    """The shown rows and the people's own, (n, d) each."""
+    x_cf, x = (encoding.encode(table, out_of_range="ignore") for table in (raw.shown, raw.original))
+    return x_cf, torch.where(torch.from_numpy(raw.known).unsqueeze(-1), x, torch.nan)

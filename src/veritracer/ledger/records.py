@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from veritracer.bounds import Method
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.chain import SALT, commitment
+from veritracer.ledger.regions import promised_ends
+from veritracer.ledger.texts import Row, rows_of, to_json
+from veritracer.ledger.times import dated, expiry
 from veritracer.recourse import Counterfactuals
 
 if TYPE_CHECKING:
@@ -23,7 +27,10 @@ if TYPE_CHECKING:
 Original = Literal["plain", "encrypted", "commitment"]
 """How a person's own row is kept: readable, under a key, or not at all but for its commitment."""
 
-LAYOUT = 1
+LAYOUT = 2
+"""The layout that is written; both are read. They differ in how a region is kept: see ``Record``."""
+
+LAYOUTS = (1, 2)
 HEADER = np.dtype(
     [
         ("layout", "u1"),
@@ -50,10 +57,11 @@ PARTS = ("who", "x_cf", "shown", "x", "original")
 class Record(NamedTuple):
     """One promise: what is hashed, and what can be erased.
 
-    ``x_cf`` and ``x`` are encoded rows as float64, little-endian; ``x_cf`` is followed by the lower and upper
-    ends where a region is promised. ``shown`` is the counterfactual as raw values, ``original`` the person's
-    own row with the sentence that names its values; both JSON. ``x`` and ``original`` may be encrypted or
-    absent.
+    ``x_cf`` and ``x`` are encoded rows as float64, little-endian. Where a region is promised ``x_cf`` is
+    followed by its lower and upper ends: encoded, as they were certified, and from layout 2 on also in raw
+    units, one number for each feature, NaN where it has no extent. ``shown`` is the counterfactual as raw
+    values, ``original`` the person's own row with the sentence that names its values; both JSON. ``x`` and
+    ``original`` may be encrypted or absent.
     """
 
     header: bytes
@@ -68,12 +76,17 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for all promises of one call: when, until when, and how original rows are kept."""
+    """What is the same for all promises of one call: when, until when, and how original rows are kept.
+
+    ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's.
+    """
 
     issued: float
     expires: float
     original: Original = "plain"
     seal: Fernet | None = None
+    lasting: bool = False
+    stated: bool = False
 
     def __post_init__(self) -> None:
         if self.original not in ORIGINALS:
@@ -83,22 +96,43 @@ class Terms:
             remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
             raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
 
+    def after(self, newest: float) -> tuple[float, float]:
+        """When promises are issued that follow an entry of that time, and when they end."""
+        issued = dated(self.issued, newest, stated=self.stated)
+        expires = self.expires + (issued - self.issued) if self.lasting else self.expires
+        return issued, expiry(None if math.isinf(expires) else expires, issued)
 
-def records(found: Counterfactuals, ids: Sequence[Any], terms: Terms) -> tuple[list[Record], list[bytes]]:
+
+class Texts(NamedTuple):
+    """The rows of some counterfactuals that become promises, as they are going to be kept."""
+
+    rows: NDArray[np.intp]
+    shown: list[Row]
+    original: list[Row]
+
+    @classmethod
+    def of(cls, found: Counterfactuals) -> Texts:
+        """Of every counterfactual that there is."""
+        rows = np.flatnonzero(found.status != "none")
+        return cls(rows, rows_of(found.frame.iloc[rows]), rows_of(found.original.iloc[rows]))
+
+
+def records(
+    found: Counterfactuals, texts: Texts, ids: Sequence[Any], terms: Terms
+) -> tuple[list[Record], list[bytes]]:
     """A record for each counterfactual that there is, and the openings of what is only committed to."""
-    rows = np.flatnonzero(found.status != "none")
-    names = identities(ids, found)
-    region = _regions(found)
-    headers = _headers(found, rows, region[rows], terms)
+    names, ends = identities(ids, found), promised_ends(found)
+    wide = ends.wide
+    headers = _headers(found, texts.rows, wide[texts.rows], terms)
     x_cf, x = _numbers(found.x_cf), _numbers(found.x)
-    lower, upper = _numbers(found.lower), _numbers(found.upper)
-    shown, own = _cells(found.frame), _cells(found.original)
-    salts = os.urandom(len(rows) * len(PARTS) * SALT)
+    regions = [_numbers(end) for end in (found.lower, found.upper, *ends)]
+    salts = os.urandom(len(texts.rows) * len(PARTS) * SALT)
     made, openings = [], []
-    for k, i in enumerate(rows.tolist()):
-        ends = lower[i].tobytes() + upper[i].tobytes() if region[i] else b""
-        original = _json({"row": own[i], "sentence": found.sentence(i)})
-        contents = [names[i], x_cf[i].tobytes() + ends, _json(shown[i]), x[i].tobytes(), original]
+    for k, i in enumerate(texts.rows.tolist()):
+        region = b"".join(end[i].tobytes() for end in regions) if wide[i] else b""
+        original = to_json({"row": texts.original[k], "sentence": found.sentence(i)})
+        shown = to_json(texts.shown[k])
+        contents = [names[i], x_cf[i].tobytes() + region, shown, x[i].tobytes(), original]
         salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
         record, opening = sealed_record(headers[k].tobytes(), contents, salt, terms)
         made.append(record)
@@ -117,7 +151,17 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     if empty:
         remedy = "a promise is made to somebody: give everybody an id"
         raise DataError(message("an id for each row", f"{empty:,} that are empty or missing", remedy))
-    return [texts[person].encode() for person in found.person.tolist()]
+    names = [utf8(text) for text in texts]
+    return [names[person] for person in found.person.tolist()]
+
+
+def utf8(identity: Any, what: str = "an id") -> bytes:
+    """The text as it is kept; refuses half of a character, which no file and no letter can hold."""
+    try:
+        return str(identity).encode()
+    except UnicodeEncodeError:
+        remedy = "repair it, or read it anew with the encoding that it was written in"
+        raise DataError(message(f"{what} of whole characters", ascii(str(identity)), remedy)) from None
 
 
 def sealed_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
@@ -155,34 +199,9 @@ def _headers(
     return header
 
 
-def _regions(found: Counterfactuals) -> NDArray[np.bool_]:
-    """Where more than a point was proved."""
-    wider = ((found.lower != found.x_cf) | (found.upper != found.x_cf)).any(-1).numpy()
-    regions: NDArray[np.bool_] = wider & (found.certified | (found.radius > 0))
-    return regions
-
-
-def _numbers(rows: Any) -> NDArray[np.float64]:
-    return np.ascontiguousarray(rows.detach().cpu().numpy(), dtype="<f8")
-
-
-def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows with Python's own values; missing ones are None."""
-    names = [str(name) for name in frame.columns]
-    columns = [_plain(frame.iloc[:, k]) for k in range(len(names))]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _plain(column: pd.Series[Any]) -> list[Any]:
-    values = column.to_numpy()
-    # A narrow float by its shortest digits, which read back as the same cell.
-    narrow = values.dtype.kind == "f" and values.dtype.itemsize < 8
-    plain = [float(str(value)) for value in values] if narrow else values.tolist()
-    return [None if gone else value for value, gone in zip(plain, column.isna().tolist(), strict=True)]
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, default=str, allow_nan=False).encode()
+def _numbers(rows: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
+    plain = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
+    return np.ascontiguousarray(plain, dtype="<f8")
 
 
 def _is_missing(one: Any) -> bool:

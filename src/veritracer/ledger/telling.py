@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from veritracer.errors import LedgerError, message
+from veritracer.ledger.arrays import ENCRYPTED, headers
 from veritracer.ledger.chain import HASH, SALT, commitment
 from veritracer.ledger.promised import IssuingModel
-from veritracer.ledger.records import HEADER, METHODS, ORIGINALS
-from veritracer.ledger.sealing import opened
+from veritracer.ledger.records import METHODS
+from veritracer.ledger.texts import from_json, private
 from veritracer.ledger.times import in_words
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
-
-ENCRYPTED = ORIGINALS.index("encrypted")
 
 
 class Kept(NamedTuple):
@@ -34,8 +30,8 @@ class Kept(NamedTuple):
 
 def told(sequence: int, kept: Kept, model: IssuingModel, seal: Fernet | None) -> dict[str, Any]:
     """Everything about a promise; the original row and the sentence are None where they can not be read."""
-    header = np.frombuffer(kept.header, HEADER)[0]
-    private = _private(kept.original, seal, encrypted=int(header["original"]) == ENCRYPTED)
+    header = headers([kept.header])[0]
+    own = private(kept.original, seal, encrypted=int(header["original"]) == ENCRYPTED) or {}
     return {
         "sequence": sequence,
         "id": kept.who.decode(),
@@ -48,9 +44,9 @@ def told(sequence: int, kept: Kept, model: IssuingModel, seal: Fernet | None) ->
         "radius": float(header["radius"]),
         "method": METHODS[header["method"]],
         "worst_logit": float(header["worst_logit"]),
-        "values": json.loads(kept.shown),
-        "original": private.get("row"),
-        "sentence": private.get("sentence"),
+        "values": from_json(kept.shown),
+        "original": own.get("row"),
+        "sentence": own.get("sentence"),
         "model": model.digest,
         "encoding": model.encoding.digest,
     }
@@ -64,16 +60,4 @@ def committed(sequence: int, kept: Kept, model: IssuingModel, opening: bytes) ->
     if seen != kept.commitments[-2 * HASH :]:
         remedy = "give the promise's own opening, as issue gave it"
         raise LedgerError(message(f"what opens promise {sequence}", "something else", remedy))
-    found: dict[str, Any] = json.loads(original)
-    return found
-
-
-def _private(content: bytes | None, seal: Fernet | None, *, encrypted: bool) -> dict[str, Any]:
-    """What can be read of a person's own row."""
-    if content is None or (encrypted and seal is None):
-        return {}
-    if encrypted:
-        assert seal is not None
-        content = opened(content, seal)
-    found: dict[str, Any] = json.loads(content)
-    return found
+    return from_json(original)

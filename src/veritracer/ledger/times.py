@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from datetime import UTC, datetime, timedelta
 
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, VeriTracerWarning, message
 
 Moment = datetime | float | None
 """A date with a time zone, seconds since 1970, or None for now."""
+
+FIRST = -62_135_596_800.0
+"""The first second of the year 1."""
 
 LAST = 253_370_764_800.0
 """The first second of the year 9999: later ones can not be written as dates everywhere."""
@@ -33,7 +37,22 @@ def moment(given: Moment) -> float:
         return given.timestamp()
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise DataError(message("a moment", repr(given), "give a datetime, or seconds since 1970"))
+    if not FIRST <= given < LAST:
+        raise DataError(message("a moment from the year 1 to 9998", f"{given:g}", "give seconds since 1970"))
     return float(given)
+
+
+def dated(now: float, newest: float, *, stated: bool) -> float:
+    """The time of a new entry: what the clock says, or the newest entry's time where that is later.
+
+    So the clocks of several writers need not agree, and nothing that is written today can change what was
+    true on an earlier day. Where ``now`` is not a clock's but was ``stated``, it is said that it was lifted.
+    """
+    if now < newest and stated:
+        expected = f"a moment that is not before the ledger's newest entry ({in_words(newest)})"
+        remedy = "the entry is dated like the newest one: a ledger's past can not be added to"
+        warnings.warn(message(expected, in_words(now), remedy), VeriTracerWarning, stacklevel=4)
+    return max(now, newest)
 
 
 def expiry(given: timedelta | datetime | float | None, issued: float) -> float:
@@ -57,7 +76,7 @@ def in_words(seconds: float) -> str:
     """
     if math.isinf(seconds):
         return "never"
-    if not abs(seconds) < LAST:
+    if not FIRST <= seconds < LAST:
         return f"{seconds:g} seconds since 1970"
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 

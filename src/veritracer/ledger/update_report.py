@@ -32,11 +32,12 @@ class Way:
 
     @property
     def kept(self) -> float | None:
-        """The share of live promises that are not broken; None without any."""
+        """The share of live promises that are neither broken nor not checkable; None without any."""
         if not self.counts:
             return None
         live = sum(self.counts[name] for name in VERDICTS)
-        return None if live == 0 else 1 - self.counts["broken"] / live
+        lost = self.counts["broken"] + self.counts["not checkable"]
+        return None if live == 0 else 1 - lost / live
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ def lines(report: UpdateReport) -> list[str]:
     said = [f"{report.trained:,} new rows learned from, {report.held_out:,} kept aside."]
     for name, way in report.ways.items():
         proved = "" if way.counts is None else f", {way.counts['kept by proof']:,} of them by proof"
+        unknown = (way.counts or {}).get("not checkable", 0)
+        proved += f", {unknown:,} can not be checked" if unknown else ""
         kept = "" if way.kept is None else f"; {way.kept:.2%} of promises kept{proved}"
         said.append(f"{name}: accuracy {way.accuracy:.4f}{kept}")
     for one in report.limits:

@@ -1,4 +1,4 @@
-"""What a model makes of promises: kept by proof, kept as far as was checked, overtaken, or broken."""
+"""What a model makes of promises: kept by proof or as far as was checked, overtaken, broken, or unknown."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
 from veritracer.schema import Schema
 
-VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken")
+VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken", "not checkable")
 """In the order of their numbers; a promise that has expired gets none of them."""
 
-PROOF, CHECKED, OVERTAKEN, BROKEN = range(4)
+PROOF, CHECKED, OVERTAKEN, BROKEN, NOT_CHECKABLE = range(5)
+
+UNREADABLE = "its condition can not be checked: the original row can not be read"
+CUT = "how far it went is not known: the ledger kept its region only up to the range of the old encoding"
 
 
 class Judged(NamedTuple):
     """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
 
-    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row.
+    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. ``cut`` is where
+    the region is not known; of other promises that are not checkable it is the original row.
     """
 
     verdict: NDArray[np.int8]
     margin: NDArray[np.float64]
+    cut: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,24 @@ class Judge:
         same, turned = self._originals(rows, sign, needed=~always)
         proved = always | (while_declined & same)
         self._confirm(proved & (point <= 0), issuing)
+        cut, unknown = self._not_checkable(promises, rows)
         verdict = np.full(len(promises), BROKEN, dtype=np.int8)
         verdict[holds] = CHECKED
         verdict[holds & turned] = OVERTAKEN
+        verdict[holds & (cut | unknown)] = NOT_CHECKABLE
         verdict[proved] = PROOF
-        return Judged(verdict, margin)
+        return Judged(verdict, margin, cut)
+
+    def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Where the region, and where the condition of a promise can not be read in another encoding.
+
+        Nothing of either kind is called kept. Where x′ itself is turned down the promise is broken all the
+        same.
+        """
+        if rows.cut is None:
+            nothing = np.zeros(len(promises), dtype=bool)
+            return nothing, nothing
+        return rows.cut.numpy(), promises.conditional & ~rows.known.numpy()
 
     def _check_labels(self, issuing: IssuingModel) -> None:
         """Nothing; refuses a model that decides between other labels, or calls another one favourable."""

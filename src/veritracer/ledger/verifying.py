@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from veritracer.errors import LedgerError
+from veritracer.ledger import kept_models
 from veritracer.ledger.chain import BEGINNING, HASH, SALT, link
-from veritracer.ledger.records import HEADER, LAYOUT, ORIGINALS, PARTS
+from veritracer.ledger.contents import Stored, faults, header_is_sound
+from veritracer.ledger.entries import FIELDS, FORMAT, MONOTONE, content_of, time_of
+from veritracer.ledger.promised import IssuingModel
+from veritracer.ledger.records import ORIGINALS, PARTS
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
 
 MOST = 1_000
 """Findings that are kept one by one; the others are counted."""
 
 COMMITMENT = ORIGINALS.index("commitment")
 PARTLY = PARTS.index("x")  # so many parts are always kept
+
+CLOCKS = 86_400.0
+"""Seconds that an entry may be ahead of the clock of whoever verifies before that is worth a note."""
 
 
 class Finding(NamedTuple):
@@ -40,6 +53,11 @@ class Verification:
         any more, as an entry says.
     head
         The newest link, in hexadecimal.
+    notes, noted
+        What an earlier release wrote and this one would not, or what is odd and no fault: the first of them,
+        and how many. ``ok`` does not depend on them.
+    newer
+        How many entries follow the head that was noted, which says nothing about them; None without one.
     """
 
     findings: tuple[Finding, ...]
@@ -48,6 +66,9 @@ class Verification:
     promises: int
     erased: int
     head: str
+    notes: tuple[Finding, ...] = ()
+    noted: int = 0
+    newer: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -57,29 +78,53 @@ class Verification:
 
 @dataclass
 class Check:
-    """The state of a verification that goes through the chain entry by entry."""
+    """The state of a verification that goes through the chain, piece by piece.
+
+    ``monotone`` is whether what follows was written by a release that lets no time go back.
+    """
 
     head: bytes | None = None
+    seal: Fernet | None = None
     seq: int = 0
     link: bytes = BEGINNING
-    seen: bool = False
-    promises: int = 0
+    time: float = float("-inf")
+    monotone: bool = False
+    seen: int | None = None
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
-    models: set[int] = field(default_factory=set)
+    noted: int = 0
+    notes: list[Finding] = field(default_factory=list)
+    promises: array[int] = field(default_factory=lambda: array("q"))
+    models: dict[int, IssuingModel | None] = field(default_factory=dict)
+    waiting: dict[int, list[Stored]] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     erased: set[int] = field(default_factory=set)
     migrations: list[tuple[int, str, int]] = field(default_factory=list)
     beside: dict[str, int] = field(default_factory=lambda: {"encoded": 0, "texts": 0, "models": 0})
 
     def found(self, sequence: int, what: str) -> None:
-        """Nothing; it is noted."""
+        """Nothing; it is counted, and among the first it is kept."""
         self.count += 1
         if len(self.findings) < MOST:
             self.findings.append(Finding(sequence, what))
 
-    def entry(self, row: Sequence[Any]) -> None:
-        """Nothing; the entry's place, link and parts were checked."""
+    def note(self, sequence: int, what: str) -> None:
+        """Nothing; the same for what is no fault of the ledger."""
+        self.noted += 1
+        if len(self.notes) < MOST:
+            self.notes.append(Finding(sequence, what))
+
+    def entries(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Nothing; a piece of the chain was checked: each entry's place, link, time and parts."""
+        for row in rows:
+            self._entry(row)
+        for number, stored in self.waiting.items():
+            model = self.models.get(number)
+            for seq, what, grave in faults(model, stored, self.seal) if model is not None else ():
+                (self.found if grave else self.note)(seq, what)
+        self.waiting.clear()
+
+    def _entry(self, row: Sequence[Any]) -> None:
         seq, kind, model, header, commitments, stored = row[:6]
         if seq != self.seq + 1:
             self.found(seq, f"entries {self.seq + 1:,} to {seq - 1:,} are missing")
@@ -90,15 +135,31 @@ class Check:
         if not holds:
             self.found(seq, f"the link of this {kind} does not follow from the entry before it")
         self.seq, self.link = seq, stored
-        self.seen = self.seen or stored == self.head
+        self.seen = seq if stored == self.head else self.seen
+        late = self.monotone
         for what in self._parts(row):
             self.found(seq, what)
+        self._time(seq, kind, header, late=late)
+
+    def _time(self, seq: int, kind: str, header: bytes, *, late: bool) -> None:
+        """When the entry was made, against the one before it and against the clock here."""
+        try:
+            made = time_of(kind, header)
+        except LedgerError:
+            return  # and was found already
+        if made < self.time:
+            (self.found if late else self.note)(seq, "it is dated before the entry before it")
+        if made > time.time() + CLOCKS and made > self.time:
+            self.note(seq, "it is dated in the future")
+        self.time = made
 
     def _parts(self, row: Sequence[Any]) -> Iterator[str]:
         seq, kind, model, header, commitments = row[:5]
         salts, who, x_cf, x, shown, original, document, tensors = row[6:]
         for name, part in (("encoded", salts), ("texts", shown), ("models", document)):
             self.beside[name] += part is not None
+        if (seq == 1) != (kind == "migration" and not self.migrations):
+            yield "a ledger begins with its first migration, and nothing else does"
         try:
             if kind == "promise":
                 if document is not None:
@@ -108,18 +169,20 @@ class Check:
             else:
                 if salts is not None or shown is not None:
                     yield f"a {kind} has the record of a promise"
+                if model != 0 or (commitments and kind != "model"):
+                    yield f"a {kind} has an issuing model, or commitments"
                 yield from self._event(seq, kind, header, commitments, document, tensors)
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError, AttributeError, LedgerError):
             yield f"this {kind} can not be read"
 
     def _promise(
         self, seq: int, model: int, header: bytes, commitments: bytes, salts: bytes | None, parts: Any
     ) -> Iterator[str]:
-        self.promises += 1
+        self.promises.append(seq)
         if model not in self.models:
             yield "a promise of a model that is not in the ledger"
-        if len(header) != HEADER.itemsize or header[0] != LAYOUT or len(commitments) != HASH * len(PARTS):
-            yield "the header of a promise has another layout"
+        if not header_is_sound(header) or len(commitments) != HASH * len(PARTS):
+            yield "the header of a promise is none"
             return
         if salts is None or parts[2] is None:
             if salts is not None or parts[2] is not None:
@@ -130,35 +193,54 @@ class Check:
         if len(salts) != SALT * kept or any(part is not None for part in parts[kept:]):
             yield "the record has other parts than were committed to"
             return
+        sound = True
         for k in range(kept):
             at, to = SALT * k, HASH * k
             if sha256(salts[at : at + SALT] + parts[k]).digest() != commitments[to : to + HASH]:
+                sound = False
                 yield f"{PARTS[k]!r} is not what was committed to"
+        if sound:
+            who, x_cf, shown, x, original = parts
+            stored = Stored(seq, header, who, x_cf, shown, x, original, not self.monotone)
+            self.waiting.setdefault(model, []).append(stored)
 
     def _event(
         self, seq: int, kind: str, header: bytes, commitments: bytes, document: Any, tensors: Any
     ) -> Iterator[str]:
-        content = json.loads(header)
-        if kind == "model":
-            self.models.add(seq)
-            if document is None or tensors is None:
-                yield "an issuing model is missing"
-                return
-            name = sha256(document)
-            if (
-                commitments != name.digest() + sha256(tensors).digest()
-                or content["digest"] != name.hexdigest()
-            ):
-                yield "an issuing model is not what was committed to"
-            return
-        if document is not None:
-            yield f"a {kind} has the content of a model"
-        if kind == "erasure":
-            self.erased.update(content["sequence"])
-        elif kind == "migration":
-            self.migrations.append((content["version"], content["name"], seq))
-        elif kind != "release":
+        if kind not in FIELDS:
             yield f"{kind!r} is not a kind of entry"
+            return
+        if kind == "model":
+            self.models[seq] = None
+        elif document is not None:
+            yield f"a {kind} has the content of a model"
+        content = content_of(kind, header)
+        if kind == "model":
+            yield from self._model(seq, content["digest"], commitments, document, tensors)
+        elif kind == "migration":
+            if (content["format"], content["version"]) != (FORMAT, len(self.migrations) + 1):
+                yield "a migration is left out, or of something else"
+            self.migrations.append((content["version"], content["name"], seq))
+            self.monotone |= content["version"] >= MONOTONE
+        else:
+            unknown = [number for number in content["sequence"] if not self._is_promise(number)]
+            if unknown:
+                yield f"it speaks of {unknown[0]:,}, which is no promise before it"
+            self.erased.update(content["sequence"] if kind == "erasure" else ())
+
+    def _model(self, seq: int, digest: str, commitments: bytes, document: Any, tensors: Any) -> Iterator[str]:
+        if document is None or tensors is None:
+            yield "an issuing model is missing"
+            return
+        name = sha256(document)
+        if commitments != name.digest() + sha256(tensors).digest() or digest != name.hexdigest():
+            yield "an issuing model is not what was committed to"
+            return
+        self.models[seq] = kept_models.from_bytes(document, tensors)
+
+    def _is_promise(self, number: int) -> bool:
+        at = bisect_left(self.promises, number)
+        return at < len(self.promises) and self.promises[at] == number
 
     def conclude(self, sizes: Mapping[str, int], migrations: Iterable[Any]) -> Verification:
         """What was found, after what only the whole can show."""
@@ -174,8 +256,16 @@ class Check:
             self.found(0, "veritracer_migrations is not what the entries say")
         if not self.seq:
             self.found(0, "there is no entry at all")
-        if self.head is not None and not self.seen:
+        if self.head is not None and self.seen is None:
             self.found(0, "the head that was noted is not in the chain: its end was cut off or rewritten")
-        erased = len(self.erased & self.missing)
-        head = self.link.hex() if isinstance(self.link, bytes) else ""
-        return Verification(tuple(self.findings), self.count, self.seq, self.promises, erased, head)
+        return Verification(
+            findings=tuple(self.findings),
+            count=self.count,
+            entries=self.seq,
+            promises=len(self.promises),
+            erased=len(self.erased & self.missing),
+            head=self.link.hex() if isinstance(self.link, bytes) else "",
+            notes=tuple(self.notes),
+            noted=self.noted,
+            newer=None if self.seen is None else self.seq - self.seen,
+        )

@@ -64,10 +64,15 @@ class Reach(NamedTuple):
         """
         if self.is_point:
             return x_cf
-        still = torch.zeros_like(x_cf)
-        below = _outwards(torch.where(x_cf < x, self.overshoot, still) + self.down)
-        above = _outwards(torch.where(x_cf > x, self.overshoot, still) + self.up)
+        below, above = map(_outwards, self.widths(x_cf, x))
         return Box((x_cf - below).clamp(0.0, 1.0), (x_cf + above).clamp(0.0, 1.0))
+
+    def widths(self, x_cf: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """How far below and how far above the shown row is spoken for, (n, d) each, beyond any range too."""
+        still = torch.zeros_like(x_cf)
+        below = torch.where(x_cf < x, self.overshoot, still) + self.down
+        above = torch.where(x_cf > x, self.overshoot, still) + self.up
+        return below, above
 
 
 def _outwards(width: Tensor) -> Tensor:

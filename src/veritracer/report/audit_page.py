@@ -24,9 +24,17 @@ MEANING = {
     "kept, checked": "the model is outside of the set, but still accepts what was promised",
     "overtaken": "the person is accepted as they were, and what was promised is too",
     "broken": "what was promised is turned down",
+    "not checkable": "the ledger does not say enough to tell under this encoding: not counted as kept",
     "expired": "past its end: not held against the model",
 }
-SERIES = {"kept by proof": "s1", "kept, checked": "s1", "overtaken": "s0", "broken": "s2", "expired": "s0"}
+SERIES = {
+    "kept by proof": "s1",
+    "kept, checked": "s1",
+    "overtaken": "s0",
+    "broken": "s2",
+    "not checkable": "s2",
+    "expired": "s0",
+}
 
 
 def write_audit(
@@ -40,7 +48,7 @@ def write_audit(
         title=title or "Audit of promises",
         headline=" ".join([headline(audit), *notes]),
         tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, "expired")),
-        sections=(_verdicts(audit), _distances(audit), _broken(audit), _origins(audit)),
+        sections=(_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit), _origins(audit)),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     return write_page(Path(path), page)
@@ -54,8 +62,13 @@ def headline(audit: Audit) -> str:
     proved = percent(audit.counts["kept by proof"] / audit.live)
     if audit.ok:
         return f"This model keeps all of {people}, {proved} of them by proof."
+    unknown = audit.counts["not checkable"]
+    rest = f"; {unknown:,} can not be checked" if unknown else ""
+    if audit.counts["broken"] == 0:
+        return f"Of {people} this model is not known to break any{rest}; {proved} are kept by proof."
     share = percent(audit.counts["broken"] / audit.live)
-    return f"This model breaks {audit.counts['broken']:,} of {people} ({share}); {proved} are kept by proof."
+    breaks = f"This model breaks {audit.counts['broken']:,} of {people} ({share})"
+    return f"{breaks}{rest}; {proved} are kept by proof."
 
 
 def _verdicts(audit: Audit) -> Section:
@@ -114,7 +127,7 @@ def _times(share: float) -> str:
 
 def _broken(audit: Audit) -> Section:
     title = "Broken promises"
-    if audit.ok:
+    if audit.counts["broken"] == 0:
         return Section("broken", title, "None.")
     told = {one.sequence: one for one in audit.recourse}
     lines = []
@@ -129,6 +142,21 @@ def _broken(audit: Audit) -> Section:
     if len(audit.broken) > MOST:
         words += f" Shown are {MOST} of {len(audit.broken):,}; the JSON has all."
     return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
+
+
+def _unchecked(audit: Audit) -> tuple[Section, ...]:
+    """The promises that can not be checked, where there are any."""
+    if audit.counts["not checkable"] == 0:
+        return ()
+    lines = [
+        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]
+        for line in audit.unchecked.head(MOST).to_dict("records")
+    ]
+    words = "What was promised is accepted as far as it is known, which is not as far as it was promised."
+    if len(audit.unchecked) > MOST:
+        words += f" Shown are {MOST} of {len(audit.unchecked):,}; the JSON has all."
+    table = Table.of(["number", "whose", "why", "κ"], lines, words=3)
+    return (Section("unchecked", "Promises that can not be checked", words, tables=(("", table),)),)
 
 
 def _origins(audit: Audit) -> Section:

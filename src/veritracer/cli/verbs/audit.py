@@ -11,6 +11,7 @@ from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, read_key
 from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
 from veritracer.ledger import Ledger, Verification
 from veritracer.ledger.auditing import RECOURSE, Audit, Group, audit
+from veritracer.ledger.book import head_of
 from veritracer.ledger.times import read_moment
 from veritracer.ledger.verdicts import VERDICTS
 from veritracer.saved import load
@@ -26,6 +27,9 @@ def audit_(
     model: Annotated[str, typer.Option(help="The folder of the model that is to decide from now on.")],
     out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Pass with up to so many broken promises.")] = 0,
+    allow_unchecked: Annotated[
+        int, typer.Option(min=0, help="Pass with up to so many promises that can not be checked.")
+    ] = 0,
     recourse: Annotated[
         int, typer.Option(min=-1, help="New recourse for so many broken promises; -1 is all.")
     ] = RECOURSE,
@@ -41,18 +45,23 @@ def audit_(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered."""
+    """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered.
+
+    Also if one can not be checked: for a model with another encoding the ledger may not say all that was
+    promised.
+    """
     when = None if at is None else read_moment(at)
     loaded = load(model)
     key = None if key_file is None else read_key(key_file)
-    with Ledger(ledger, create=False, key=key) as book:
+    noted = None if head is None else head_of(head)
+    with Ledger(ledger, create=False, key=key) as book, book.snapshot() as state:
         with patience("verifying", quiet=quiet):
-            checked = book.verify(head) if verify or head is not None else None
+            checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
         with progress("auditing", quiet=quiet) as watch:
-            found = audit(book, loaded, at=when, recourse=None if recourse < 0 else recourse, watch=watch)
-    passed = found.counts["broken"] <= allow_broken
+            found = audit(state, loaded, at=when, recourse=None if recourse < 0 else recourse, watch=watch)
+    passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write(out, found, checked)
     if as_json:
@@ -91,13 +100,23 @@ def _tell(found: Audit, checked: Verification | None, *, passed: bool, out: Path
     more = f", {len(found.groups) - FEW:,} more in --json" if len(found.groups) > FEW else ""
     if rows:
         print_table(f"By issuing model and kappa{more}", header, rows)
-    if not found.ok:
+    if found.counts["broken"]:
         _tell_broken(found)
+    if found.counts["not checkable"]:
+        _tell_unchecked(found)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
-    say("PASSED" if passed else f"FAILED: {found.counts['broken']:,} promises are broken.")
+    say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
     if out is not None:
         say(f"The report: {out}")
+
+
+def _in_the_way(found: Audit) -> str:
+    """What an audit failed for."""
+    broken, unknown = found.counts["broken"], found.counts["not checkable"]
+    parts = [f"{broken:,} promises are broken"] if broken else []
+    parts += [f"{unknown:,} can not be checked (--allow-unchecked)"] if unknown else []
+    return ", ".join(parts)
 
 
 def _group_line(group: Group) -> list[str]:
@@ -123,3 +142,12 @@ def _tell_broken(found: Audit) -> None:
     more = f", {len(found.broken) - FEW:,} more in --json" if len(found.broken) > FEW else ""
     header = ("number", "whose", "logit", "the closest new recourse")
     print_table(f"Broken promises, the worst first{more}", header, rows)
+
+
+def _tell_unchecked(found: Audit) -> None:
+    rows: list[Any] = [
+        [str(one["sequence"]), str(one["id"]), str(one["reason"])]
+        for one in found.unchecked.head(FEW).to_dict("records")
+    ]
+    more = f", {len(found.unchecked) - FEW:,} more in --json" if len(found.unchecked) > FEW else ""
+    print_table(f"Promises that can not be checked{more}", ("number", "whose", "why"), rows)

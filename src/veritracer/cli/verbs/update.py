@@ -131,7 +131,7 @@ def _refuse(error: PromiseError, *, as_json: bool) -> None:
 
 
 def _tell(report: UpdateReport) -> None:
-    header = ("model", "accuracy", "promises kept", "by proof", "broken")
+    header = ("model", "accuracy", "promises kept", "by proof", "broken", "not checkable")
     rows = [
         [name, f"{way.accuracy:.4f}", percent(way.kept), *_counts(way)] for name, way in report.ways.items()
     ]
@@ -159,5 +159,5 @@ def _tell(report: UpdateReport) -> None:
 
 def _counts(way: Way) -> list[str]:
     if way.counts is None:
-        return ["–", "–"]
-    return [f"{way.counts['kept by proof']:,}", f"{way.counts['broken']:,}"]
+        return ["–", "–", "–"]
+    return [f"{way.counts[name]:,}" for name in ("kept by proof", "broken", "not checkable")]

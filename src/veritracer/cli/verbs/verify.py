@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from veritracer.cli.options import AsJson, LedgerPlace, Quiet
 from veritracer.cli.printing import patience, print_json, say
-from veritracer.ledger import Ledger, Verification
+from veritracer.ledger import Finding, Ledger, Verification
 
 CHANGED = 1
 MOST = 20
@@ -31,9 +32,10 @@ def verify(
     with patience("verifying", quiet=quiet), Ledger(ledger, create=False) as book:
         found = book.verify(head)
     if as_json:
-        findings = [finding._asdict() for finding in found.findings]
-        numbers = {name: getattr(found, name) for name in ("entries", "promises", "erased", "head", "count")}
-        print_json({"ok": found.ok, **numbers, "findings": findings})
+        findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
+        names = ("entries", "promises", "erased", "head", "count", "noted", "newer")
+        numbers = {name: getattr(found, name) for name in names}
+        print_json({"ok": found.ok, **numbers, "findings": findings, "notes": notes})
     elif not quiet:
         _tell(found, noted=head is not None)
     if not found.ok:
@@ -41,17 +43,22 @@ def verify(
 
 
 def _tell(found: Verification, *, noted: bool) -> None:
-    where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in found.findings]
-    lines = [place + finding.what for place, finding in zip(where, found.findings, strict=True)]
-    more = found.count - min(len(lines), MOST)
     erased = f", {found.erased:,} of them erased" if found.erased else ""
-    say(
-        f"{found.entries:,} entries, {found.promises:,} promises{erased}.",
-        *lines[:MOST],
-        *([f"and {more:,} more"] if more else []),
-    )
+    say(f"{found.entries:,} entries, {found.promises:,} promises{erased}.")
+    say(*_lines(found.findings, found.count), *_lines(found.notes, found.noted, "Noted, and no fault: "))
     if not found.ok:
         say("The ledger is NOT what was written.")
         return
-    end = ", and its end is there" if noted else "; without --head a missing end does not show"
+    end = "; without --head a missing end does not show"
+    if noted:
+        newer = f"; {found.newer:,} entries are newer, and not covered by it" if found.newer else ""
+        end = f", and the head is in it{newer}"
     say(f"The ledger is what was written{end}.", f"The head: {found.head}")
+
+
+def _lines(some: Sequence[Finding], count: int, before: str = "") -> list[str]:
+    """A line for each of the first, and how many more there are."""
+    where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in some[:MOST]]
+    lines = [before + place + finding.what for place, finding in zip(where, some, strict=False)]
+    more = count - len(lines)
+    return lines + ([f"{before}and {more:,} more"] if more else [])

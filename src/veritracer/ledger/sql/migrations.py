@@ -7,21 +7,21 @@ are never rewritten: their links would not hold.
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from veritracer.errors import LedgerError, message
+from veritracer.ledger.entries import FORMAT, MONOTONE, to_bytes
 from veritracer.ledger.sql import tables
 from veritracer.ledger.sql.database import reading, writing
 from veritracer.ledger.sql.writer import Writer
-
-FORMAT = "veritracer-ledger"
+from veritracer.ledger.times import dated
 
 
 class Migration(NamedTuple):
@@ -36,7 +36,14 @@ def _first(connection: Connection) -> None:
     tables.metadata.create_all(connection)
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "entries, encoded, texts, models", _first),)
+def _second(connection: Connection) -> None:
+    """Nothing; from its entry on promises are of layout 2, and times do not go back."""
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "entries, encoded, texts, models", _first),
+    Migration(MONOTONE, "regions in raw units, times that do not go back", _second),
+)
 
 
 def migrate(engine: Engine, steps: Sequence[Migration] = MIGRATIONS, *, create: bool = True) -> int:
@@ -77,10 +84,19 @@ def _check(found: int, steps: Sequence[Migration], engine: Engine, *, create: bo
 
 
 def _note(connection: Connection, step: Migration) -> None:
-    header = {"format": FORMAT, "version": step.version, "name": step.name, "time": time.time()}
+    header: dict[str, Any] = {"format": FORMAT, "version": step.version, "name": step.name}
     if step.version == 1:
         header["ledger"] = os.urandom(16).hex()  # no two ledgers share a chain
     with Writer(connection) as writer:
-        seq = writer.append("migration", json.dumps(header, sort_keys=True).encode())
+        header["time"] = dated(time.time(), _newest(writer), stated=False)
+        seq = writer.append("migration", to_bytes(header))
     row = {"version": step.version, "name": step.name, "seq": seq}
     connection.execute(tables.migrations.insert(), row)
+
+
+def _newest(writer: Writer) -> float:
+    """The newest entry's time; one that can not be read is for ``verify`` to find, which migrates too."""
+    try:
+        return writer.newest
+    except LedgerError:
+        return -math.inf

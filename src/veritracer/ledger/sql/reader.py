@@ -8,11 +8,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from veritracer.errors import LedgerError, message
 from veritracer.ledger import chain
 from veritracer.ledger.sql.tables import encoded, entries, migrations, models, texts
 
 MOST = 900
 """Values in one IN (...): every SQLite takes that many."""
+
+LARGEST = 2**63 - 1
+"""The largest number that an entry can have."""
 
 Rows = Sequence[Any]
 
@@ -38,30 +42,45 @@ class Reader:
     def events(self, *kinds: chain.Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
         wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
-        wanted = wanted.where(entries.c.model == 0, entries.c.kind.in_(kinds)).order_by(entries.c.seq)
+        wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
         return self.connection.execute(wanted).all()
 
     def model(self, seq: int) -> tuple[bytes, bytes]:
         """Document and weights of an issuing model."""
         row = self.connection.execute(
             sa.select(models.c.document, models.c.tensors).where(models.c.seq == seq)
-        )
-        document, tensors = row.one()
+        ).first()
+        if row is None:
+            remedy = "the ledger was changed: run veritracer verify"
+            raise LedgerError(message(f"the issuing model of entry {seq}", "none", remedy))
+        document, tensors = row
         return document, tensors
 
     def headers(self, model: int, chunk: int) -> Iterator[Rows]:
         """Number and header of the model's promises."""
-        wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.model == model)
+        wanted = sa.select(entries.c.seq, entries.c.header).where(*_promises_of(model))
         return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
-    def promises(self, model: int, chunk: int) -> Iterator[Rows]:
-        """Number, header, id and encoded rows of the model's promises that were not erased."""
-        wanted = (
-            sa.select(entries.c.seq, entries.c.header, encoded.c.who, encoded.c.x_cf, encoded.c.x)
-            .join(encoded, encoded.c.seq == entries.c.seq)
-            .where(entries.c.model == model)
-        )
-        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+        """Number, header, id, encoded rows and, if asked for, texts of the model's promises not erased."""
+        columns = [entries.c.seq, entries.c.header, encoded.c.who, encoded.c.x_cf, encoded.c.x]
+        wanted = sa.select(*columns, *([texts.c.shown, texts.c.original] if with_texts else []))
+        wanted = wanted.select_from(entries).join(encoded, encoded.c.seq == entries.c.seq)
+        if with_texts:
+            wanted = wanted.join(texts, texts.c.seq == entries.c.seq)
+        return self._pieces(wanted.where(*_promises_of(model)).order_by(entries.c.seq), chunk)
+
+    def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
+        """Header, shown values and original row of promises by their number, of those that have a record."""
+        found: dict[int, Any] = {}
+        for at in range(0, len(sequence), MOST):
+            wanted = (
+                sa.select(entries.c.seq, entries.c.header, texts.c.shown, texts.c.original)
+                .join(texts, texts.c.seq == entries.c.seq)
+                .where(entries.c.kind == "promise", entries.c.seq.in_(sequence[at : at + MOST]))
+            )
+            found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
+        return found
 
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
@@ -78,7 +97,8 @@ class Reader:
             .join(encoded, encoded.c.seq == entries.c.seq)
             .join(texts, texts.c.seq == entries.c.seq)
         )
-        return self.connection.execute(wanted.where(entries.c.seq == seq)).first()
+        promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
+        return self.connection.execute(wanted.where(*promise)).first()
 
     def of(self, who: bytes) -> list[int]:
         """The numbers of all promises to somebody."""
@@ -87,7 +107,7 @@ class Reader:
 
     def known(self, sequence: Iterable[int]) -> set[int]:
         """Which of these numbers are promises."""
-        asked, found = list(sequence), set()
+        asked, found = [number for number in sequence if number <= LARGEST], set()
         for at in range(0, len(asked), MOST):
             some = entries.c.seq.in_(asked[at : at + MOST])
             wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
@@ -118,3 +138,7 @@ class Reader:
         self.unfinished.append(found)
         yield from found.partitions()
         self.unfinished.remove(found)
+
+
+def _promises_of(model: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return entries.c.kind == "promise", entries.c.model == model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from veritracer.ledger import chain
+from veritracer.ledger.entries import time_of
 from veritracer.ledger.records import Record
 from veritracer.ledger.sql import tables
 
@@ -24,9 +26,11 @@ class Writer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        last = sa.select(tables.entries.c.seq, tables.entries.c.link).order_by(tables.entries.c.seq.desc())
-        found = connection.execute(last.limit(1)).first()
-        self.seq, self.link = (0, chain.BEGINNING) if found is None else (int(found[0]), bytes(found[1]))
+        found = connection.execute(
+            sa.select(tables.entries).order_by(tables.entries.c.seq.desc()).limit(1)
+        ).first()
+        self.seq, self.link = (0, chain.BEGINNING) if found is None else (int(found.seq), bytes(found.link))
+        self._before = found
         self.waiting: dict[str, list[dict[str, Any]]] = {}
 
     def __enter__(self) -> Self:
@@ -37,6 +41,11 @@ class Writer:
     ) -> None:
         if kind is None:
             self.flush()
+
+    @property
+    def newest(self) -> float:
+        """The time of what was the newest entry before: no new one may be dated before it."""
+        return -math.inf if self._before is None else time_of(self._before.kind, self._before.header)
 
     def append(self, kind: chain.Kind, header: bytes, *, model: int = 0, commitments: bytes = b"") -> int:
         """The number of the new entry."""

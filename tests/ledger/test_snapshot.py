@@ -1,0 +1,88 @@
+"""An audit reads one state of a ledger, whatever is written meanwhile; so does an update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ledger_cases import ids, issue, model, recourse
+
+import veritracer as vt
+from recourse_tables import applicants
+from veritracer.ledger import audit, kept_models
+from veritracer.ledger.candidate import Candidate
+from veritracer.ledger.keeping import Demands, exposed
+
+
+@pytest.fixture
+def interrupted(place: str, monkeypatch: pytest.MonkeyPatch) -> vt.Ledger:
+    """A ledger in which another model makes its first promises as soon as anybody reads the models."""
+    with vt.Ledger(place) as ledger:
+        issue(ledger, recourse())
+    plain, meanwhile = kept_models.from_bytes, [True]
+
+    def from_bytes(*given: Any) -> Any:
+        if meanwhile and meanwhile.pop():
+            other = recourse(1)
+            with vt.Ledger(place) as writer:
+                writer.issue(other, model(1).classifier_, ids=ids(other, "meanwhile"))
+        return plain(*given)
+
+    monkeypatch.setattr(kept_models, "from_bytes", from_bytes)
+    return vt.Ledger(place)
+
+
+def test_an_audit_does_not_see_what_is_issued_meanwhile(interrupted: vt.Ledger) -> None:
+    many = int((recourse().status != "none").sum())
+    with interrupted as ledger:
+        found = audit(ledger, model())
+        assert found.counts["kept by proof"] == found.live == many
+        again = audit(ledger, model(), recourse=0)
+    assert again.live > many, "and then it does"
+    assert len(again.groups) > len(found.groups)
+
+
+def test_an_update_reads_demands_and_rows_of_one_state(interrupted: vt.Ledger) -> None:
+    candidate = Candidate.of(model())
+    with interrupted as ledger:
+        with ledger.snapshot() as view:
+            demands = Demands.of(view, candidate)
+            rows = exposed(view, candidate, demands)
+        assert len({demand.limit.model for demand in (*demands.provable, *demands.others)}) == 1
+        assert len(rows) <= int((recourse().status != "none").sum())
+
+
+def test_an_update_goes_on_while_promises_are_made(interrupted: vt.Ledger) -> None:
+    frame, y = applicants(200, seed=6)
+    with interrupted as ledger:
+        kept = model().update(frame, y, keep=ledger, epochs=2, compare=False, allow_broken=1_000)
+    assert kept.update_.limits
+
+
+def test_a_snapshot_is_one_state_on_any_day(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        first = issue(ledger, recourse())
+        with ledger.snapshot() as state:
+            issue(ledger, recourse(), "later")
+            ledger.release(first.sequence[:1], "withdrawn")
+            with state.snapshot() as same:
+                for view in (state, same):
+                    assert view.counts().live == len(first)
+                    assert sum(map(len, view.promises())) == len(first)
+                    assert sum(limit.count for limit in view.limits()) == len(first)
+                    assert view.verify(bytes.fromhex(first.head)).newer == 0
+                    assert audit(view, model(), recourse=0).live == len(first)
+        assert ledger.counts().live == 2 * len(first) - 1
+
+
+def test_raw_values_come_for_those_who_ask(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        issue(ledger, recourse())
+        (digest,) = ledger.models()
+        with ledger.snapshot() as state:
+            assert all(piece.raw is None for piece in state.promises())
+            (piece,) = state.promises(raw_for=[digest])
+            told = state.told(piece.sequence.tolist()[::-1])
+    assert len(piece.raw.shown) == len(piece)
+    assert [row.shown["income"] for row in told] == piece.raw.shown["income"].tolist()[::-1]
+    assert bool(piece.raw.known.all())
