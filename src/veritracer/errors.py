@@ -16,7 +16,8 @@
 
     VeriTracerWarning
     ├── DataWarning        a table was accepted after something in it was changed (and how much)
-    └── TrainingWarning    training ended before it was done
+    ├── TrainingWarning    training ended before it was done
+    └── AdviceWarning      many people are told the same, or to go to an end
 
 Every message has three parts: what was expected, what was received, and what to do about it.
 ``message`` puts them together, so that all of them read alike.
@@ -81,6 +82,10 @@ class DataWarning(VeriTracerWarning):
 
 class TrainingWarning(VeriTracerWarning):
     """Training ended before it was done; the message says what was kept."""
+
+
+class AdviceWarning(VeriTracerWarning):
+    """More than half of the people get one lever, or one end of a range; the message says which."""
 
 
 def message(expected: str, received: str, remedy: str) -> str:

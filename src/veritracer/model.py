@@ -45,6 +45,7 @@ from veritracer.preparing import Prepared, as_table, prepare
 from veritracer.progress import watch
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.evidence import Evidence, Usual
 from veritracer.recourse.neighbours import Neighbours, thinned
 from veritracer.schema import Schema
 from veritracer.training import Trained, train
@@ -107,6 +108,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     ----------
     classes_, schema_, encoding_
         The labels; the schema; the map between table and tensor.
+    panel_
+        The fitted panel, or None.
     classifier_
         Plain ``nn.Sequential`` of Linear and (Leaky)ReLU in float64, one logit: above 0 means favourable.
     history_
@@ -367,9 +370,13 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             norm=self.norm,
             radius=self.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
-            neighbours=self.neighbours_,
+            evidence=self.evidence(),
             threshold=self.threshold,
         )
+
+    def evidence(self) -> Evidence:
+        """What is known beside the model: kept training rows, its panel, which values are usual."""
+        return Evidence(self.neighbours_, self.panel_, self.usual_, threshold_logit(self.threshold))
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
         """Certificates for counterfactuals from anywhere, both tables as raw values."""
@@ -392,8 +399,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         check_is_fitted(self, "classifier_")
         params = self.get_params(deep=False)
         del params["schema"]
+        if isinstance(self.panel, Panel):
+            params["panel"] = self.panel.asked()
         content = {
             "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+            "panel": None if self.panel_ is None else self.panel_.content(),
             "schema": None if self.schema is None else json.loads(self.schema.to_json()),
             "encoding": json.loads(self.encoding_.to_json()),
             "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
@@ -409,6 +419,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             if hasattr(self.generator_, name):
                 tensors[f"pool.{name}"] = getattr(self.generator_, name)
         tensors["rows"] = self.neighbours_.rows.float()
+        if self.neighbours_.favourable is not None:
+            tensors["labels"] = self.neighbours_.favourable.float()
+        if self.usual_ is not None:
+            tensors |= {f"usual.{end}": t for end, t in self.usual_._asdict().items()}
+        if self.panel_ is not None:
+            tensors |= {f"panel.{name}": t for name, t in self.panel_.tensors().items()}
         persistence.write(folder, content, tensors)
 
     def set_params(self, **params: Any) -> Self:
@@ -488,7 +504,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
-        self.neighbours_ = Neighbours(thinned(prepared.rows.x, self.keep_rows))
+        x, favourable, weight = (part.cpu() for part in prepared.rows)
+        seen = weight[index] > 0
+        self.usual_: Usual | None = Usual.of(prepared.encoding, x[seen], favourable[seen] > 0.5)
+        labelled = thinned(torch.cat([x[seen], favourable[seen].unsqueeze(-1)], -1), self.keep_rows)
+        self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
         self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
         return self
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ from veritracer.errors import ModelFileError, listing, message
 from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
 from veritracer.network import Theta, from_module, to_module
+from veritracer.panel import Panel
+from veritracer.panel.panel import PanelContent, PanelParams
+from veritracer.recourse.evidence import Usual
 from veritracer.recourse.neighbours import Neighbours
 from veritracer.schema import Schema, Value
 
@@ -54,6 +57,7 @@ class _Content:
     best_epoch: int
     stopped: str
     versions: dict[str, str]
+    panel: PanelContent | None = None
 
 
 def load(folder: str | os.PathLike[str]) -> VeriTraCER:
@@ -72,7 +76,10 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     model.generator_ = _generator(config, model.encoding_, tensors)
     sizes = () if model.generator_ is None else model.generator_.sizes
     model.generator_theta_ = tensors.layers("generator", sizes)
-    model.neighbours_ = Neighbours(tensors.rows("rows", dim))
+    rows = tensors.rows("rows", dim)
+    model.neighbours_ = Neighbours(rows, tensors.labels(len(rows)))
+    model.usual_ = tensors.usual(dim)
+    model.panel_ = _panel(content.panel, tensors, model.encoding_)
     tensors.check_all_used()
     model.history_ = _history(content.history, content.best_epoch)
     model.best_epoch_, model.stopped_ = content.best_epoch, content.stopped
@@ -96,6 +103,21 @@ class _Tensors:
         found = self.left.get(name)
         count = found.shape[0] if found is not None and found.dim() == 2 else 0
         return self._take(name, (count, dim))
+
+    def labels(self, count: int) -> Tensor | None:
+        """Which of the kept rows are favourable; None in models of the first stage."""
+        return self._take("labels", (count,)) > 0.5 if "labels" in self.left else None
+
+    def usual(self, dim: int) -> Usual | None:
+        """Between which values most rows of either label lie; None in models of the first stage."""
+        if "usual.lower" not in self.left:
+            return None
+        return Usual(*(self._take(f"usual.{end}", (2, dim)).double() for end in Usual._fields))
+
+    def below(self, prefix: str) -> dict[str, Tensor]:
+        """All tensors whose names begin so, without that beginning; not checked."""
+        names = [name for name in self.left if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self.left.pop(name) for name in names}
 
     def check_all_used(self) -> None:
         """Nothing; refuses tensors that no model of this kind has."""
@@ -137,7 +159,22 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
     unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
     if unknown:
         raise _refused("parameters of VeriTraCER", listing(unknown))
-    return {name: _valid(f"params.{name}", kinds[name], value) for name, value in params.items()}
+    asked = params.get("panel")  # no model of the first stage had one
+    given = {name: value for name, value in params.items() if name != "panel"}
+    checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
+    if isinstance(asked, dict):
+        return {**checked, "panel": Panel(**_valid("params.panel", PanelParams, asked))}
+    return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
+
+
+def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) -> Panel | None:
+    """The panel, whose numbers are checked by its members."""
+    if content is None:
+        return None
+    try:
+        return Panel.restored(content, tensors.below("panel."), encoding)
+    except (KeyError, ValueError, TypeError) as error:
+        raise _refused("a panel as it was saved", str(error)) from None
 
 
 def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:

@@ -54,6 +54,27 @@ Drift = Annotated[
         show_default=False,
     ),
 ]
+Agreement = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, max=1.0, help="Require so much of the panel's held-out members.", show_default=False
+    ),
+]
+Plausible = Annotated[
+    bool, typer.Option("--plausible", help="Require answers that are no outliers among accepted people.")
+]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=SHARE,...",
+        help="Change by at most this share of the person's own value.",
+        show_default=False,
+    ),
+]
+Extremes = Annotated[
+    bool, typer.Option("--extremes", help="Let proposals go to the ends of what the data show.")
+]
 Alternatives = Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")]
 Rules = Annotated[
     Path | None,

@@ -86,13 +86,22 @@ class Networks:
         return named | {"ranked": self.ranked.to(torch.uint8), "quantiles": self.ranks.quantiles}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Networks:
-        """The members that ``tensors`` wrote."""
-        theta = tuple(
-            tensors[f"theta.{i}"] for i in range(sum(name.startswith("theta.") for name in tensors))
-        )
-        hidden = (0.0,) * (len(theta) // 2 - 1)
-        return cls(Network(hidden), theta, tensors["ranked"].bool(), Ranks(tensors["quantiles"]))
+    def from_tensors(cls, tensors: Mapping[str, Tensor], dim: int) -> Networks:
+        """The members that ``tensors`` wrote; ``ValueError`` unless they are networks of ``dim`` inputs."""
+        count = sum(name.startswith("theta.") for name in tensors)
+        theta = tuple(tensors[f"theta.{i}"] for i in range(count))
+        ranked, quantiles = tensors["ranked"], tensors["quantiles"]
+        width = dim
+        for weight, bias in zip(theta[::2], theta[1::2], strict=True):
+            shaped = weight.dim() == 3 and weight.shape == (len(ranked), *bias.shape[1:], width)
+            _check(shaped and bias.shape == weight.shape[:2], "layers that follow each other")
+            width = bias.shape[-1]
+        _check(count > 0 and width == 1, "layers that end with one logit")
+        _check(all(t.dtype == torch.float32 and bool(t.isfinite().all()) for t in theta), "finite weights")
+        _check(ranked.dtype == torch.uint8 and ranked.dim() == 1, "a flag for each network")
+        _check(quantiles.dim() == 2 and len(quantiles) == dim, "quantiles of each column")
+        _check(quantiles.is_floating_point() and bool(quantiles.isfinite().all()), "finite quantiles")
+        return cls(Network((0.0,) * (count // 2 - 1)), theta, ranked.bool(), Ranks(quantiles))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +178,23 @@ class BoostedTrees:
         names = ("feature", "threshold", "value", "member", "start")
         return {name: getattr(self, name) for name in names}
 
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], dim: int) -> BoostedTrees:
+        """The members that ``tensors`` wrote; ``ValueError`` unless they are trees over ``dim`` columns."""
+        trees = cls(**tensors)
+        count, inner = trees.feature.shape
+        shapes = {"threshold": (count, inner), "value": (count, inner + 1), "member": (count,)}
+        _check(inner + 1 == 2**trees.depth, "complete trees")
+        _check(all(getattr(trees, k).shape == shape for k, shape in shapes.items()), "trees of one depth")
+        _check(trees.start.dim() == 1, "a first guess for each member")
+        for whole, below in ((trees.feature, dim), (trees.member, len(trees))):
+            _check(whole.dtype == torch.int64 and bool(((whole >= 0) & (whole < below)).all()), "positions")
+        for part in (trees.value, trees.start):
+            _check(part.dtype == torch.float64 and bool(part.isfinite().all()), "finite leaves")
+        threshold = trees.threshold
+        _check(threshold.dtype == torch.float64 and not bool(threshold.isnan().any()), "thresholds")
+        return trees
+
     def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Thresholds, leaves, and which tree is whose (members, trees), in one precision."""
         if dtype not in self._converted:
@@ -179,6 +205,11 @@ class BoostedTrees:
     @cached_property
     def _converted(self) -> dict[torch.dtype, tuple[Tensor, Tensor, Tensor]]:
         return {}
+
+
+def _check(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"members without {what}")
 
 
 def _complete(nodes: Any, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import torch
@@ -45,6 +45,23 @@ class Member:
     log_loss: float
 
 
+class PanelParams(TypedDict):
+    """The arguments of a panel, as a saved model has them."""
+
+    networks: int
+    boosted: int
+    held_out: int
+    strength: float
+    random_state: int | None
+
+
+class PanelContent(TypedDict):
+    """What a saved model says of its panel besides tensors."""
+
+    params: PanelParams
+    members: list[Member]
+
+
 class Ensemble(NamedTuple):
     """Members of both kinds that are asked together."""
 
@@ -60,8 +77,8 @@ class Ensemble(NamedTuple):
         return Ensemble(self.networks.to(device), self.trees.to(device))
 
     @classmethod
-    def restored(cls, role: str, tensors: Mapping[str, Tensor]) -> Ensemble:
-        """The members that stand under ``role`` among the tensors of a panel."""
+    def restored(cls, role: str, tensors: Mapping[str, Tensor], dim: int) -> Ensemble:
+        """The members that stand under ``role`` among the tensors of a panel, for rows of ``dim`` columns."""
         parts = [
             {
                 name.removeprefix(f"{role}.{kind}."): t
@@ -70,7 +87,7 @@ class Ensemble(NamedTuple):
             }
             for kind in cls._fields
         ]
-        return cls(Networks.from_tensors(parts[0]), BoostedTrees(**parts[1]))
+        return cls(Networks.from_tensors(parts[0], dim), BoostedTrees.from_tensors(parts[1], dim))
 
 
 class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -188,28 +205,33 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         logits = torch.cat(self.held_out_.logits(x_cf))
         return ((logits > threshold_logit) == favourable).to(x_cf.dtype).mean(0)
 
+    def asked(self) -> dict[str, Any]:
+        """The arguments that make such a panel, as plain values; its schema is the model's."""
+        return {k: v for k, v in self.get_params(deep=False).items() if k != "schema"}
+
     def content(self) -> dict[str, Any]:
         """What a saved model says of its panel, as plain values."""
-        params = {k: v for k, v in self.get_params(deep=False).items() if k != "schema"}
-        return {"params": params, "members": [asdict(member) for member in self.members]}
+        return {"params": self.asked(), "members": [asdict(member) for member in self.members]}
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers of the members, by name."""
         return {
-            f"{role}.{kind}.{name}": t
+            f"{role}.{kind}.{name}": t.clone()  # some share their memory, which a file can not
             for role, ensemble in (("teachers", self.teachers_), ("held_out", self.held_out_))
             for kind, members in ensemble._asdict().items()
             for name, t in members.tensors().items()
         }
 
     @classmethod
-    def restored(cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
-        """The panel that ``content`` and ``tensors`` were taken from."""
+    def restored(cls, content: PanelContent, tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
+        """The panel that ``content`` and ``tensors`` were taken from; ``ValueError`` where they are none."""
         panel = cls(**content["params"])
         panel.encoding_, panel.classes_ = encoding, _classes(encoding)
-        panel.teachers_ = Ensemble.restored("teachers", tensors)
-        panel.held_out_ = Ensemble.restored("held_out", tensors)
-        panel.members_ = [Member(**member) for member in content["members"]]
+        panel.teachers_ = Ensemble.restored("teachers", tensors, encoding.dim)
+        panel.held_out_ = Ensemble.restored("held_out", tensors, encoding.dim)
+        panel.members_ = list(content["members"])
+        if panel.tensors().keys() != tensors.keys():
+            raise ValueError("other tensors than a panel's")
         return panel
 
     def _check(self) -> None:

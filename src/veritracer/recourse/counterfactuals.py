@@ -22,9 +22,10 @@ from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, message
 from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.recourse.common_advice import common_levers
+from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.letter import write_letter
 from veritracer.recourse.letter_template import Format
-from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.reason_codes import ReasonCodes, as_codes
 from veritracer.recourse.wording import Change, Move, Promise, instruction, promise_in_words, region_in_words
 from veritracer.refine.reach import OUTWARDS, Drift
@@ -35,7 +36,10 @@ FORMAT, VERSION = "veritracer-recourse", 1
 
 Status = Literal["certified", "valid", "none"]
 
-NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional", "cost", "n_changes")
+NUMBERS = (
+    *("valid", "certified", "radius", "worst_logit", "method", "conditional"),
+    *("cost", "n_changes", "agreement"),
+)
 """What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
 
 
@@ -74,6 +78,11 @@ class Counterfactuals:
         Which model, encoding and threshold they speak of; the threshold is None where nobody said it.
     x, x_cf, lower, upper
         The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
+    agreement
+        The share of panel members held out of training and search that decide as was asked for; NaN where
+        there is no counterfactual, or no panel.
+    evidence
+        What is known beside the model: training rows, panel, usual values.
     """
 
     frame: pd.DataFrame
@@ -106,17 +115,29 @@ class Counterfactuals:
     x_cf: Tensor = field(repr=False)
     lower: Tensor = field(repr=False)
     upper: Tensor = field(repr=False)
-    neighbours: Neighbours = field(repr=False)
+    agreement: NDArray[np.float64] = field(repr=False)
+    evidence: Evidence = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __str__(self) -> str:
+        return "\n".join([self.summary, *self.notes])
+
+    __repr__ = __str__  # and not every row of both tables
+
+    @property
+    def summary(self) -> str:
+        """How many there are, and what was proved of them, in one line."""
         counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
         what = "counterfactual" if len(self) == 1 else "counterfactuals"
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
-    __repr__ = __str__  # and not every row of both tables
+    @cached_property
+    def notes(self) -> list[str]:
+        """What somebody should know before this advice goes out: one lever, or one end, for most people."""
+        rows = torch.from_numpy((self.status != "none") & (self.alternative == 0))
+        return [*common_levers(self.encoding, self.x[rows], self.x_cf[rows])]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -234,14 +255,22 @@ class Counterfactuals:
         """How close each counterfactual is to the training data.
 
         ``distance`` is the L1 distance to the nearest training row over the number of encoded columns;
-        ``lof`` the local outlier factor (about 1 among the data, larger outside).
+        ``lof`` the local outlier factor (about 1 among the data, larger outside). ``distance_favourable`` and
+        ``lof_favourable`` are the same among training rows with the label that the counterfactual is meant
+        to get (10 neighbours); NaN where labels are not known.
         """
-        if len(self.neighbours) == 0:
+        near = self.evidence.neighbours
+        if len(near) == 0:
             remedy = "fit with keep_rows above 0, or give rows= to Recourse"
             raise DataError(message("training rows to compare with", "none", remedy))
-        _, distance = self.neighbours.nearest(self.x_cf)
-        factor = self.neighbours.outlier_factor(self.x_cf)
-        return pd.DataFrame({"distance": distance, "lof": factor}, index=self.frame.index)
+        wanted = torch.from_numpy(~self.favourable)
+        columns = {
+            "distance": near.nearest(self.x_cf)[1],
+            "lof": near.outlier_factor(self.x_cf),
+            "distance_favourable": self.evidence.distance(self.x_cf, wanted),
+            "lof_favourable": self.evidence.outlier_factor(self.x_cf, wanted),
+        }
+        return pd.DataFrame(columns, index=self.frame.index)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,17 +17,30 @@ from veritracer.certificate import CHUNK
 from veritracer.decisions import Decisions, decisions
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.recourse import reasons
 from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear
-from veritracer.recourse.neighbours import Neighbours
 from veritracer.recourse.options import Options
 from veritracer.recourse.outcomes import Shown, prove_shown, verdicts
-from veritracer.recourse.reasons import impossible
-from veritracer.refine import Found, Problem, Start, alternatives, assess, at_most, nearer_the_data, solve
+from veritracer.refine import (
+    Found,
+    Problem,
+    Start,
+    alternatives,
+    assess,
+    at_most,
+    nearer_the_data,
+    solve,
+    towards,
+)
 from veritracer.refine.reach import Drift
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
+
+PULLS = (0.5, 0.75, 0.9, 1.0, 1.1)
+"""How strongly a role model pulls, in shares of the price, one after the other until a panel is content."""
 
 WEAKER = (0.8, 0.5, 0.2, 0.0)
 """Shares of kappa that are tried for rows that can not be certified at kappa itself."""
@@ -48,6 +61,21 @@ class Answers(NamedTuple):
         order = torch.argsort(whole.person, stable=True)
         return cls(*(column[order] for column in whole))
 
+    def without(self, failing: Tensor, x: Tensor) -> tuple[Answers, Tensor]:
+        """The answers that are left without those, and which rows (m,) have none any more.
+
+        A person keeps the alternatives that do not fail; one of whom all fail keeps their own values.
+        """
+        passing = torch.zeros(len(x), dtype=torch.bool, device=failing.device)
+        passing[self.person[~failing]] = True
+        none = failing & ~passing[self.person]
+        kept = ~failing | (none & (self.alternative == 0))
+        left = Answers(*(column[kept] for column in self))
+        number = torch.arange(len(left.person), device=failing.device)
+        number -= torch.searchsorted(left.person, left.person)
+        x_cf = torch.where(none[kept].unsqueeze(-1), x[left.person], left.x_cf)
+        return Answers(left.person, number, x_cf, left.complete), none[kept]
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -59,7 +87,7 @@ class Explanation:
     radius_rule: RadiusRule | float
     threshold: float | None
     propose: Callable[[Tensor], Tensor] | None
-    neighbours: Neighbours
+    evidence: Evidence
     options: Options
 
     def of(self, table: Any) -> Counterfactuals:
@@ -70,25 +98,46 @@ class Explanation:
         if self.options.only_unfavourable:
             asked &= today.sign < 0
         if self.options.refine:
-            asked[asked.clone()] &= ~impossible(self.encoding, self.param_set, x[asked], today.sign[asked])
+            some = x[asked], today.sign[asked]
+            asked[asked.clone()] &= ~reasons.impossible(self.encoding, self.param_set, *some)
         deadline = time.monotonic() + (self.options.time_budget or 0.0)
         timed = self.options.time_budget is not None
         parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]
-        rows = asked.nonzero().squeeze(-1)
+        whole = self._problem(table, x, today.sign)
         parts += [
-            self._search(x, today.sign, rows[at : at + CHUNK], lambda: timed and time.monotonic() > deadline)
-            for at in range(0, len(rows), CHUNK)
+            self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
+            for rows in torch.split(asked.nonzero().squeeze(-1), CHUNK)
         ]
         return self._conclude(table, x, today, Answers.joined(parts))
 
+    def _problem(self, table: Any, x: Tensor, sign: Tensor) -> Problem:
+        """What is asked for all rows, within the limits of the data and of what may be asked of people."""
+        prices, reach = self.options.prices(self.encoding).to(x), self.options.reach(self.encoding)
+        problem = Problem.of(self.encoding, self.param_set, x, sign, prices, reach)
+        if not self.options.refine:
+            return problem
+        if self.evidence.usual is not None and not self.options.extremes:
+            problem = self.evidence.usual.within(problem)
+        shares = self.options.shares(self.encoding)
+        return problem.within(*_own_limits(self.encoding, table, x, shares)) if shares else problem
+
     def _conclude(self, table: Any, x: Tensor, today: Decisions, answers: Answers) -> Counterfactuals:
         """The answers as people read them, with certificates and reasons for exactly these values."""
-        person, number = answers.person.cpu().numpy(), answers.alternative.cpu().numpy()
-        original = self.encoding.schema.frame(table).iloc[person]
+        whole = self.encoding.schema.frame(table)
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
-            original = original[[name for name in table.columns if name in original.columns]]
+            whole = whole[[name for name in table.columns if name in whole.columns]]
         own, sign = x[answers.person], today.sign[answers.person]
+        original = whole.iloc[answers.person.cpu().numpy()]
         frame, shown, valid = self._show(answers.x_cf, original, own, sign)
+        failing, unmet = self._failing(shown, sign, valid), {}
+        turned_down = torch.zeros_like(failing)
+        if bool(failing.any()):
+            unmet = self._unmet(answers.person[failing], shown[failing], sign[failing])
+            answers, turned_down = answers.without(failing, x)
+            own, sign = x[answers.person], today.sign[answers.person]
+            original = whole.iloc[answers.person.cpu().numpy()]
+            frame, shown, valid = self._show(answers.x_cf, original, own, sign)
+        person, number = answers.person.cpu().numpy(), answers.alternative.cpu().numpy()
         found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
         prices = self.options.prices(self.encoding).to(x)
         problem = Problem.of(
@@ -96,6 +145,8 @@ class Explanation:
         )
         proof = prove_shown(self.module, problem, found, radius=self.options.search_radius)
         status, reason = verdicts(problem, found, proof, self.options)
+        for i in turned_down.nonzero().squeeze(-1).tolist():
+            reason[i] = unmet[int(person[i])]
         several = self.options.n > 1
         return Counterfactuals(
             frame=_numbered(frame, number) if several else frame,
@@ -124,8 +175,31 @@ class Explanation:
             x_cf=shown.cpu(),
             lower=proof.lower.cpu(),
             upper=proof.upper.cpu(),
-            neighbours=self.neighbours,
+            agreement=np.where(valid.cpu().numpy(), self.evidence.agreement(shown, sign < 0), np.nan),
+            evidence=self.evidence,
         )
+
+    def _failing(self, shown: Tensor, sign: Tensor, valid: Tensor) -> Tensor:
+        """Which valid answers (m,) do not meet what was required besides a proof."""
+        failing = torch.zeros_like(valid)
+        if self.options.agreement is not None:
+            share = torch.from_numpy(self.evidence.agreement(shown, sign < 0)).to(shown)
+            failing |= valid & (share < self.options.agreement)
+        if self.options.plausible:
+            factor = torch.from_numpy(self.evidence.outlier_factor(shown, sign < 0)).to(shown)
+            failing |= valid & (factor > INLIER)
+        return failing
+
+    def _unmet(self, person: Tensor, shown: Tensor, sign: Tensor) -> dict[int, str]:
+        """Why the answers that failed are not given, by person: in the words of the best of them."""
+        share = self.evidence.agreement(shown, sign < 0)
+        factor = self.evidence.outlier_factor(shown, sign < 0)
+        found: dict[int, str] = {}
+        for who, agreed, outlying in zip(person.tolist(), share, factor, strict=True):
+            lacking = self.options.agreement is not None and agreed < self.options.agreement
+            why = reasons.disagreed(agreed) if lacking else reasons.implausible(outlying)
+            found.setdefault(who, why)
+        return found
 
     def _show(
         self, x_cf: Tensor, original: pd.DataFrame, own: Tensor, sign: Tensor
@@ -151,10 +225,8 @@ class Explanation:
         valid[rows] = decisions(self.module, x_cf[rows]).sign != sign[rows]
         return valid
 
-    def _search(self, x: Tensor, sign: Tensor, rows: Tensor, expired: Callable[[], bool]) -> Answers:
+    def _search(self, problem: Problem, rows: Tensor, expired: Callable[[], bool]) -> Answers:
         """The answers of these rows, by refinement or straight from the start."""
-        prices, reach = self.options.prices(self.encoding).to(x), self.options.reach(self.encoding)
-        problem = Problem.of(self.encoding, self.param_set, x[rows], sign[rows], prices, reach)
         if not self.options.refine:
             found = assess(problem, problem.legal(self._begin(problem)))
             return _single(rows, found.x_cf, complete=True)
@@ -175,27 +247,52 @@ class Explanation:
     def _solve(self, problem: Problem, expired: Callable[[], bool]) -> Found:
         """The best point of each row, within the limits that were asked for."""
 
-        def plain(part: Problem) -> Found:
-            if not is_linear(part):
-                return solve(part, self._starts(), expired=expired)
-            found = exact(part, expired=expired)
-            rows = (~found.proved).nonzero().squeeze(-1)  # exact leaves missing cells alone
-            if len(rows) == 0:
-                return found
-            return found.merge(rows, solve(part.select(rows), self._starts(), expired=expired))
+        def best(part: Problem) -> Found:
+            return self._led(part, expired) if self._is_led else self._closest(part, expired)
 
-        found = plain(problem)
-        if self.options.plausibility > 0 and len(self.neighbours) > 0:
+        found = best(problem)
+        if self.options.plausibility and len(self.evidence.neighbours) > 0:
             found = nearer_the_data(
                 problem,
                 found,
-                lambda points: self.neighbours.nearest(points)[0],
+                lambda points: self.evidence.neighbours.nearest(points)[0],
                 self.options.plausibility,
                 expired=expired,
             )
         if self.options.max_changes is not None:
-            found = at_most(problem, found, self.options.max_changes, plain)
+            found = at_most(problem, found, self.options.max_changes, best)
         return found
+
+    @property
+    def _is_led(self) -> bool:
+        """Whether answers follow role models until the panel is content: unless a soft pull was asked for."""
+        return self.evidence.leads and self.options.plausibility is None
+
+    def _led(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+        """Answers on the way to a role model that the panel believes; the closest where there are none."""
+        favourable = problem.sign < 0
+
+        def accepted(points: Tensor, rows: Tensor) -> Tensor:
+            content = self.evidence.believed(points, favourable[rows])
+            if self.options.plausible:
+                factor = self.evidence.outlier_factor(points, favourable[rows])
+                content &= torch.from_numpy(factor <= INLIER).to(content.device)
+            return content
+
+        anchor = self.evidence.role_models(problem)
+        found = towards(problem, anchor, PULLS, accepted, expired=expired)
+        rows = (~found.proved).nonzero().squeeze(-1)
+        return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
+
+    def _closest(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+        """The closest proved answers, whatever anybody else makes of them."""
+        if not is_linear(problem):
+            return solve(problem, self._starts(), expired=expired)
+        found = exact(problem, expired=expired)
+        rows = (~found.proved).nonzero().squeeze(-1)  # exact leaves missing cells alone
+        if len(rows) == 0:
+            return found
+        return found.merge(rows, solve(problem.select(rows), self._starts(), expired=expired))
 
     def _weaker(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
         """The same, and where nothing is proved the answer at the largest smaller kappa that has one."""
@@ -209,13 +306,13 @@ class Explanation:
 
     def _starts(self) -> list[Start]:
         first = [self._begin] if self.propose is not None else []
-        near = [self._from_neighbours] if len(self.neighbours) > 0 else []
+        near = [self._from_neighbours] if len(self.evidence.neighbours) > 0 else []
         return [*first, *near, _mirrored]
 
     def _begin(self, problem: Problem) -> Tensor:
         if self.propose is not None:
             return self.propose(problem.x)
-        return self._from_neighbours(problem) if len(self.neighbours) > 0 else problem.x
+        return self._from_neighbours(problem) if len(self.evidence.neighbours) > 0 else problem.x
 
     def _from_neighbours(self, problem: Problem) -> Tensor:
         """Of the nearest training rows that are decided otherwise by proof, made legal, the best one."""
@@ -223,10 +320,30 @@ class Explanation:
         for sign in (1.0, -1.0):
             rows = (problem.sign == -sign).nonzero().squeeze(-1)
             part = problem.select(rows)
-            near = self.neighbours.decided(problem.param_set, part.x, sign, NEIGHBOURS)
+            near = self.evidence.neighbours.decided(problem.param_set, part.x, sign, NEIGHBOURS)
             for k in range(near.shape[1]):
                 best = best.merge(rows, assess(part, part.legal(near[:, k])))
         return best.x_cf
+
+
+def _own_limits(
+    encoding: Encoding, table: Any, x: Tensor, shares: Mapping[str, float]
+) -> tuple[Tensor, Tensor]:
+    """Between which encoded values people may be asked to bring features that are limited, (n, d) each.
+
+    By a share of the value that they have, beyond the encoding's range too; a missing one stays as it is.
+    """
+    lower, upper = torch.zeros_like(x), torch.ones_like(x)
+    numbers = encoding.numbers(table).to(x)
+    for name, share in shares.items():
+        position = encoding.schema.names.index(name)
+        block, value = encoding.blocks[position], numbers[:, position]
+        span = share * value.abs()
+        known = ~torch.isnan(value)
+        for end, raw in ((lower, value - span), (upper, value + span)):
+            ends = encoding.interval(name, raw, raw)[0].to(x)
+            end[:, block.start] = torch.where(known, ends, x[:, block.start])
+    return lower, upper
 
 
 def _mirrored(problem: Problem) -> Tensor:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from veritracer.balls import Norm
+from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, SchemaError, message
+from veritracer.errors import AdviceWarning, DataError, SchemaError, message
 from veritracer.network import from_module
+from veritracer.panel import Panel
+from veritracer.panel.fitting import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import as_table
 from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.evidence import Evidence, Usual
 from veritracer.recourse.explaining import Explanation
 from veritracer.recourse.linear import as_module
 from veritracer.recourse.neighbours import Neighbours
@@ -37,14 +43,19 @@ class Recourse:
         What may change, and which way. It may differ from the encoding's own schema in that alone.
     encoding
         The map between raw tables and the model's inputs; ``None`` fits one to ``rows``.
-    rows
-        Training rows, as a raw table: to start from, and to stay near to.
+    rows, labels
+        Training rows, as a raw table: to start from, and to stay near to; and their labels, as in the
+        schema's target: proposals then stay inside what rows of the wanted label show.
+    panel
+        Independent models that say what else thinks of an answer: a fitted ``Panel`` of the same encoding,
+        or ``"default"`` to fit one to ``rows`` and ``labels``. With labels, answers follow people that the
+        panel believes in.
     kappa, norm, radius
         The set of models, as in ``ParamSet.around``.
     propose
         Where to begin: a function of encoded rows; ``None`` begins at training rows or at the row itself.
-    neighbours
-        The index of training rows, for those who have one already.
+    evidence
+        Rows, labels and panel as one value, for those who have it already.
     favourable
         Which class of a ``LogisticRegression`` is favourable, where its classes leave that open.
     threshold
@@ -66,11 +77,13 @@ class Recourse:
         encoding: Encoding | None = None,
         *,
         rows: pd.DataFrame | None = None,
+        labels: ArrayLike | None = None,
+        panel: Panel | Literal["default"] | None = None,
         kappa: float = 0.2,
         norm: Norm = "linf",
         radius: RadiusRule | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
-        neighbours: Neighbours | None = None,
+        evidence: Evidence | None = None,
         favourable: Any = None,
         threshold: float | None = None,
     ) -> None:
@@ -82,10 +95,10 @@ class Recourse:
             raise DataError(message(f"a model of {self.encoding.dim} inputs", f"{width}", remedy))
         self.kappa, self.norm, self.radius, self.propose = kappa, norm, radius, propose
         self.threshold = threshold
-        if neighbours is None:
-            kept = torch.empty(0, self.encoding.dim) if rows is None else self.encoding.encode(rows)
-            neighbours = Neighbours(kept)
-        self.neighbours = neighbours
+        if evidence is None:
+            logit = 0.0 if threshold is None else threshold_logit(threshold)
+            evidence = _evidence_of(self.encoding, rows, labels, panel, logit)
+        self.evidence = evidence
 
     def explain(
         self,
@@ -95,7 +108,11 @@ class Recourse:
         max_changes: int | None = None,
         cost: Mapping[str, float] | None = None,
         only_unfavourable: bool = True,
-        plausibility: float = 0.0,
+        plausibility: float | None = None,
+        agreement: float | None = None,
+        plausible: bool = False,
+        limits: Mapping[str, float] | None = None,
+        extremes: bool = False,
         n: int = 1,
         time_budget: float | None = None,
         overshoot: float = 0.0,
@@ -116,7 +133,19 @@ class Recourse:
         only_unfavourable
             Leave rows alone that are favourable already.
         plausibility
-            How strongly to stay near the training data, in shares of the cost; 0 does not.
+            How strongly to stay near the training data, in shares of the cost; 0 does not. By default, where
+            there is a panel, answers follow the nearest role model (somebody who has the wanted label, whom
+            all models of the set and the panel accept) as closely as it takes for the panel to believe them.
+        agreement, plausible
+            Requirements: at least this share of the panel's held-out members decides as was asked for; the
+            answer is no outlier (LOF of at most 1.5) among rows of the wanted label. A row whose answer does
+            not meet them gets none, and its reason says so.
+        limits
+            By which share of their own value people may be asked to change a number: ``{"amount": 0.3}``.
+        extremes
+            ``True`` lets proposals go to the ends of a range. By default, where labels are known, numbers
+            stay between the 5 % and 95 % quantiles of rows of the wanted label, and categories are such that
+            0.5 % of those rows have.
         n
             Up to so many alternatives for each row, no two of which change the same features.
         time_budget
@@ -138,6 +167,10 @@ class Recourse:
             cost=cost or {},
             only_unfavourable=only_unfavourable,
             plausibility=plausibility,
+            agreement=agreement,
+            plausible=plausible,
+            limits=limits or {},
+            extremes=extremes,
             n=n,
             time_budget=time_budget,
             overshoot=overshoot,
@@ -145,6 +178,7 @@ class Recourse:
             refine=refine,
             search_radius=search_radius,
         ).checked(self.encoding)
+        self._check_evidence(options)
         explanation = Explanation(
             module=self.module,
             encoding=self.encoding,
@@ -152,11 +186,23 @@ class Recourse:
             radius_rule=self.radius,
             threshold=self.threshold,
             propose=self.propose,
-            neighbours=self.neighbours,
+            evidence=self.evidence,
             options=options,
         )
         with one_thread(next(self.module.parameters()).device.type == "cpu"):
-            return explanation.of(as_table(X))
+            found = explanation.of(as_table(X))
+        for note in found.notes:
+            warnings.warn(note, AdviceWarning, stacklevel=2)
+        return found
+
+    def _check_evidence(self, options: Options) -> None:
+        """Refuse requirements that nobody is there to judge."""
+        if options.agreement is not None and self.evidence.panel is None:
+            remedy = "train with a panel (the default), or give panel= to Recourse"
+            raise DataError(message("a panel to agree", "a model without one", remedy))
+        if options.plausible and len(self.evidence.neighbours.labelled(True)) < 2:
+            remedy = "fit with keep_rows above 0, or give rows= and labels= to Recourse"
+            raise DataError(message("labelled rows to compare with", "none", remedy))
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models that certificates speak of."""
@@ -184,6 +230,29 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
     return Encoding(schema, encoding.fitted)
 
 
+def _evidence_of(
+    encoding: Encoding,
+    rows: pd.DataFrame | None,
+    labels: ArrayLike | None,
+    panel: Panel | Literal["default"] | None,
+    logit: float,
+) -> Evidence:
+    """What rows, labels and panel say, each as far as it was given."""
+    if (labels is not None or panel == "default") and (rows is None or labels is None):
+        missing = "labels without rows" if rows is None else "a panel to be fitted without labels"
+        raise DataError(message("rows and their labels", missing, "give rows= and labels="))
+    if isinstance(panel, Panel) and panel.encoding_.digest != encoding.digest:
+        remedy = "fit the panel with this encoding: Panel().fit_encoded(encoding, ...)"
+        raise DataError(message("a panel with the model's encoding", "one with another", remedy))
+    x = torch.empty(0, encoding.dim).double() if rows is None else encoding.encode(rows)
+    if labels is None:
+        return Evidence(Neighbours(x), None if panel == "default" else panel, None, logit)
+    y = torch.as_tensor(encoding.schema.labels(labels), dtype=torch.float32)
+    if panel == "default":
+        panel = Panel().fit_encoded(encoding, Labelled(x.float(), y, torch.ones_like(y)), seed=0)
+    return Evidence(Neighbours(x, y > 0.5), panel, Usual.of(encoding, x, y > 0.5), logit)
+
+
 def _meaning(feature: Feature) -> dict[str, Any]:
     """All of a feature that the encoding depends on."""
-    return feature.model_dump(exclude={"action", "display_step", "note"})
+    return feature.model_dump(exclude={"action", "limit", "display_step", "note"})

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Outcome = Literal["promised", "valid", "none", "accepted"]
 
+BELIEVED = 0.5
+"""Advice goes out in a letter if at least this share of the panel's held-out members believes it."""
+
 GIVEN = ("institution", "recipient", "reference", "date", "expires", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""
 
@@ -59,17 +62,24 @@ def facts(found: Counterfactuals, i: int, codes: ReasonCodes, fields: Mapping[st
         "changes": steps,
         "conditions": conditions,
         "not_covered": letter_words.not_covered(steps, promised=promised) if steps else [],
-        "why": letter_words.why_none(str(found.reason[i])) if outcome == "none" else "",
+        "why": _why_none(found, i) if outcome == "none" else "",
     }
 
 
 def outcome_of(found: Counterfactuals, i: int) -> Outcome:
-    """What the letter is about; what was proved for today's model alone is no promise."""
+    """What the letter is about; what was proved for today's model alone is no promise.
+
+    What a panel does not believe is not recommended to anybody, whatever was proved of it.
+    """
     if found.favourable[i]:
         return "accepted"
-    if found.status[i] == "none":
+    if found.status[i] == "none" or found.agreement[i] < BELIEVED:
         return "none"
     return "promised" if found.certified[i] and found.kappa > 0 else "valid"
+
+
+def _why_none(found: Counterfactuals, i: int) -> str:
+    return letter_words.HOLLOW if found.status[i] != "none" else letter_words.why_none(str(found.reason[i]))
 
 
 def _said(fields: Mapping[str, Any]) -> dict[str, Any]:

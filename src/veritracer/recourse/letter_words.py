@@ -16,12 +16,16 @@ WHY = {
     "Please ask us to look at it again.",
     reasons.OUT_OF_TIME: "We did not find one in the time that was set for it. That does not mean that there "
     "is none.",
+    reasons.UNMET: "We found a change that our model would accept, but not one that we can recommend.",
     reasons.NOT_FOUND: "We looked for one and found none. That does not mean that there is none.",
 }
 """What a person is told where there is no recourse, by how the reason begins.
 
 Which constraint would have to give is left out: it may be one that no letter should speak of.
 """
+
+HOLLOW = WHY[reasons.UNMET]
+"""What a person is told where only a change was found that independent models do not believe."""
 
 
 def why_none(reason: str) -> str:

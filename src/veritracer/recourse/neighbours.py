@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any
 
@@ -81,10 +81,10 @@ class Neighbours:
         found: Tensor = torch.unique(self.rows[self.favourable == favourable], dim=0)
         return found
 
-    def role_models(self, param_set: ParamSet, favourable: bool, believed: Believed, key: str) -> Tensor:
+    def role_models(self, param_set: ParamSet, favourable: bool, believed: Believed, key: Hashable) -> Tensor:
         """Training rows of one label that the whole set and the panel decide so: somebody to follow, (m, d).
 
-        ``key`` names who believes, for what is kept. Those that only the set decides so where nobody is left.
+        ``key`` is who believes, for what is kept. Those that only the set decides so where nobody is left.
         """
         about = (*self._key(param_set), favourable, key)
         if about not in self._models:

@@ -27,7 +27,11 @@ class Options:
     max_changes: int | None = None
     cost: Mapping[str, float] = field(default_factory=dict)
     only_unfavourable: bool = True
-    plausibility: float = 0.0
+    plausibility: float | None = None
+    agreement: float | None = None
+    plausible: bool = False
+    limits: Mapping[str, float] = field(default_factory=dict)
+    extremes: bool = False
     n: int = 1
     time_budget: float | None = None
     overshoot: float = 0.0
@@ -37,22 +41,26 @@ class Options:
 
     def checked(self, encoding: Encoding) -> Options:
         """The same value, or an error that says what makes no sense."""
-        for name in ("kappa", "plausibility", "overshoot", "time_budget"):
+        for name in ("kappa", "plausibility", "agreement", "overshoot", "time_budget"):
             _check_number(name, getattr(self, name), 0, Real)
         for name in ("max_changes", "n"):
             _check_number(name, getattr(self, name), 1, Integral)
-        for name in ("only_unfavourable", "refine", "search_radius"):
+        for name in ("only_unfavourable", "plausible", "extremes", "refine", "search_radius"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise DataError(
                     message(f"{name} True or False", repr(getattr(self, name)), "give one of them")
                 )
         self._check_refined()
-        if self.overshoot > 1:
-            remedy = "it is a share of the range: 0.05 is 5 %"
-            raise DataError(message("overshoot from 0 to 1", repr(self.overshoot), remedy))
+        for name, remedy in (
+            ("overshoot", "it is a share of the range: 0.05 is 5 %"),
+            ("agreement", "it is a share of the panel's held-out members: 0.5 is half of them"),
+        ):
+            if (getattr(self, name) or 0.0) > 1:
+                raise DataError(message(f"{name} from 0 to 1", repr(getattr(self, name)), remedy))
         checks: dict[str, tuple[Any, Callable[[Feature, Any], None]]] = {
             "cost": (self.cost, _check_price),
             "drift": (self.drift, _check_drift),
+            "limits": (self.limits, _check_limit),
         }
         for what, (given, check) in checks.items():
             if not isinstance(given, Mapping):
@@ -67,7 +75,8 @@ class Options:
     def _check_refined(self) -> None:
         """Refuse, without refinement, what only refinement can do."""
         only = {"max_changes": self.max_changes is not None, "n": self.n > 1, "cost": bool(self.cost)}
-        only["plausibility"] = self.plausibility > 0
+        only["plausibility"] = bool(self.plausibility)
+        only["limits"] = bool(self.limits)
         asked = [name for name, used in only.items() if used]
         if asked and not self.refine:
             remedy = "leave refine=False out, or the others"
@@ -79,6 +88,14 @@ class Options:
             [float(self.cost.get(name, 1.0)) for name in encoding.schema.names], dtype=torch.float64
         )
         return each[encoding.owner]
+
+    def shares(self, encoding: Encoding) -> dict[str, float]:
+        """By which share of a person's own value each limited feature may change: the schema's, or less."""
+        found = dict(self.limits)
+        for feature in encoding.schema.features:
+            if feature.limit is not None:
+                found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
+        return found
 
     def reach(self, encoding: Encoding) -> Reach:
         """How far people may go beyond what they are told, in units of the encoded columns."""
@@ -109,6 +126,15 @@ def _check_price(feature: Feature, value: Any) -> None:
     if not isinstance(value, Real) or not float(value) > 0:
         received = repr(value)
         raise DataError(message(f"a positive number for {feature.name!r} in cost", received, "give another"))
+
+
+def _check_limit(feature: Feature, value: Any) -> None:
+    if not _is_real(value) or not 0 <= float(value) < math.inf:
+        remedy = "0.3 lets it change by up to 30 % of the person's own value"
+        raise DataError(message(f"a share of at least 0 for {feature.name!r} in limits", repr(value), remedy))
+    if not feature.is_numeric:
+        remedy = "limit numbers only; actions in the schema say what may change"
+        raise DataError(message("a numeric feature in limits", f"{feature.kind} {feature.name!r}", remedy))
 
 
 def _check_drift(feature: Feature, value: Any) -> None:

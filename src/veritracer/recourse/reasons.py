@@ -21,6 +21,7 @@ TOO_CLOSE = "today's decision on this row is within rounding of the other one, s
 IMPOSSIBLE = "none exists: under these constraints every row that this person could have is decided as today"
 OUT_OF_TIME = "the time budget ran out before one was found"
 NOT_FOUND = "no certified counterfactual was found under these constraints"
+UNMET = "the answer that was found does not meet what was required"
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
 
@@ -43,6 +44,16 @@ def uncertified(models: ParamSet, radius: float, suffices: Sequence[str], *, com
 def not_found(suffices: Sequence[str], *, complete: bool) -> str:
     """Why there is none at all, and what would help."""
     return f"{NOT_FOUND if complete else OUT_OF_TIME}{_help(suffices)}"
+
+
+def disagreed(share: float) -> str:
+    """Why an answer is not given that the panel does not believe."""
+    return f"{UNMET}: {share:.0%} of the independent models that were held out believe it"
+
+
+def implausible(factor: float) -> str:
+    """Why an answer is not given that looks like nobody."""
+    return f"{UNMET}: it is unlike the people who have the wanted label (outlier factor {factor:.2g})"
 
 
 def _help(suffices: Sequence[str]) -> str:

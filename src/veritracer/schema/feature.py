@@ -56,6 +56,7 @@ class Feature(BaseModel):
         ``category`` (a value of its own), ``refuse``.
     missing_codes : values that mean "missing", each remembered apart.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
+    limit : by which share of their own value people may be asked to change a number: 0.3 is up to 30 %.
     note : how the description came about, in words.
 
     >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
@@ -73,6 +74,7 @@ class Feature(BaseModel):
     missing: Policy = "refuse"
     missing_codes: tuple[Value, ...] = ()
     action: Action = "free"
+    limit: float | None = None
     display_step: float | Display = "auto"
     note: str = ""
 
@@ -88,6 +90,7 @@ class Feature(BaseModel):
         missing: Policy = "refuse",
         missing_codes: Iterable[Value] = (),
         action: Action = "free",
+        limit: float | None = None,
         display_step: float | Display = "auto",
         note: str = "",
     ) -> None:
@@ -102,6 +105,7 @@ class Feature(BaseModel):
                 missing=missing,
                 missing_codes=_values(name, "missing_codes", missing_codes),
                 action=action,
+                limit=plain(limit),
                 display_step=plain(display_step),
                 note=note,
             )
@@ -112,6 +116,7 @@ class Feature(BaseModel):
         self._check_display()
         self._check_categories()
         self._check_missing()
+        self._check_limit()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
             raise self._error(
                 "a one-way action only where values have an order",
@@ -142,6 +147,11 @@ class Feature(BaseModel):
 
     def _error(self, expected: str, received: str, remedy: str) -> SchemaError:
         return SchemaError(message(f"{expected} (feature {self.name!r})", received, remedy))
+
+    def _check_limit(self) -> None:
+        if self.limit is not None and not (self.is_numeric and 0 <= self.limit < math.inf):
+            remedy = "0.3 lets people be asked to change it by up to 30 %"
+            raise self._error("limit as a share, of a number", f"{self.limit!r} ({self.kind})", remedy)
 
     def _check_range(self) -> None:
         ends = [end for end in (self.lower, self.upper, self.step) if end is not None]

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from veritracer.errors import DataError, DataWarning, listing, message
+from veritracer.errors import AdviceWarning, DataError, DataWarning, listing, message
 from veritracer.schema import Schema
 from veritracer.tablefiles import Table, typed
 
@@ -76,9 +76,10 @@ class Notes:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Warnings about the data inside of the block are noted, not shown."""
+        """Warnings about data and advice inside of the block are noted, not shown."""
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", DataWarning)
+            for kind_of_warning in (DataWarning, AdviceWarning):
+                warnings.simplefilter("always", kind_of_warning)
             yield
         texts = [str(warning.message) for warning in caught]
         for kind, text in {text.partition(", got ")[0]: text for text in reversed(texts)}.items():
