@@ -21,6 +21,9 @@ from veritracer.network import Network
 from veritracer.panel import Panel, Ranks
 from veritracer.panel.fitting import Labelled
 
+AT_ONCE = 128
+"""Rows that the penalty of an update looks at in one step."""
+
 POOL = 2000
 """Favourable rows that the plausibility of a moved row is measured against, at most."""
 
@@ -99,35 +102,17 @@ class _Likeness(NamedTuple):
         return torch.sigmoid((REACH * self.usual - distance) / (SOFTNESS * self.usual))
 
 
-class Teacher:
-    """The panels of models that are trained side by side: one for each, or one for all of them.
+class Opinions:
+    """What panels say at any rows: one panel for each of several models, or one for all of them."""
 
-    ``soft_labels`` is (models, n) for the rows that it is made with; ``sure`` (models, n) says which of them
-    the panel is sure of, and ``side`` which way, +1 or -1.
-    """
-
-    def __init__(
-        self,
-        panels: Sequence[Panel],
-        rows: Sequence[Labelled],
-        options: Distillation,
-        threshold_logit: float = 0.0,
-    ) -> None:
-        device, dtype = rows[0].x.device, rows[0].x.dtype
-        self.options, self.shared = options, len(panels) == 1
+    def __init__(self, panels: Sequence[Panel], rows: Sequence[Labelled]) -> None:
+        device = rows[0].x.device
+        self.shared = len(panels) == 1
         self.ensembles = [panel.teachers_.to(device) for panel in panels]
         ranks = [ensemble.networks.ranks for ensemble in self.ensembles]
         self.likeness = [
             _Likeness.of(r, mine, seed) for seed, (r, mine) in enumerate(zip(ranks, rows, strict=True))
         ]
-        self.soft_labels = torch.stack([panel.soft_labels_ for panel in panels]).to(device, dtype)
-        margin = torch.logit(self.soft_labels, eps=1e-6) - threshold_logit
-        self.side = torch.where(margin > 0, 1.0, -1.0).to(dtype)
-        self.sure = torch.stack([_sure(each, options.sure) for each in margin])
-
-    def of_rows(self, values: Tensor, index: Tensor) -> Tensor:
-        """The entries of ``values`` (panels, n) for the rows ``index`` (models, batch) of each model."""
-        return values.expand(len(index), -1).gather(1, index)
 
     def targets(self, x: Tensor, *, moved: Sequence[bool]) -> Tensor:
         """The panel's probability (models, n) at rows (models, n, d).
@@ -155,6 +140,72 @@ class Teacher:
         vote = (torch.sigmoid(networks).mean(0) + torch.sigmoid(trees).mean(0)) / 2
         vote[moved] *= self.likeness[panel](x[moved])
         return vote
+
+
+class Teacher(Opinions):
+    """The panels of models that are trained side by side, and what they say of the training rows.
+
+    ``soft_labels`` is (models, n) for the rows that it is made with; ``sure`` (models, n) says which of them
+    the panel is sure of, and ``side`` which way, +1 or -1.
+    """
+
+    def __init__(
+        self,
+        panels: Sequence[Panel],
+        rows: Sequence[Labelled],
+        options: Distillation,
+        threshold_logit: float = 0.0,
+    ) -> None:
+        super().__init__(panels, rows)
+        self.options = options
+        self.soft_labels = torch.stack([panel.soft_labels_ for panel in panels]).to(rows[0].x)
+        margin = torch.logit(self.soft_labels, eps=1e-6) - threshold_logit
+        self.side = torch.where(margin > 0, 1.0, -1.0).to(rows[0].x)
+        self.sure = torch.stack([_sure(each, options.sure) for each in margin])
+
+    def of_rows(self, values: Tensor, index: Tensor) -> Tensor:
+        """The entries of ``values`` (panels, n) for the rows ``index`` (models, batch) of each model."""
+        return values.expand(len(index), -1).gather(1, index)
+
+
+class Held:
+    """What leaving the panel's opinion costs a classifier that is updated: a penalty on its parameters.
+
+    At rows with features of others and at sparse attacks, as in training, in proportion to the weight that
+    accuracy has there.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        encoding: Encoding,
+        network: Network,
+        rows: Labelled,
+        *,
+        threshold_logit: float,
+        accuracy: float,
+        random_state: int,
+    ) -> None:
+        self.opinions, self.encoding, self.network = Opinions([panel], [rows]), encoding, network
+        self.x, self.offset = rows.x, threshold_logit
+        self.options = Distillation().times(panel.strength / accuracy)
+        self.stream = torch.Generator().manual_seed(random_state)
+
+    def __call__(self, theta: Sequence[Tensor]) -> Tensor:
+        """The penalty at these parameters, on some of the rows."""
+        options = self.options
+        some = torch.randint(len(self.x), (min(AT_ONCE, len(self.x)),), generator=self.stream)
+        x, one = self.x[some].unsqueeze(0).to(theta[0]), [t.unsqueeze(0) for t in theta]
+        with torch.no_grad():
+            sign = torch.where(self.network.logit(one, x) > 0, 1.0, -1.0).to(x)
+        goal = torch.rand(x.shape[:2], generator=self.stream).to(x) * options.furthest
+        attacked = sparse_attack(self.encoding, self.network, one, x, sign, goal, options.moves)
+        moved = torch.cat([attacked, swapped_rows(self.encoding, x, options.swapped, [self.stream])], 1)
+        target = self.opinions.targets(moved.float(), moved=(True, False)).to(x)
+        logit = self.network.logit(one, moved) + self.offset
+        each = torch.nn.functional.binary_cross_entropy_with_logits(logit, target, reduction="none")
+        at_attacks, at_swapped = each.chunk(2, 1)
+        return options.at_attacks * at_attacks.mean() + options.at_swapped * at_swapped.mean()
 
 
 def _sure(margin: Tensor, quantile: float) -> Tensor:

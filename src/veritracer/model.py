@@ -28,13 +28,13 @@ from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
-from veritracer.distillation import Distillation, Teacher
+from veritracer.distillation import Distillation, Held, Teacher
 from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
 from veritracer.fine_tuning import EPOCHS, SLOWER
 from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
 from veritracer.ledger import Issued, Ledger, at_hand
 from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality
+from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality, split
 from veritracer.ledger.records import Original
 from veritracer.ledger.sources import Source, reading
 from veritracer.network import Theta, from_module, to_module
@@ -317,6 +317,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         keep: Source | str | os.PathLike[str] | None = None,
         epochs: int = EPOCHS,
         learning_rate: float | None = None,
+        panel: Literal["keep", "refit"] | None = "keep",
         **options: Any,
     ) -> Self:
         """A new estimator, fine-tuned on new rows, that keeps the promises in ``keep``; this one stays.
@@ -329,6 +330,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         ----------
         epochs, learning_rate
             Of fine-tuning; by default a fifth of the learning rate of training.
+        panel
+            The classifier stays held to the panel that it has (``"keep"``) or to one that is fitted to the
+            new rows (``"refit"``: many of them, whose labels mean something new); None lets it go, and the
+            updated model has no panel.
         penalty, least_kappa
             Weight of a hinge on promises that no set protects: valid on their day only, conditional, proved
             below ``least_kappa`` only, or made by a model with another encoding, threshold or architecture.
@@ -351,13 +356,43 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         )
         x = self._encode(X)
         labels = torch.as_tensor(self.encoding_.schema.labels(y), dtype=x.dtype)
-        with reading(keep) as source:
-            module, report = kept_update(
-                Candidate.of(self), x, labels, source, chosen, scratch=partial(self._anew, X, y)
-            )
         made = copy.copy(self)
-        made.classifier_, made.update_ = module, report
+        learned = split(labels, chosen.held_out, chosen.random_state)[0]
+        rows = Labelled(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
+        made.panel_ = self._panel_for(panel, rows, chosen.random_state)
+        with reading(keep) as source:
+            made.classifier_, made.update_ = kept_update(
+                Candidate.of(self),
+                x,
+                labels,
+                source,
+                chosen,
+                scratch=partial(self._anew, X, y),
+                held=made._held(rows, chosen.random_state),
+            )
         return made
+
+    def _panel_for(self, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
+        """The panel of a model that is updated on these rows."""
+        if choice not in ("keep", "refit", None):
+            raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
+        if self.panel_ is None or choice == "keep":
+            return self.panel_
+        return None if choice is None else clone(self.panel_).fit_encoded(self.encoding_, rows, seed=seed)
+
+    def _held(self, rows: Labelled, seed: int) -> Held | None:
+        """What keeps an update near to what the panel says; nothing without a panel that counts."""
+        if self.panel_ is None or self.panel_.strength == 0 or self.weight_accuracy <= 0:
+            return None
+        return Held(
+            self.panel_,
+            self.encoding_,
+            from_module(self.classifier_)[0],
+            rows,
+            threshold_logit=threshold_logit(self.threshold),
+            accuracy=self.weight_accuracy,
+            random_state=seed,
+        )
 
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """What answers ``explain``; with another ``schema``, other rules of what may change."""

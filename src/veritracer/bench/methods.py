@@ -49,11 +49,11 @@ class Method:
 def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
     """The closest counterfactuals that are certified at this kappa, or at the one of training.
 
-    In the paper's setting: both decisions are explained.
+    In the paper's setting: both decisions are explained, and nothing but the range limits a change.
     """
 
     def answer(question: Question) -> Tensor:
-        options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa}
+        options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa, "extremes": True}
         return question.model.explain(question.X, **options).x_cf
 
     return answer

@@ -4,7 +4,9 @@ CounterNet is trained as its authors do it: the generator that rebuilds the whol
 three losses that are the defaults of their own library (1 for accuracy, 0.2 for validity, 0.1 for proximity).
 What departs from their code: the proximity is absolute instead of squared, and the accuracy loss is
 cross-entropy, as for every other method here. ROAR, SNS and the two floors explain a classifier that was
-trained for accuracy alone, as in the paper. All of these start as torch starts a layer.
+trained for accuracy alone, as in the paper. All of these start as torch starts a layer. VeriTraCER's own
+trainings are Algorithm 1 without a panel, as in the paper; what a panel changes is measured by
+``benchmarks/truth.py``.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ _COUNTERNET: dict[str, Any] = {
 }
 
 TRAINERS: dict[str, dict[str, Any]] = {
-    "veritracer": {},
-    "veritracer-ibp": {"bound": "ibp"},
-    "veritracer-crown-ibp": {"bound": "crown-ibp"},
+    "veritracer": {"panel": None},
+    "veritracer-ibp": {"panel": None, "bound": "ibp"},
+    "veritracer-crown-ibp": {"panel": None, "bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
     "standard": {"method": "standard", "initialisation": "torch"},
-    "veritracer-torch": {"initialisation": "torch"},
-    "veritracer-steady": {"weight_proximity": 3.0},
+    "veritracer-torch": {"panel": None, "initialisation": "torch"},
+    "veritracer-steady": {"panel": None, "weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""

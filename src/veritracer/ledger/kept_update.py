@@ -21,7 +21,7 @@ from veritracer.ledger.sources import Source
 from veritracer.ledger.times import Moment
 from veritracer.ledger.update_report import Binding, UpdateReport, Way
 from veritracer.ledger.updating import update
-from veritracer.network import from_module, to_module
+from veritracer.network import Theta, from_module, to_module
 from veritracer.param_sets import ParamSet
 from veritracer.threads import one_thread
 
@@ -83,16 +83,18 @@ def kept_update(
     settings: Settings | None = None,
     *,
     scratch: FromScratch | None = None,
+    held: Callable[[Theta], Tensor] | None = None,
 ) -> tuple[nn.Sequential, UpdateReport]:
     """The updated classifier, and what the update came to.
 
     ``x`` and ``y`` are new encoded rows (n, d) and 0/1 labels; ``source`` has the promises to keep, None for
-    none. ``scratch`` trains anew; without it the same architecture is, from random weights.
+    none. ``scratch`` trains anew; without it the same architecture is, from random weights. ``held`` is a
+    penalty on the parameters that every way of updating has.
 
     Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
     more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
     """
-    job = _Job.of(candidate, x, y, source, settings or Settings())
+    job = _Job.of(candidate, x, y, source, settings or Settings(), held)
     with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
         return _free(job, scratch) if source is None else _kept(job, source, scratch)
 
@@ -108,13 +110,20 @@ class _Job:
     settings: Settings
     train: NDArray[np.int64]
     held: NDArray[np.int64]
+    penalty: Callable[[Theta], Tensor] | None
 
     @classmethod
     def of(
-        cls, candidate: Candidate, x: Tensor, y: Tensor, source: Source | None, settings: Settings
+        cls,
+        candidate: Candidate,
+        x: Tensor,
+        y: Tensor,
+        source: Source | None,
+        settings: Settings,
+        penalty: Callable[[Theta], Tensor] | None,
     ) -> _Job:
         train, held = split(y, settings.held_out, settings.random_state)
-        return cls(candidate, x, y, source, settings, train, held)
+        return cls(candidate, x, y, source, settings, train, held, penalty)
 
     def run(self, demands: Demands | None, rows: Exposed | None) -> nn.Sequential:
         """The update under these demands."""
@@ -126,6 +135,7 @@ class _Job:
             None if demands is None else demands.intersection(self.candidate),
             exposed=rows,
             penalty=chosen.penalty,
+            held=self.penalty,
             epochs=chosen.epochs,
             learning_rate=chosen.learning_rate,
             batch_size=chosen.batch_size,

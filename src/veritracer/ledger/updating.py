@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ def update(
     *,
     exposed: Exposed | None = None,
     penalty: float = 1.0,
+    held: Callable[[Theta], Tensor] | None = None,
     epochs: int = EPOCHS,
     learning_rate: float = SLOWER * 2e-3,
     batch_size: int = 128,
@@ -41,16 +42,16 @@ def update(
 
     It starts from the module itself, or from the model next to it that is in all sets, and is projected back
     after each step; ``common.contains`` is true of the result. Promises that no set protects, ``exposed``,
-    are pushed to their side by a hinge of weight ``penalty``.
+    are pushed to their side by a hinge of weight ``penalty``; ``held`` is added to the loss as it is.
     """
     network, theta = from_module(module)
     project: Callable[[Theta], Theta] | None = None
     if common is not None:
         project = common.project
         module = to_module(network, project(tuple(t.detach() for t in theta)))
-    hinge = None
+    penalties = [] if held is None else [held]
     if exposed is not None and len(exposed) and penalty > 0:
-        hinge = _Hinge(network, exposed, penalty, random_state)
+        penalties.append(_Hinge(network, exposed, penalty, random_state))
     tuned = fine_tune(
         module,
         x,
@@ -61,13 +62,17 @@ def update(
         threshold=threshold,
         random_state=random_state,
         project=project,
-        penalty=hinge,
+        penalty=_sum_of(penalties) if penalties else None,
     )
     if not all(bool(t.isfinite().all()) for t in tuned.parameters()):
         remedy = "give a smaller learning_rate"
         raise TrainingError(message("finite weights", "nan or infinity after the update", remedy))
     assert common is None or common.contains(tuned), "a projection left the set"
     return tuned
+
+
+def _sum_of(penalties: Sequence[Callable[[Theta], Tensor]]) -> Callable[[Theta], Tensor]:
+    return lambda theta: torch.stack([penalty(theta) for penalty in penalties]).sum()
 
 
 class _Hinge:

@@ -49,6 +49,10 @@ def update(
     learning_rate: Annotated[
         float | None, typer.Option(help="By default a fifth of that of training.", show_default=False)
     ] = None,
+    panel: Annotated[
+        str,
+        typer.Option(help="What the classifier stays held to: keep its panel, refit one, or none."),
+    ] = "keep",
     penalty: Annotated[float, typer.Option(min=0.0, help="Weight of promises that no proof protects.")] = 1.0,
     least_kappa: Annotated[
         float, typer.Option(min=0.0, help="Leave promises below this kappa to the penalty.")
@@ -79,7 +83,8 @@ def update(
     loaded, notes = load(model), Notes()
     when = None if at is None else read_moment(at)
     key = None if key_file is None else read_key(key_file)
-    options = {
+    options: dict[str, Any] = {
+        "panel": None if panel == "none" else panel,
         "penalty": penalty,
         "least_kappa": least_kappa,
         "max_loss": max_loss,
