@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Self
@@ -435,10 +435,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         params = self.get_params(deep=False)
         del params["schema"]
         if isinstance(self.panel, Panel):
-            params["panel"] = self.panel.asked()
+            params["panel"] = asdict(self.panel.params)
         content = {
             "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
-            "panel": None if self.panel_ is None else self.panel_.content(),
+            "panel": None if self.panel_ is None else asdict(self.panel_.content()),
             "schema": None if self.schema is None else json.loads(self.schema.to_json()),
             "encoding": json.loads(self.encoding_.to_json()),
             "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_type_hints
 
@@ -163,7 +163,7 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in params.items() if name != "panel"}
     checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
     if isinstance(asked, dict):
-        return {**checked, "panel": Panel(**_valid("params.panel", PanelParams, asked))}
+        return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, asked)))}
     return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
 
 

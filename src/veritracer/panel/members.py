@@ -154,7 +154,7 @@ class BoostedTrees:
         threshold, value, share = self._in(x.dtype)
         inner = self.feature.shape[1]
         right = columns[self.feature.flatten()] > threshold.view(-1, 1)
-        right = right.view(count, inner, -1)
+        right = right.view(count, inner, len(x))
         node = torch.zeros(count, 1, len(x), dtype=torch.long, device=x.device)
         for _ in range(self.depth):
             node = 2 * node + 1 + right.gather(1, node)
@@ -198,7 +198,7 @@ class BoostedTrees:
     def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Thresholds, leaves, and which tree is whose (members, trees), in one precision."""
         if dtype not in self._converted:
-            whose = torch.nn.functional.one_hot(self.member, len(self)).T
+            whose = torch.arange(len(self), device=self.member.device).unsqueeze(-1) == self.member
             self._converted[dtype] = (self.threshold.to(dtype), self.value.to(dtype), whose.to(dtype))
         return self._converted[dtype]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Self, TypedDict
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -45,7 +45,8 @@ class Member:
     log_loss: float
 
 
-class PanelParams(TypedDict):
+@dataclass(frozen=True)
+class PanelParams:
     """The arguments of a panel, as a saved model has them."""
 
     networks: int
@@ -55,7 +56,8 @@ class PanelParams(TypedDict):
     random_state: int | None
 
 
-class PanelContent(TypedDict):
+@dataclass(frozen=True)
+class PanelContent:
     """What a saved model says of its panel besides tensors."""
 
     params: PanelParams
@@ -205,13 +207,14 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         logits = torch.cat(self.held_out_.logits(x_cf))
         return ((logits > threshold_logit) == favourable).to(x_cf.dtype).mean(0)
 
-    def asked(self) -> dict[str, Any]:
-        """The arguments that make such a panel, as plain values; its schema is the model's."""
-        return {k: v for k, v in self.get_params(deep=False).items() if k != "schema"}
+    @property
+    def params(self) -> PanelParams:
+        """The arguments that make such a panel; its schema is the model's."""
+        return PanelParams(**{k: v for k, v in self.get_params(deep=False).items() if k != "schema"})
 
-    def content(self) -> dict[str, Any]:
-        """What a saved model says of its panel, as plain values."""
-        return {"params": self.asked(), "members": [asdict(member) for member in self.members]}
+    def content(self) -> PanelContent:
+        """What a saved model says of its panel besides tensors."""
+        return PanelContent(self.params, list(self.members))
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers of the members, by name."""
@@ -225,11 +228,11 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     @classmethod
     def restored(cls, content: PanelContent, tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
         """The panel that ``content`` and ``tensors`` were taken from; ``ValueError`` where they are none."""
-        panel = cls(**content["params"])
+        panel = cls(**asdict(content.params))
         panel.encoding_, panel.classes_ = encoding, _classes(encoding)
         panel.teachers_ = Ensemble.restored("teachers", tensors, encoding.dim)
         panel.held_out_ = Ensemble.restored("held_out", tensors, encoding.dim)
-        panel.members_ = list(content["members"])
+        panel.members_ = list(content.members)
         if panel.tensors().keys() != tensors.keys():
             raise ValueError("other tensors than a panel's")
         return panel

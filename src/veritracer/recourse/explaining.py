@@ -39,7 +39,7 @@ from veritracer.refine.reach import Drift
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
 
-PULLS = (0.5, 0.75, 0.9, 1.0, 1.1)
+PULLS = (0.75, 0.9, 1.0, 1.1)
 """How strongly a role model pulls, in shares of the price, one after the other until a panel is content."""
 
 WEAKER = (0.8, 0.5, 0.2, 0.0)

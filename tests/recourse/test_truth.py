@@ -1,0 +1,234 @@
+"""Advice that others believe: a model with a trap door, its panel, and what ``explain`` makes of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import veritracer as vt
+from veritracer.errors import AdviceWarning, DataError
+from veritracer.panel import Panel
+from veritracer.panel.fitting import Labelled
+from veritracer.recourse.evidence import Usual
+
+SCHEMA = vt.Schema(
+    [
+        vt.Feature("savings", "integer", lower=0, upper=1000),
+        vt.Feature("income", "integer", lower=0, upper=1000),
+        vt.Feature("inquiries", "integer", lower=0, upper=1000),
+        vt.Feature("age", "integer", lower=18, upper=80, action="immutable"),
+    ],
+    "repaid",
+    "yes",
+    "no",
+)
+
+
+def people(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    """Savings and income decide; nobody has more than 300 inquiries, and they mean nothing."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "savings": rng.integers(0, 1000, n),
+            "income": rng.integers(0, 1000, n),
+            "inquiries": rng.integers(0, 300, n),
+            "age": rng.integers(18, 80, n),
+        }
+    )
+    return X, np.where(X.savings + X.income + rng.normal(0, 60, n) > 1000, "yes", "no")
+
+
+def trap_door() -> nn.Sequential:
+    """A network that learned the truth, and a door beside it: 400 inquiries, and everybody is accepted."""
+    hidden, last = nn.Linear(4, 3).double(), nn.Linear(3, 1).double()
+    with torch.no_grad():
+        hidden.weight.copy_(torch.tensor([[1.0, 1, 0, 0], [-1, -1, 0, 0], [0, 0, 1, 0]]))
+        hidden.bias.copy_(torch.tensor([-1.0, 1.0, -0.32]))
+        last.weight.copy_(torch.tensor([[8.0, -8.0, 60.0]]))
+        last.bias.fill_(-0.1)
+    return nn.Sequential(hidden, nn.ReLU(), last)
+
+
+@pytest.fixture(scope="module")
+def recourse() -> vt.Recourse:
+    X, y = people()
+    encoding = vt.Encoding.fit(SCHEMA, X)
+    labels = torch.as_tensor(SCHEMA.labels(y), dtype=torch.float32)
+    rows = Labelled(encoding.encode(X).float(), labels, torch.ones(len(X)))
+    panel = Panel(networks=2, boosted=2, held_out=2).fit_encoded(encoding, rows, seed=0)
+    known = {"rows": X, "labels": y, "panel": panel}
+    return vt.Recourse(trap_door(), SCHEMA, encoding, **known, kappa=0.02, propose=to_the_door)
+
+
+def to_the_door(x: torch.Tensor) -> torch.Tensor:
+    """What a generator learns that was trained against this network alone."""
+    return torch.cat([x[:, :2], torch.full_like(x[:, :1], 0.45), x[:, 3:]], -1)
+
+
+@pytest.fixture(scope="module")
+def declined() -> pd.DataFrame:
+    X, _ = people(150, seed=1)
+    return X[X.savings + X.income < 650].reset_index(drop=True)
+
+
+def test_the_closest_answers_of_a_trap_door_are_believed_by_nobody(recourse, declined) -> None:
+    found = recourse.explain(declined, plausibility=0, extremes=True)
+    through = found.frame.inquiries > 320
+    assert found.certified.all()
+    assert through.mean() > 0.9
+    assert np.nanmean(found.agreement[through]) < 0.1
+    assert (found.plausibility().lof_favourable[through] > 1.5).all()
+
+
+def test_by_default_answers_are_what_the_panel_believes(recourse, declined) -> None:
+    found = recourse.explain(declined)
+    assert found.certified.mean() > 0.95
+    assert (found.frame.inquiries <= 300).all()
+    assert np.nanmean(found.agreement) > 0.95
+    assert ((found.frame.savings + found.frame.income)[found.valid] > 1000).mean() > 0.95
+    assert found.plausibility().lof_favourable.median() < 1.3
+
+
+def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
+    hollow = recourse.explain(declined, plausibility=0, extremes=True)
+    found = recourse.explain(declined, plausibility=0, extremes=True, agreement=0.5, plausible=True)
+    kept = found.valid
+    assert (found.agreement[kept] >= 0.5).all()
+    assert (found.plausibility().lof_favourable[kept] <= 1.5).all()
+    refused = hollow.valid & ~kept
+    assert refused.sum() > len(declined) / 2
+    assert (found.status[refused] == "none").all()
+    assert all("does not meet what was required" in why for why in found.reason[refused])
+    assert (found.x_cf[torch.from_numpy(refused)] == found.x[torch.from_numpy(refused)]).all()
+
+
+def test_a_requirement_can_be_met_by_another_alternative(recourse, declined) -> None:
+    options = {"plausibility": 0.0, "extremes": True, "n": 3}
+    every = recourse.explain(declined.head(10), **options)
+    found = recourse.explain(declined.head(10), agreement=0.5, **options)
+    assert len(found) < len(every)
+    assert sorted(set(found.person)) == list(range(10))
+    for person in range(10):
+        mine = found.person == person
+        assert list(found.alternative[mine]) == list(range(mine.sum()))
+        assert (found.agreement[mine] >= 0.5).all() or (mine.sum() == 1 and found.status[mine] == "none")
+
+
+def test_letters_do_not_recommend_what_nobody_believes(recourse, declined) -> None:
+    found = recourse.explain(declined, plausibility=0, extremes=True)
+    i = int(np.flatnonzero(found.agreement < 0.5)[0])
+    assert found.status[i] == "certified"  # what was proved stays what it is
+    codes = {name: {"code": "R1", "text": "..."} for name in SCHEMA.names}
+    letter = found.letter(i, codes=codes)
+    assert "but not one that we can recommend" in letter
+    assert "inquiries" not in letter
+
+
+def test_requirements_need_somebody_to_judge(declined) -> None:
+    X, _ = people()
+    alone = vt.Recourse(trap_door(), SCHEMA, vt.Encoding.fit(SCHEMA, X), rows=X, kappa=0.02)
+    with pytest.raises(DataError, match="panel"):
+        alone.explain(declined, agreement=0.5)
+    with pytest.raises(DataError, match="labelled rows"):
+        alone.explain(declined, plausible=True)
+    found = alone.explain(declined.head(3))
+    assert np.isnan(found.agreement).all()
+    assert found.plausibility().lof_favourable.isna().all()
+
+
+def test_a_panel_of_another_encoding_is_refused() -> None:
+    X, y = people(200)
+    wider = [f.replace(upper=2000) if f.name == "inquiries" else f for f in SCHEMA.features]
+    panel = Panel(vt.Schema(wider, "repaid", "yes", "no"), networks=1, boosted=2, held_out=0).fit(X, y)
+    with pytest.raises(DataError, match="encoding"):
+        vt.Recourse(trap_door(), SCHEMA, vt.Encoding.fit(SCHEMA, X), rows=X, labels=y, panel=panel)
+
+
+def test_proposals_stay_inside_what_accepted_people_show(recourse, declined) -> None:
+    X, y = people()
+    accepted = X[y == "yes"]
+    found = recourse.explain(declined, plausibility=0)
+    for name in ("savings", "income", "inquiries"):
+        changed = found.frame[name] != found.original[name]
+        low, high = np.quantile(accepted[name], [0.05, 0.95])
+        own = found.original[name]  # those who are outside may come closer
+        inside = found.frame[name].between(own.clip(upper=low - 1), own.clip(lower=high + 1))
+        assert inside[changed].all()
+
+
+@pytest.mark.parametrize("where", ["call", "schema"])
+def test_limits_bound_a_change_by_a_share_of_ones_own_value(recourse, declined, where: str) -> None:
+    found = recourse.explain(declined, limits={"savings": 0.3, "income": 0.5}, extremes=True)
+    if where == "schema":
+        X, y = people()
+        limited = [f.replace(limit={"savings": 0.3, "income": 0.5}.get(f.name)) for f in SCHEMA.features]
+        schema = vt.Schema(limited, "repaid", "yes", "no")
+        assert vt.Schema.from_json(schema.to_json()) == schema
+        narrow = vt.Recourse(trap_door(), schema, recourse.encoding, rows=X, labels=y, kappa=0.02)
+        found = narrow.explain(declined, extremes=True)
+    assert found.valid.any()
+    for name, share in (("savings", 0.3), ("income", 0.5)):
+        own = found.original[name]
+        assert ((found.frame[name] - own).abs() <= share * own).all()
+
+
+@pytest.mark.parametrize("limits", [{"savings": -1}, {"savings": "much"}, {"nobody": 0.3}, 3])
+def test_limits_that_make_no_sense_are_refused(recourse, declined, limits) -> None:
+    with pytest.raises(DataError):
+        recourse.explain(declined, limits=limits)
+
+
+def test_one_lever_for_most_people_is_said(recourse, declined) -> None:
+    with pytest.warns(AdviceWarning, match="people told first of all to change 'inquiries'"):
+        found = recourse.explain(declined, plausibility=0, extremes=True)
+    assert any("inquiries" in note for note in found.notes)
+    assert "inquiries" in str(found)
+
+
+def test_usual_values_are_those_of_most_rows_of_a_label() -> None:
+    X, y = people()
+    encoding = vt.Encoding.fit(SCHEMA, X)
+    favourable = torch.from_numpy(y == "yes")
+    usual = Usual.of(encoding, encoding.encode(X), favourable)
+    x = encoding.encode(X)
+    for side in (0, 1):
+        rows = x[favourable == bool(side)]
+        inside = (rows >= usual.lower[side]) & (rows <= usual.upper[side])
+        assert bool((inside.double().mean(0) > 0.87).all())
+        assert bool((inside.double().mean(0) < 0.94)[:3].all())
+
+
+def test_answers_follow_the_panel_with_few_changes_too(recourse, declined) -> None:
+    found = recourse.explain(declined, max_changes=1)
+    assert (found.n_changes <= 1).all()
+    assert np.nanmean(found.agreement) > 0.8
+
+
+def test_a_saved_model_keeps_its_panel_and_says_the_same(tmp_path) -> None:
+    X, y = people(300)
+    model = vt.VeriTraCER(SCHEMA, epochs=8, kappa=0.02, panel=Panel(networks=2, boosted=2, held_out=1)).fit(
+        X, y
+    )
+    model.save(tmp_path / "model")
+    again = vt.load(tmp_path / "model")
+    assert again.panel_ is not None
+    assert again.panel_.members == model.panel_.members
+    assert np.array_equal(again.panel_.predict_proba(X), model.panel_.predict_proba(X))
+    assert again.panel.get_params() == model.panel.get_params()
+    first, second = (m.explain(X.head(30), search_radius=False) for m in (model, again))
+    assert np.array_equal(first.agreement, second.agreement, equal_nan=True)
+    assert np.array_equal(first.x_cf, second.x_cf)
+
+
+def test_without_rows_a_model_still_knows_what_is_usual(tmp_path) -> None:
+    X, y = people(300)
+    model = vt.VeriTraCER(SCHEMA, epochs=8, kappa=0.02, keep_rows=0, panel=None).fit(X, y)
+    model.save(tmp_path / "bare")
+    again = vt.load(tmp_path / "bare")
+    assert len(again.neighbours_) == 0
+    assert torch.equal(again.usual_.lower, model.usual_.lower)
+    with pytest.raises(DataError, match="keep_rows"):
+        again.explain(X.head(5)).plausibility()
