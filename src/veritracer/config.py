@@ -14,8 +14,9 @@ from veritracer.param_sets import RadiusRule
 
 Training = Literal["veritracer", "counternet", "standard"]
 
-STEPS = 2500
-"""Optimiser steps that a run takes where ``epochs`` is left to us: enough for all five datasets."""
+STEPS, STEPS_PER_ROW, FEWEST_STEPS = 2500, 1.5, 400
+"""Optimiser steps that a run takes where ``epochs`` is left to us: some for each row of a small table, which
+would only be learned by heart, up to what was enough for all five datasets."""
 
 FEWEST_EPOCHS = 12
 """But so many epochs at least."""
@@ -97,8 +98,9 @@ class TrainingConfig:
         """The number of epochs on so many training rows."""
         if self.epochs is not None:
             return self.epochs
-        steps = max(1, rows // min(self.batch_size, rows))
-        return max(FEWEST_EPOCHS, -(-STEPS // steps))
+        batches = max(1, rows // min(self.batch_size, rows))
+        steps = min(STEPS, round(FEWEST_STEPS + STEPS_PER_ROW * rows))
+        return max(FEWEST_EPOCHS, -(-steps // batches))
 
     def robustness(self, progress: float) -> float:
         """How far κ and the robust weight are ramped up at this share of the run, from 0 to 1."""

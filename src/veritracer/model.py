@@ -86,8 +86,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         The probability above which a decision is favourable. It is part of the last bias, so that the sign
         of the logit is the decision.
     learning_rate, batch_size, epochs, clip_norm
-        Of the optimiser (Adam). ``epochs=None`` takes some 2,500 steps, and 12 epochs at least. Gradients
-        longer than ``clip_norm`` are shortened to it.
+        Of the optimiser (Adam). ``epochs=None`` takes 400 steps and three for every two rows, up to 2,500,
+        and 12 epochs at least. Gradients longer than ``clip_norm`` are shortened to it.
     warmup, ramp
         Shares of the run: first without the robust loss, then with kappa and its weight growing.
     validation_fraction, patience

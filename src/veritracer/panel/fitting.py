@@ -21,8 +21,8 @@ from veritracer.panel.members import BoostedTrees, Networks, Ranks
 HIDDEN = (64, 32)
 BATCH = 256
 LEARNING_RATE = 3e-3
-STEPS, FEWEST_EPOCHS = 2000, 8
-"""How long a network learns at the most."""
+STEPS, STEPS_PER_ROW, FEWEST_STEPS, FEWEST_EPOCHS = 2000, 1.2, 200, 8
+"""How long a network learns at the most: longer on more rows, up to a limit."""
 PATIENCE = 200
 """Steps without progress on the rows that it did not see after which a network stops."""
 TREES, DEPTH, SHRINKAGE = 120, 4, 0.1
@@ -85,7 +85,8 @@ class _NetworkRun:
         count = int(self.seen.sum(-1).min())
         size = min(BATCH, count)
         batches = count // size
-        epochs = max(FEWEST_EPOCHS, -(-STEPS // batches))
+        steps = min(STEPS, round(FEWEST_STEPS + STEPS_PER_ROW * self.seen.shape[1]))
+        epochs = max(FEWEST_EPOCHS, -(-steps // batches))
         patience = -(-PATIENCE // batches)
         lowest = torch.full((len(self.seen),), torch.inf)
         kept, idle = [t.detach().clone() for t in self.theta], torch.zeros(len(self.seen))

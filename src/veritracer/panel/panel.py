@@ -199,6 +199,11 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return torch.sigmoid(networks).mean(0), torch.sigmoid(trees).mean(0)
 
     @torch.no_grad()
+    def held_out_vote(self, x: Tensor) -> Tensor:
+        """The mean probability of the favourable label by the held-out members, (n,); NaN without any."""
+        return torch.sigmoid(torch.cat(self.held_out_.logits(x))).mean(0)
+
+    @torch.no_grad()
     def agreement(self, x_cf: Tensor, favourable: Tensor, threshold_logit: float = 0.0) -> Tensor:
         """The share (n,) of held-out members that decide the rows as ``favourable`` (n,) asks for.
 

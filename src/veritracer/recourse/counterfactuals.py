@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -271,6 +271,33 @@ class Counterfactuals:
             "lof_favourable": self.evidence.outlier_factor(self.x_cf, wanted),
         }
         return pd.DataFrame(columns, index=self.frame.index)
+
+    def way(
+        self, i: int, feature: str | None = None, *, truth: Callable[[pd.DataFrame], Any] | None = None
+    ) -> pd.DataFrame:
+        """What is said of the favourable decision on the way from x (0) to x′ (1), and a quarter beyond.
+
+        A column for the model, for the panel that it was held to, and for the panel's held-out members, as
+        probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
+        probabilities, where one is known: it adds a column of that name.
+        """
+        share = torch.linspace(0.0, 1.25, 51, dtype=self.x.dtype)
+        end = self.x_cf[i]
+        if feature is not None:
+            moved = self.encoding.owner == self.encoding.schema.names.index(feature)
+            end = torch.where(moved, end, self.x[i])
+        points = (self.x[i] + share.unsqueeze(-1) * (end - self.x[i])).clamp(0.0, 1.0)
+        logit = self.param_set.network.logit(self.param_set.center, points) + self.evidence.threshold_logit
+        said = {"model": torch.sigmoid(logit)}
+        if self.evidence.panel is not None:
+            panel = self.evidence.panel
+            said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
+        columns = {name: each.detach().double().numpy() for name, each in said.items()}
+        if truth is not None:
+            own = self.original.iloc[[i] * len(points)].reset_index(drop=True)
+            legal = self.encoding.project(points, self.x[i].expand_as(points))
+            columns["truth"] = np.asarray(truth(self.encoding.decode(legal, original=own)))
+        return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""

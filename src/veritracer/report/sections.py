@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veritracer.report.belief import belief_figures, notes_in_words
 from veritracer.report.effort import effort_figures
 from veritracer.report.examples import Card, cards
 from veritracer.report.figure import Figure, Table, count, percent, short
@@ -74,6 +75,7 @@ def sections(subject: Subject, story: Story | None) -> tuple[Section, ...]:
         *told,
         _model(subject),
         _promise(subject),
+        _belief(subject),
         _demands(subject),
         _fairness(subject),
         _people(subject),
@@ -102,6 +104,20 @@ def _promise(subject: Subject) -> Section:
     if not subject.given.any():
         return Section("promise", "What is promised", NOTHING if subject.asked.any() else NOBODY)
     return Section("promise", "What is promised", words, figures=(robustness_figure(subject),))
+
+
+def _belief(subject: Subject) -> Section:
+    title = "Whether anybody else believes it"
+    if not subject.given.any():
+        return Section("belief", title, NOTHING if subject.asked.any() else NOBODY)
+    figures = tuple(belief_figures(subject))
+    words = (
+        "A certificate is about this model. Whether the advice improves anybody's chances elsewhere is what "
+        "a panel of independent models says, some of which took no part in training or search."
+    )
+    if not figures:
+        words = "This model has no panel: nothing is known of what independent models make of its advice."
+    return Section("belief", title, f"{words} {notes_in_words(subject.recourse)}".strip(), figures=figures)
 
 
 def _demands(subject: Subject) -> Section:
