@@ -173,7 +173,7 @@ def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) 
         return None
     try:
         return Panel.restored(content, tensors.below("panel."), encoding)
-    except (KeyError, ValueError, TypeError) as error:
+    except (LookupError, ValueError, TypeError) as error:
         raise _refused("a panel as it was saved", str(error)) from None
 
 

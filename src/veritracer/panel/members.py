@@ -18,6 +18,9 @@ from torch import Tensor
 
 from veritracer.network import Network, Theta
 
+BEYOND = 2.0
+"""A threshold that no encoded value exceeds."""
+
 QUANTILES = 128
 """Points of each column's empirical distribution that a rank is interpolated between."""
 
@@ -189,10 +192,8 @@ class BoostedTrees:
         _check(trees.start.dim() == 1, "a first guess for each member")
         for whole, below in ((trees.feature, dim), (trees.member, len(trees))):
             _check(whole.dtype == torch.int64 and bool(((whole >= 0) & (whole < below)).all()), "positions")
-        for part in (trees.value, trees.start):
-            _check(part.dtype == torch.float64 and bool(part.isfinite().all()), "finite leaves")
-        threshold = trees.threshold
-        _check(threshold.dtype == torch.float64 and not bool(threshold.isnan().any()), "thresholds")
+        for part in (trees.threshold, trees.value, trees.start):
+            _check(part.dtype == torch.float64 and bool(part.isfinite().all()), "finite numbers")
         return trees
 
     def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,7 +216,7 @@ def _check(holds: bool, what: str) -> None:
 def _complete(nodes: Any, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One tree filled up to the depth: a leaf that comes early has all rows go left, to itself."""
     inner = 2**depth - 1
-    feature, threshold = np.zeros(inner, dtype=np.int64), np.full(inner, np.inf)
+    feature, threshold = np.zeros(inner, dtype=np.int64), np.full(inner, BEYOND)
     value = np.zeros(inner + 1)
     at = np.zeros(1, dtype=np.int64)
     for level in range(depth):
@@ -223,7 +224,7 @@ def _complete(nodes: Any, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         leaf = here["is_leaf"].astype(bool)
         place = slice(2**level - 1, 2 ** (level + 1) - 1)
         feature[place] = np.where(leaf, 0, here["feature_idx"])
-        threshold[place] = np.where(leaf, np.inf, here["num_threshold"])
+        threshold[place] = np.where(leaf, BEYOND, here["num_threshold"])
         left, right = (np.where(leaf, at, here[side]) for side in ("left", "right"))
         at = np.stack([left, right], -1).reshape(-1)
     value[:] = nodes[at]["value"]
