@@ -45,6 +45,9 @@ COUNTED = (BOOSTING, FOREST, EXTRA, LOGISTIC, MLPS)
 
 NAMES = (*COUNTED, NEIGHBOURS, BOOSTING + UNSEEN, MLPS + UNSEEN)
 
+LEFT_OUT = "left-out MLPs"
+"""Standard MLPs each of which misses a hundredth of the training rows: for the paper's leave-out alone."""
+
 TREES, SMALLEST_LEAF, NEAREST = 300, 3, 25
 MLP_SEEDS = tuple(range(1000, 1005))
 """Seeds of the standard MLPs: none of a compared model is among them."""
@@ -111,6 +114,8 @@ def jury_of(train: Labelled, test: Labelled, *, epochs: int | None = None) -> Ju
     judges = [Judge(name, (_opinion(model.fit(*train)),)) for name, model in _classes(train).items()]
     judges.append(Judge(MLPS, mlps(train, MLP_SEEDS, epochs=epochs)))
     ordered = sorted(judges, key=lambda judge: NAMES.index(judge.name))
+    shortened = standard_mlps(train, MLP_SEEDS, epochs=epochs, leave_out=True)
+    ordered.append(Judge(LEFT_OUT, tuple(map(opinion_of, shortened))))
     half = halves(test.y)
     boosted, networks = [], []
     for side in (0, 1):
@@ -190,15 +195,15 @@ def standard_mlps(
 
 def mlps(rows: Labelled, seeds: Iterable[int], *, epochs: int | None = None) -> tuple[Opinion, ...]:
     """The opinions of standard MLPs of these seeds."""
-    return tuple(opinion_of(module) for module in standard_mlps(rows, seeds, epochs=epochs))
+    return tuple(map(opinion_of, standard_mlps(rows, seeds, epochs=epochs)))
 
 
-def opinion_of(module: nn.Module, threshold_logit: float = 0.0) -> Opinion:
-    """What a torch classifier says; its threshold, which is part of its last bias, is taken out again."""
+def opinion_of(module: nn.Module) -> Opinion:
+    """What a torch classifier with the threshold 0.5 says."""
 
     def opinion(x: Floats) -> Floats:
         with torch.no_grad():
-            logit: Tensor = module(torch.from_numpy(x))[:, 0] + threshold_logit
+            logit: Tensor = module(torch.from_numpy(x))[:, 0]
         found: Floats = torch.sigmoid(logit).double().numpy()
         return found
 

@@ -6,6 +6,7 @@ that can be imported, named ``module:Class``; see docs/adding-a-method.md.
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,20 +47,22 @@ class Method:
     seconds: float = 1.0
 
 
-def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
-    """The closest counterfactuals that are certified at this kappa, or at the one of training.
-
-    In the paper's setting: both decisions are explained.
-    """
+def refined_with(**options: Any) -> Callable[[Question], Tensor]:
+    """The answers of ``explain`` with these options, to both decisions as in the paper."""
 
     def answer(question: Question) -> Tensor:
-        options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa}
-        return question.model.explain(question.X, **options).x_cf
+        paper = {"only_unfavourable": False, "search_radius": False}
+        return question.model.explain(question.X, **(paper | options)).x_cf
 
     return answer
 
 
-refined = refined_at(None)
+def refined_at(kappa: float) -> Callable[[Question], Tensor]:
+    """The closest counterfactuals that are certified at this kappa instead of the one of training."""
+    return refined_with(kappa=kappa)
+
+
+refined = refined_with()
 
 
 def generated(question: Question) -> Tensor:
@@ -96,6 +99,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("veritracer", "VeriTraCER", "veritracer", refined),
+        Method("veritracer-plain", "VeriTraCER, without a panel", "veritracer-plain", refined),
         Method("generator", "VeriTraCER, generator alone", "veritracer", generated, 0.1),
         Method("counternet", "CounterNet", "counternet", generated, 0.1),
         from_baseline(BASELINES["roar"], "ROAR", 12.0),
@@ -143,7 +147,12 @@ BY_BOUND = {
 
 
 def resolve(name: str) -> Method:
-    """The method of this name, or the one that ``module:Class`` names."""
+    """The method of this name, or the one that ``module:Class`` names.
+
+    ``veritracer[plausibility=0.5,kappa=0.3]`` asks ``explain`` of a method's model with these options.
+    """
+    if name.endswith("]"):
+        return _with_options(name)
     if ":" not in name:
         if name not in METHODS:
             raise NotSupportedError(unknown_name("the name of a method", name, METHODS))
@@ -157,3 +166,16 @@ def resolve(name: str) -> Method:
     if not (isinstance(kind, type) and issubclass(kind, Baseline)):
         raise NotSupportedError(message(f"a method at {name!r}", repr(kind), remedy))
     return from_baseline(kind)
+
+
+def _with_options(name: str) -> Method:
+    base, _, inside = name[:-1].partition("[")
+    method = resolve(base)
+    try:
+        pairs = [part.split("=") for part in inside.split(",") if part]
+        options = {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
+    except (ValueError, SyntaxError):
+        remedy = "write veritracer[plausibility=0.5,max_changes=4]"
+        raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
+    said = ", ".join(f"{option} {value}" for option, value in options.items())
+    return Method(name, f"{method.title}, {said}", method.trainer, refined_with(**options), method.seconds)

@@ -24,6 +24,7 @@ _COUNTERNET: dict[str, Any] = {
 
 TRAINERS: dict[str, dict[str, Any]] = {
     "veritracer": {},
+    "veritracer-plain": {"panel": None},
     "veritracer-ibp": {"bound": "ibp"},
     "veritracer-crown-ibp": {"bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
@@ -39,6 +40,7 @@ TIMED = ("veritracer", "veritracer-ibp", "veritracer-crown-ibp", "counternet", "
 
 SECONDS = {
     "veritracer": 110.0,
+    "veritracer-plain": 110.0,
     "veritracer-crown-ibp": 105.0,
     "veritracer-ibp": 65.0,
     "counternet": 45.0,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer import datasets, metrics
-from veritracer.bench.judges import COUNTED, NAMES, Floats, Jury
+from veritracer.bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury
 from veritracer.certificate import certify
 from veritracer.datasets.loans_equations import TERMS
 from veritracer.datasets.loans_outcomes import Outcome
@@ -199,6 +199,9 @@ def summary(
     for judge in NAMES:
         if f"{judge} at x" in values:
             numbers |= _judged(values, judge, threshold)
+    for name, judge in (("RI, standard", MLPS), ("LOO, standard", LEFT_OUT)):
+        if f"{judge} at x'" in values:
+            numbers[name] = mean((values[f"{judge} at x'"] > threshold).mean(0)[found])
     counted = [numbers[f"acceptance, {judge}"] for judge in COUNTED if f"acceptance, {judge}" in numbers]
     numbers["lowest"] = min(counted, key=lambda number: number.value, default=Number(np.nan, np.nan))
     return numbers | (_true(values) if "true" in values else {})
