@@ -21,7 +21,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import as_completed
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,14 +30,15 @@ import numpy as np
 import torch
 
 from veritracer import VeriTraCER, datasets
-from veritracer.bench import truth_cells
-from veritracer.bench.cells import where
+from veritracer.bench import truth_cells, truth_tables
+from veritracer.bench.cells import read_results, where, write_results
 from veritracer.bench.fit_quality import groups_of, quality
-from veritracer.bench.judges import Jury, Labelled, jury_of, labelled
+from veritracer.bench.judges import COUNTED, Jury, Labelled, jury_of, labelled
 from veritracer.bench.methods import Question, resolve
 from veritracer.bench.subjects import Subject, subject_of
 from veritracer.bench.trainers import arguments
 from veritracer.bench.truth import Answers, Simulator, favourable_probability, measured
+from veritracer.bench.truth_numbers import Truth
 from veritracer.bench.workers import pool_of
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
@@ -115,7 +116,7 @@ def subject_for(dataset: str) -> Subject:
     return Subject(dataset, schema, split.X_train, split.y_train, split.X_test, split.y_test)
 
 
-@lru_cache(maxsize=None)
+@cache
 def stage_for(dataset: str, epochs: int | None, train_rows: int | None) -> Stage:
     """The dataset, its judges and its neighbours; made once in a process."""
     subject = subject_for(dataset)
@@ -178,7 +179,7 @@ def model_cell(dataset: str, trainer: str, seed: int, asked: Asked) -> VeriTraCE
     model = fitted(stage, trainer, seed, asked)
     seconds = time.process_time() - start
     probability = favourable_probability(model, torch.from_numpy(stage.test.x))
-    counted = {name: stage.opinions[name] for name in truth_cells.COUNTED}
+    counted = {name: stage.opinions[name] for name in COUNTED}
     numbers = quality(probability, stage.test, stage.groups, counted, threshold=model.threshold)
     meta = {"numbers": numbers, "seconds": seconds, "where": where()}
     meta["configuration"] = asked.configuration(trainer)
@@ -280,14 +281,15 @@ def run(chosen: argparse.Namespace, asked: Asked) -> None:
 
 def tables(asked: Asked, stored: Path) -> None:
     """Write the numbers of all cells by dataset, the tables and the picture."""
-    from veritracer.bench import read_results, truth_plots, truth_tables
-    from veritracer.bench.cells import write_results
-
     write_results(stored, truth_cells.summarised(asked.out))
     cells = read_results(stored)
-    (stored / "tables.md").write_text(truth_tables.page(cells), encoding="utf-8")
-    truth_plots.frontier(cells, stored / "frontier.png")
-    print(truth_tables.page(cells))
+    text = truth_tables.page(cells)
+    (stored / "tables.md").write_text(text, encoding="utf-8")
+    if find_spec("matplotlib") is not None:
+        from veritracer.bench.plots import frontier
+
+        frontier(Truth(cells), stored / "frontier.png")
+    print(text)
 
 
 def main() -> None:

@@ -40,10 +40,10 @@ MLPS, NEIGHBOURS = "MLPs", "neighbours"
 UNSEEN = ", unseen rows"
 """The end of the name of a judge that was fitted on rows that neither a model nor its panel saw."""
 
-COUNTED = (BOOSTING, FOREST, EXTRA, LOGISTIC, MLPS)
-"""The judges each of which has to accept; nearest neighbours are a column beside them."""
+NAMES = (BOOSTING, BOOSTING + UNSEEN, FOREST, EXTRA, LOGISTIC, MLPS, MLPS + UNSEEN, NEIGHBOURS)
 
-NAMES = (*COUNTED, NEIGHBOURS, BOOSTING + UNSEEN, MLPS + UNSEEN)
+COUNTED = (BOOSTING + UNSEEN, FOREST, EXTRA, LOGISTIC, MLPS + UNSEEN)
+"""The judges each of which has to accept: of the classes of a panel only those that saw other rows."""
 
 LEFT_OUT = "left-out MLPs"
 """Standard MLPs each of which misses a hundredth of the training rows: for the paper's leave-out alone."""
@@ -111,18 +111,17 @@ class Jury:
 
 def jury_of(train: Labelled, test: Labelled, *, epochs: int | None = None) -> Jury:
     """The judges of a dataset, fitted; ``epochs`` is that of the standard MLPs (None: the library's own)."""
+    shortened = standard_mlps(train, MLP_SEEDS, epochs=epochs, leave_out=True)
     judges = [Judge(name, (_opinion(model.fit(*train)),)) for name, model in _classes(train).items()]
     judges.append(Judge(MLPS, mlps(train, MLP_SEEDS, epochs=epochs)))
-    ordered = sorted(judges, key=lambda judge: NAMES.index(judge.name))
-    shortened = standard_mlps(train, MLP_SEEDS, epochs=epochs, leave_out=True)
-    ordered.append(Judge(LEFT_OUT, tuple(map(opinion_of, shortened))))
+    judges.append(Judge(LEFT_OUT, tuple(map(opinion_of, shortened))))
     half = halves(test.y)
     boosted, networks = [], []
     for side in (0, 1):
         part = test.select(np.flatnonzero(half == side))
         boosted.append(Judge(BOOSTING + UNSEEN, (_opinion(boosting(len(part.y)).fit(*part)),)))
         networks.append(Judge(MLPS + UNSEEN, mlps(part, MLP_SEEDS, epochs=epochs)))
-    return Jury(tuple(ordered), ((boosted[0], boosted[1]), (networks[0], networks[1])), half)
+    return Jury(tuple(judges), ((boosted[0], boosted[1]), (networks[0], networks[1])), half)
 
 
 def halves(y: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,11 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from veritracer.bench.cells import Cell, Key
-from veritracer.bench.judges import COUNTED
+from veritracer.bench.judges import NAMES
 from veritracer.bench.truth import Number, summary
 from veritracer.network import Network
-
-__all__ = ["COUNTED", "ERROR", "Name", "decides", "read", "read_meta", "summarised", "write"]
 
 Name = tuple[str, str, str, int]
 """Kind (``truth``, ``model``, ``left out`` or ``judges``), dataset, method or training, seed."""
@@ -34,7 +32,7 @@ ERROR = " ±"
 COMMON = ", common rows"
 """The end of the name of a number of the rows that every compared model declines."""
 
-OF_COMMON = ("found", "certified", "distance", "LOF", "lowest", *(f"acceptance, {name}" for name in COUNTED))
+OF_COMMON = ("found", "certified", "distance", "LOF", "lowest", *(f"acceptance, {name}" for name in NAMES))
 
 
 class File(NamedTuple):
