@@ -191,6 +191,7 @@ def model_cell(dataset: str, trainer: str, seed: int, asked: Asked) -> VeriTraCE
 def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: Asked) -> None:
     """Ask one method, measure what it says, and write it."""
     stage, method = stage_for(dataset, asked.epochs, asked.train_rows), resolve(name)
+    assert model.encoding_.digest == stage.encoding.digest  # judges see rows as the model does
     rows = declined_rows(model, stage, asked.rows)
     x, X = torch.from_numpy(stage.test.x[rows]), stage.subject.X_test.iloc[rows]
     train = torch.from_numpy(stage.train.x), torch.from_numpy(stage.train.y).double()
@@ -271,12 +272,13 @@ def run(chosen: argparse.Namespace, asked: Asked) -> None:
         for trainer in trainers
     ]
     with pool_of(chosen.processes) as pool:
-        futures = [pool.submit(call, *args) for call, args in tasks]
+        futures = {pool.submit(call, *args): args[:2] for call, args in tasks}
         for future in as_completed(futures):
             try:
                 print(future.result(), flush=True)
             except Exception as error:  # one cell less must not cost all the others
-                print(f"failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                name = " ".join(map(str, futures[future]))
+                print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
 def tables(asked: Asked, stored: Path) -> None:

@@ -36,7 +36,7 @@ class Spread(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What is shown of a number: its title, whether more (1) or less (-1) is better, whether it is a share."""
+    """A number and its title; ``sign`` says whether more (1) or less (-1) is better; a share is in [0, 1]."""
 
     number: str
     title: str
@@ -79,6 +79,10 @@ class Truth:
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.results = Results(cells)
+        self._by: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.results.cells:
+            if cell.key.experiment == "truth":
+                self._by.setdefault((cell.key.dataset, cell.key.method), []).append(cell)
 
     def datasets(self) -> list[str]:
         """The datasets with an answer, in the order of the tables."""
@@ -86,17 +90,16 @@ class Truth:
 
     def methods(self, dataset: str) -> list[str]:
         """The methods with an answer on a dataset: ours first, in all its settings, then the others."""
-        cells = self.results.cells
-        there = dict.fromkeys(c.key.method for c in cells if c.key[:2] == ("truth", dataset))
+        there = [method for name, method in self._by if name == dataset]
         rank = {name: position for position, name in enumerate(ORDER)}
         return sorted(there, key=lambda name: (rank.get(name.partition("[")[0], 99), name))
 
     def spread(self, dataset: str, method: str, column: Column) -> Spread | None:
         """The number over seeds."""
         values, errors, rows = [], [], []
-        for cell in self.results.cells:
+        for cell in self._by.get((dataset, method), []):
             value = cell.numbers.get(column.number, math.nan)
-            if cell.key[:3] == ("truth", dataset, method) and not math.isnan(value):
+            if not math.isnan(value):
                 values.append(value)
                 errors.append(cell.numbers.get(column.number + ERROR, 0.0))
                 common = column.number.endswith(COMMON)

@@ -30,6 +30,7 @@ the panel, on the half of the test rows that the person is not in. The five that
 of unseen rows, forest, extra trees and logistic."""
 
 
+DETAILS, STYLES = ("already", "of declined", "gain", "overclaim"), (".2f", ".2f", "+.2f", "+.2f")
 CERTIFIED = Column("certified", "certified, κ = 0.2", 1)
 DISTANCE = Column("distance", "distance", -1, share=False)
 CHANGED = Column("changed share", "share of features", -1, share=False)
@@ -145,9 +146,8 @@ def _details(truth: Truth, dataset: str, title: str) -> str:
     for method in truth.methods(dataset):
         line = [method_title(method)]
         for judge in NAMES:
-            kinds = ("already", "of declined", "gain", "overclaim")
-            numbers = [mean(method, f"{kind}, {judge}") for kind in kinds]
-            shown = [f"{number:.2f}" for number in numbers[:2]] + [f"{number:+.2f}" for number in numbers[2:]]
+            numbers = [mean(method, f"{kind}, {judge}") for kind in DETAILS]
+            shown = ["–" if math.isnan(n) else format(n, s) for n, s in zip(numbers, STYLES, strict=True)]
             line.append("–" if math.isnan(numbers[0]) else "{} → {}; {}; {}".format(*shown))
         lines.append(line)
     return _markdown(title, ["", *NAMES], lines)
