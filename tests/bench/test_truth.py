@@ -308,6 +308,20 @@ def test_the_lowest_judge_is_one_that_counts() -> None:
     assert lowest.mean == pytest.approx(0.5)
 
 
+def test_who_lies_above_our_curve() -> None:
+    """A point counts where one of our settings is as near: ROAR at 0.04 does not, SNS at 0.06 does."""
+
+    def at(method: str, distance: float, more: float) -> Cell:
+        one = cell("heloc", method, distance=distance)
+        one.numbers.update({f"acceptance, {judge}": more for judge in COUNTED})
+        return one
+
+    some = [at("veritracer", 0.05, 0.8), at("veritracer[plausibility=2.0]", 0.09, 0.9)]
+    some += [at("roar", 0.04, 0.95), at("sns", 0.06, 0.85), at("wachter", 0.1, 0.89)]
+    assert Truth(some).above_ours("heloc") == ["sns"]
+    assert Truth(some[2:]).above_ours("heloc") is None
+
+
 def test_a_method_takes_options_of_explain() -> None:
     method = resolve("veritracer[plausibility=0.5,max_changes=4]")
     assert (method.trainer, method.title) == ("veritracer", "VeriTraCER, plausibility 0.5, max_changes 4")

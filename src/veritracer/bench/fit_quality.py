@@ -13,8 +13,9 @@ from veritracer.bench.judges import Floats, Labelled
 from veritracer.bench.subjects import Subject
 from veritracer.recourse import Neighbours
 
-RARE = 0.125
-"""A category that at most so large a share of the training rows has is rare."""
+RARE, UNEQUAL = 0.125, 2 / 3
+"""A category is rare that at most so large a share of the training rows has, and so much of an equal share:
+one of ten categories of a tenth each is not."""
 
 FEWEST = 30
 """Test rows that a group has at least; less than that say nothing."""
@@ -35,7 +36,8 @@ def groups_of(subject: Subject, train: Labelled, test: Labelled) -> dict[str, Fl
         if feature.kind not in ("categorical", "binary", "ordinal"):
             continue
         shares = subject.X_train[feature.name].value_counts(normalize=True)
-        for level in shares.index[shares.to_numpy() <= RARE]:
+        most = min(RARE, UNEQUAL / len(shares))
+        for level in shares.index[shares.to_numpy() <= most]:
             inside = (subject.X_test[feature.name] == level).to_numpy(dtype=bool)
             if inside.sum() >= FEWEST:
                 found[f"{feature.name} = {level}"] = inside

@@ -12,8 +12,8 @@ from veritracer.bench.paper_tables import ORDER, title_of
 from veritracer.bench.plan import PAPER
 from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Results
-from veritracer.bench.truth_numbers import Truth
-from veritracer.bench.truth_tables import DISTANCE, method_title
+from veritracer.bench.truth_numbers import DISTANCE, Truth
+from veritracer.bench.truth_tables import method_title
 from veritracer.bench.truth_tables import title_of as dataset_title
 from veritracer.report import paper_figures
 

@@ -44,6 +44,9 @@ class Column(NamedTuple):
     share: bool = True
 
 
+DISTANCE = Column("distance", "distance", -1, share=False)
+
+
 def interval(
     values: Sequence[float], errors: Sequence[float], rows: Sequence[float], column: Column
 ) -> Spread:
@@ -116,6 +119,29 @@ class Truth:
         columns = [Column(f"acceptance, {name}{suffix}", name, 1) for name in COUNTED]
         found = [s for column in columns if (s := self.spread(dataset, method, column)) is not None]
         return min(found, key=lambda spread: spread.mean, default=None)
+
+    def peers(self, dataset: str) -> list[str]:
+        """The methods of others on a dataset."""
+        return [name for name in self.methods(dataset) if not name.startswith(OURS)]
+
+    def above_ours(self, dataset: str) -> list[str] | None:
+        """The others whose lowest judge accepts more than ours in any setting that goes no further.
+
+        Those that are nearer than any setting of ours are left out; None where we have no answer.
+        """
+        points = {}
+        for name in self.methods(dataset):
+            low = self.lowest(dataset, name)
+            if low is not None:
+                points[name] = self.mean(dataset, name, DISTANCE), low.mean
+        ours = [point for name, point in points.items() if name.partition("[")[0] == OURS]
+        found = []
+        for name in self.peers(dataset):
+            far, accepted = points.get(name, (math.nan, math.nan))
+            reached = [share for near, share in ours if near <= far]
+            if reached and accepted > max(reached):
+                found.append(name)
+        return found if ours else None
 
     def paired(self, dataset: str, trainer: str, number: str) -> list[float]:
         """The number of each seed less that of the standard model of the same seed."""
