@@ -24,10 +24,28 @@ LEGEND = """\
 An entry is the mean over seeds, its 95 % interval in brackets, and the worst seed in parentheses. The rows
 are test rows that the method's own model declines (at most {rows} of them, drawn once; where a seed has fewer
 than 200, the rows of all seeds are pooled). A missing or invalid answer counts as refused by every judge,
-with gain 0. Intervals take in both the spread between trainings and the rows: judges and rows are the same
-for all seeds. Judges are fitted on the training rows only; those of *unseen rows*, whose classes are also in
-the panel, on the half of the test rows that the person is not in. The five that count are boosting and MLPs
-of unseen rows, forest, extra trees and logistic."""
+with gain 0; it has no distance and claims nothing. Intervals take in both the spread between trainings and
+the rows: judges and rows are the same for all seeds.
+
+- **Judges** are models of other classes, fitted for accuracy on the training rows only, with fixed seeds; an
+  entry is the share of the rows whose counterfactual they accept. Boosting and MLPs are also classes of the
+  panel, so that they count only in a second column: fitted on *unseen rows*, the half of the test rows that
+  the person is not in. The five that count are these two, forest, extra trees and logistic; MLPs are five
+  standard ones of this library, of other seeds.
+- **Already at x**: the share that the judge accepts as they are. **Of those declined at x**: acceptance among
+  the others. **Gain**: mean change of the judge's probability. **Overclaim**: the model's probability at x′
+  less the judge's.
+- **Distance**: L1 over the number of encoded columns. **Changed**: by more than 0.01 of the range. **LOF**:
+  local outlier factor among favourable training rows, each once (k = 10, L1). **Impossible rows** have a
+  category that is none.
+- **Other models**: the share of valid answers with f_m(x′) = f(x′), for models of the same training with
+  other seeds or without a hundredth of the rows, and for standard ones.
+- **The simulator** (`loans`): x⁺ is x after the action and its effects, π the true probability. Acceptance:
+  f(x⁺) is favourable; improvement: the outcome at x⁺ is; the gaming gap is the one less the other; true gain:
+  π(x⁺) − π(x); overclaim: the model's probability at x⁺ less π(x⁺).
+- **The models**: differences from a standard model of the same seed; approval rate, Brier score, and how
+  often it decides as the judges that count do. Groups are categories of at most an eighth of the rows, and
+  the tenth of the test rows that is farthest from the training rows."""
 
 
 DETAILS, STYLES = ("already", "of declined", "gain", "overclaim"), (".2f", ".2f", "+.2f", "+.2f")
