@@ -314,7 +314,11 @@ def main() -> None:
     for name in chosen.methods:
         resolve(name)  # refuses what does not exist before anything is trained
     if not chosen.table:
-        run(chosen, asked)
+        try:
+            run(chosen, asked)
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on, --table shows what is there", file=sys.stderr)
+            sys.exit(130)
     tables(asked, chosen.stored)
 
 
