@@ -9,7 +9,8 @@ give another ``--out``.
 
 Datasets: the paper's five in the paper's setting, ``loans`` (target ``approved``) and ``loans-repaid``, both
 without constraints; any of them with ``-people`` has its grids and what people can change. Methods are those
-of ``veritracer.bench``; ``veritracer[plausibility=0.5]`` asks ``explain`` with options.
+of ``veritracer.bench``: ``veritracer-default`` is what the library does when nothing is said, in training and
+in ``explain``, whatever that is; ``veritracer-default[plausibility=0.5]`` asks ``explain`` with options.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ PULLS = (0.0, 0.25, 0.5, 1.0, 2.0)
 """How strongly ``explain`` is asked to stay near the data, for the curve."""
 
 METHODS = (
-    "veritracer",
-    *(f"veritracer[plausibility={pull}]" for pull in PULLS),
+    "veritracer-default",
+    *(f"veritracer-default[plausibility={pull}]" for pull in PULLS),
     "veritracer-plain",
     "counternet",
     "roar",
@@ -61,7 +62,7 @@ METHODS = (
     "neighbour",
     *(("dice",) if find_spec("dice_ml") else ()),
 )
-ORDER = ("standard", "counternet", "veritracer", "veritracer-plain")
+ORDER = ("standard", "counternet", "veritracer-default", "veritracer-plain")
 """What is trained first: standard models are soon done, and five methods explain them."""
 
 LOANS = 10_000

@@ -47,27 +47,34 @@ class Method:
     seconds: float = 1.0
 
 
-def refined_with(**options: Any) -> Callable[[Question], Tensor]:
-    """The answers of ``explain`` with these options, to both decisions as in the paper."""
+def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
+    """The closest counterfactuals that are certified at this kappa, or at the one of training.
+
+    In the paper's setting: both decisions are explained.
+    """
 
     def answer(question: Question) -> Tensor:
-        paper = {"only_unfavourable": False, "search_radius": False}
-        return question.model.explain(question.X, **(paper | options)).x_cf
+        options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa}
+        return question.model.explain(question.X, **options).x_cf
 
     return answer
 
 
-def refined_at(kappa: float) -> Callable[[Question], Tensor]:
-    """The closest counterfactuals that are certified at this kappa instead of the one of training."""
-    return refined_with(kappa=kappa)
-
-
-refined = refined_with()
+refined = refined_at(None)
 
 
 def generated(question: Question) -> Tensor:
     """What the generator proposes."""
     return question.model.propose_encoded(question.x)
+
+
+def explained(**options: Any) -> Callable[[Question], Tensor]:
+    """The answers of ``explain`` as anybody gets them who calls it, but for these options."""
+
+    def answer(question: Question) -> Tensor:
+        return question.model.explain(question.X, **({"search_radius": False} | options)).x_cf
+
+    return answer
 
 
 def searched(kind: type[Baseline[Any]]) -> Callable[[Question], Tensor]:
@@ -99,7 +106,6 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("veritracer", "VeriTraCER", "veritracer", refined),
-        Method("veritracer-plain", "VeriTraCER, without a panel", "veritracer-plain", refined),
         Method("generator", "VeriTraCER, generator alone", "veritracer", generated, 0.1),
         Method("counternet", "CounterNet", "counternet", generated, 0.1),
         from_baseline(BASELINES["roar"], "ROAR", 12.0),
@@ -120,6 +126,8 @@ METHODS: dict[str, Method] = {
         Method("generator-ibp", "generator, IBP", "veritracer-ibp", generated, 0.1),
         Method("veritracer-crown-ibp", "VeriTraCER, CROWN-IBP", "veritracer-crown-ibp", refined),
         Method("generator-crown-ibp", "generator, CROWN-IBP", "veritracer-crown-ibp", generated, 0.1),
+        Method("veritracer-default", "VeriTraCER, as it comes", "veritracer-default", explained()),
+        Method("veritracer-plain", "VeriTraCER, Algorithm 1 alone", "veritracer-plain", refined),
     )
 }
 """Every method of the library by its name."""
@@ -149,7 +157,7 @@ BY_BOUND = {
 def resolve(name: str) -> Method:
     """The method of this name, or the one that ``module:Class`` names.
 
-    ``veritracer[plausibility=0.5,kappa=0.3]`` asks ``explain`` of a method's model with these options.
+    ``veritracer-default[plausibility=0.5]`` asks ``explain`` of a method's model with these options.
     """
     if name.endswith("]"):
         return _with_options(name)
@@ -175,7 +183,7 @@ def _with_options(name: str) -> Method:
         pairs = [part.split("=") for part in inside.split(",") if part]
         options = {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
     except (ValueError, SyntaxError):
-        remedy = "write veritracer[plausibility=0.5,max_changes=4]"
+        remedy = "write veritracer-default[plausibility=0.5,max_changes=4]"
         raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
     said = ", ".join(f"{option} {value}" for option, value in options.items())
-    return Method(name, f"{method.title}, {said}", method.trainer, refined_with(**options), method.seconds)
+    return Method(name, f"{method.title}, {said}", method.trainer, explained(**options), method.seconds)

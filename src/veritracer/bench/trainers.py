@@ -24,7 +24,6 @@ _COUNTERNET: dict[str, Any] = {
 
 TRAINERS: dict[str, dict[str, Any]] = {
     "veritracer": {},
-    "veritracer-plain": {"panel": None},
     "veritracer-ibp": {"bound": "ibp"},
     "veritracer-crown-ibp": {"bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
@@ -32,6 +31,8 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "veritracer-torch": {"initialisation": "torch"},
     "veritracer-steady": {"weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
+    "veritracer-default": {},
+    "veritracer-plain": {"panel": None},
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""
 
@@ -40,7 +41,6 @@ TIMED = ("veritracer", "veritracer-ibp", "veritracer-crown-ibp", "counternet", "
 
 SECONDS = {
     "veritracer": 110.0,
-    "veritracer-plain": 110.0,
     "veritracer-crown-ibp": 105.0,
     "veritracer-ibp": 65.0,
     "counternet": 45.0,
@@ -48,6 +48,8 @@ SECONDS = {
     "veritracer-torch": 110.0,
     "veritracer-steady": 110.0,
     "counternet-small": 45.0,
+    "veritracer-default": 300.0,
+    "veritracer-plain": 110.0,
 }
 """What ten models take on one core, about: for the order of the work and for the time left."""
 

@@ -20,8 +20,8 @@ from veritracer.bench.truth_cells import COMMON, ERROR
 POOLED = 200
 """With fewer rows than these in a seed, all rows of all seeds count alike."""
 
-OURS, HOLLOW = "veritracer", "veritracer-plain"
-ORDER = (OURS, HOLLOW, *(name for name in COMPARED if name != OURS), "dice")
+OURS, HOLLOW = "veritracer-default", "veritracer-plain"
+ORDER = (OURS, HOLLOW, *COMPARED, "dice")
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
 
 
@@ -122,7 +122,7 @@ class Truth:
 
     def peers(self, dataset: str) -> list[str]:
         """The methods of others on a dataset."""
-        return [name for name in self.methods(dataset) if not name.startswith(OURS)]
+        return [name for name in self.methods(dataset) if not name.startswith(("veritracer", "generator"))]
 
     def above_ours(self, dataset: str) -> list[str] | None:
         """The others whose lowest judge accepts more than ours in any setting that goes no further.
