@@ -61,6 +61,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.gaming
+	$(BIN)/python -m benchmarks.truth
 	$(BIN)/python -m benchmarks.ledger
 
 $(READY): pyproject.toml constraints.txt

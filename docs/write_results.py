@@ -1,4 +1,4 @@
-"""Writes docs/RESULTS.md from the stored results of a full run.
+"""Writes docs/RESULTS.md from the stored results of full runs.
 
 ``python docs/write_results.py``; tests/bench/test_results.py compares.
 """
@@ -8,9 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from veritracer import bench
+from veritracer.bench import truth_tables
 
 PAGE = Path(__file__).with_name("RESULTS.md")
 STORED = Path(__file__).parents[1] / "benchmarks/results/bench"
+TRUTH = STORED.with_name("truth")
+"""Where ``python -m benchmarks.truth --table`` writes; without it the page says nothing of truth."""
+
 HEAD = """\
 Written by `python docs/write_results.py` from `benchmarks/results/bench`; a test compares the two. To make
 the results again: `veritracer bench --rows 1000 --out out/bench` with the datasets' files in
@@ -26,7 +30,9 @@ and 2 by `veritracer demo --paper`.
 
 def text() -> str:
     """The text of the page."""
-    return bench.page(bench.read_results(STORED), head=HEAD)
+    picture = f"../benchmarks/results/{TRUTH.name}/frontier.png"
+    truth = truth_tables.page(bench.read_results(TRUTH), picture)
+    return bench.page(bench.read_results(STORED), head=HEAD, truth=truth)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ that can be imported, named ``module:Class``; see docs/adding-a-method.md.
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +68,15 @@ def generated(question: Question) -> Tensor:
     return question.model.propose_encoded(question.x)
 
 
+def explained(**options: Any) -> Callable[[Question], Tensor]:
+    """The answers of ``explain`` as anybody gets them who calls it, but for these options."""
+
+    def answer(question: Question) -> Tensor:
+        return question.model.explain(question.X, **({"search_radius": False} | options)).x_cf
+
+    return answer
+
+
 def searched(kind: type[Baseline[Any]]) -> Callable[[Question], Tensor]:
     """The answers of a baseline, with its default hyperparameters."""
 
@@ -116,6 +126,8 @@ METHODS: dict[str, Method] = {
         Method("generator-ibp", "generator, IBP", "veritracer-ibp", generated, 0.1),
         Method("veritracer-crown-ibp", "VeriTraCER, CROWN-IBP", "veritracer-crown-ibp", refined),
         Method("generator-crown-ibp", "generator, CROWN-IBP", "veritracer-crown-ibp", generated, 0.1),
+        Method("veritracer-default", "VeriTraCER, as it comes", "veritracer-default", explained()),
+        Method("veritracer-plain", "VeriTraCER, Algorithm 1 alone", "veritracer-plain", refined),
     )
 }
 """Every method of the library by its name."""
@@ -143,7 +155,12 @@ BY_BOUND = {
 
 
 def resolve(name: str) -> Method:
-    """The method of this name, or the one that ``module:Class`` names."""
+    """The method of this name, or the one that ``module:Class`` names.
+
+    ``veritracer-default[plausibility=0.5]`` asks ``explain`` of a method's model with these options.
+    """
+    if name.endswith("]"):
+        return _with_options(name)
     if ":" not in name:
         if name not in METHODS:
             raise NotSupportedError(unknown_name("the name of a method", name, METHODS))
@@ -157,3 +174,16 @@ def resolve(name: str) -> Method:
     if not (isinstance(kind, type) and issubclass(kind, Baseline)):
         raise NotSupportedError(message(f"a method at {name!r}", repr(kind), remedy))
     return from_baseline(kind)
+
+
+def _with_options(name: str) -> Method:
+    base, _, inside = name[:-1].partition("[")
+    method = resolve(base)
+    try:
+        pairs = [part.split("=") for part in inside.split(",") if part]
+        options = {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
+    except (ValueError, SyntaxError):
+        remedy = "write veritracer-default[plausibility=0.5,max_changes=4]"
+        raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
+    said = ", ".join(f"{option} {value}" for option, value in options.items())
+    return Method(name, f"{method.title}, {said}", method.trainer, explained(**options), method.seconds)

@@ -68,12 +68,15 @@ DEPARTURES = """\
 """
 
 
-def page(cells: Iterable[Cell], *, names: Sequence[str] = tuple(TABLES), head: str = "") -> str:
-    """The whole page as Markdown."""
+def page(
+    cells: Iterable[Cell], *, names: Sequence[str] = tuple(TABLES), head: str = "", truth: str = ""
+) -> str:
+    """The whole page as Markdown; ``truth`` are its tables of truth, which come first."""
     results = Results(cells)
     tables = tables_of(results, names)
     found = targets.targets(results)
-    parts = ["# Results", head, LEGEND, "## How it was measured", "\n".join(_conditions(results))]
+    parts = ["# Results", head, truth, "## The paper's evaluation" if truth else "", LEGEND]
+    parts += ["## How it was measured", "\n".join(_conditions(results))]
     if found:
         parts += ["## What was wanted", targets.markdown(found)]
     parts += ["## Tables", *(markdown(table) for table in tables)]

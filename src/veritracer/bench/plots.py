@@ -12,6 +12,9 @@ from veritracer.bench.paper_tables import ORDER, title_of
 from veritracer.bench.plan import PAPER
 from veritracer.bench.subjects import TITLES
 from veritracer.bench.tables import Results
+from veritracer.bench.truth_numbers import DISTANCE, Truth
+from veritracer.bench.truth_tables import method_title
+from veritracer.bench.truth_tables import title_of as dataset_title
 from veritracer.report import paper_figures
 
 if TYPE_CHECKING:
@@ -39,11 +42,17 @@ def draw(results: Results, folder: Path) -> list[Path]:
     return [path for path in made if path is not None] + [paper_figures.draw(folder / "paper_figures.png")]
 
 
-def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, title: str, columns: int | None = None) -> tuple[Figure, list[Axes]]:
+    """So many panels, in lines of at most ``columns``; those that are not needed are left empty."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(1.2 + 2.6 * count, 3.6), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
+    wide = min(count, columns or count)
+    lines = -(-count // wide)
+    figure = Figure(figsize=(1.2 + 2.6 * wide, 0.9 + 2.7 * lines), layout="constrained")
+    every = figure.subplots(lines, wide, squeeze=False).flatten()
+    for spare in every[count:]:
+        spare.set_axis_off()
+    axes = every[:count]
     figure.suptitle(title, fontsize=11)
     for axis in axes:
         axis.grid(alpha=0.3)
@@ -98,14 +107,70 @@ def _pareto(results: Results, folder: Path) -> Path | None:
         axis.set_title(TITLES[dataset], fontsize=9)
         axis.set_xlabel("proximity", fontsize=8)
     axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
-    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
-    shown = {label: handle for handle, label in reversed(pairs)}  # a method is not on every panel
-    labels = [title_of(method) for method in methods if title_of(method) in shown]
-    handles = [shown[label] for label in labels]
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7)
+    _legend(figure, axes, [title_of(method) for method in methods])
     path = folder / "pareto.png"
     figure.savefig(path, dpi=110)
     return path
+
+
+def frontier(truth: Truth, path: Path) -> Path | None:
+    """Distance against acceptance by the judge who accepts least, a panel for each dataset.
+
+    The settings of our ``explain`` are one curve; every other method is a point. Bars are 95 % intervals.
+    """
+    datasets = truth.datasets()
+    methods = list(dict.fromkeys(name for dataset in datasets for name in truth.methods(dataset)))
+    singles = [name for name in methods if "[" not in name]
+    if not singles:
+        return None
+    figure, axes = _panels(len(datasets), "is it true? the upper left corner is best", columns=4)
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for base in singles:
+            curve = [name for name in truth.methods(dataset) if name.partition("[")[0] == base]
+            _curve(axis, truth, dataset, curve, _colour(base, singles), method_title(base))
+        _log_distance(axis)
+        axis.set_ylim(-0.04, 1.04)
+        axis.set_title(dataset_title(dataset), fontsize=9)
+        axis.set_xlabel("distance", fontsize=8)
+    figure.supylabel("accepted by the lowest judge that counts", fontsize=9)
+    _legend(figure, axes, [method_title(base) for base in singles])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _curve(axis: Axes, truth: Truth, dataset: str, names: list[str], colour: str, label: str) -> None:
+    """A method, and the same in other settings, joined in the order of their distance."""
+    found = []
+    for name in names:
+        near, low = truth.mean(dataset, name, DISTANCE), truth.lowest(dataset, name)
+        if low is not None and near > 0:
+            found.append((near, low, "[" in name))
+    for near, low, setting in found:
+        ends = [[low.mean - low.low], [low.high - low.mean]]
+        axis.errorbar(near, low.mean, np.clip(ends, 0, None), color=colour, alpha=0.45, lw=1, zorder=2)
+        size = 14 if setting else 34
+        axis.scatter(near, low.mean, s=size, color=colour, label=None if setting else label, zorder=3)
+    if len(found) > 1:
+        found.sort(key=lambda point: point[0])
+        axis.plot([f[0] for f in found], [f[1].mean for f in found], color=colour, lw=1, zorder=2)
+
+
+def _log_distance(axis: Axes) -> None:
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, 0.005), max(high, 0.3))
+    ticks = [tick for tick in TICKS if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]]
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=7)
+    axis.set_xticks([], minor=True)
+    axis.tick_params(axis="y", labelsize=7)
+
+
+def _legend(figure: Figure, axes: list[Axes], order: list[str]) -> None:
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    shown = {label: handle for handle, label in reversed(pairs)}  # a method is not on every panel
+    labels = [label for label in order if label in shown]
+    figure.legend([shown[label] for label in labels], labels, loc="outside lower center", ncols=4, fontsize=7)
 
 
 def _points(results: Results, dataset: str, methods: list[str]) -> dict[str, tuple[float, float]]:

@@ -33,6 +33,8 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "veritracer-torch": {"panel": None, "initialisation": "torch"},
     "veritracer-steady": {"panel": None, "weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
+    "veritracer-default": {},
+    "veritracer-plain": {"panel": None},
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""
 
@@ -48,6 +50,8 @@ SECONDS = {
     "veritracer-torch": 110.0,
     "veritracer-steady": 110.0,
     "counternet-small": 45.0,
+    "veritracer-default": 300.0,
+    "veritracer-plain": 110.0,
 }
 """What ten models take on one core, about: for the order of the work and for the time left."""
 
