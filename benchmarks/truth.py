@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.truth`` measures, ``python -m benchmarks.truth --table`` makes tables, the page's data
 and the picture of what is there. Every finished cell (dataset, seed, method) is a file under ``--out``; a run
-can be stopped at any time and goes on where it was. Seed 0 of all datasets comes first, then seed 1, and so
-on; leave-out models last. Judges are fitted once for a dataset in each process and stay the same for all
-seeds. A cell is measured again where what it was asked differs, not where the code does: for another commit
-give another ``--out``.
+can be stopped at any time and goes on where it was. The first seeds of all datasets come first, so many
+``--together`` at a time; leave-out models last. Judges are fitted once for a dataset in each process and stay
+the same for all seeds. A cell is measured again where what it was asked differs, not where the code does: for
+another commit give another ``--out``.
 
 Datasets: the paper's five in the paper's setting, ``loans`` (target ``approved``) and ``loans-repaid``, both
 without constraints; any of them with ``-people`` has its grids and what people can change. Methods are those
@@ -41,6 +41,7 @@ from veritracer.bench.trainers import arguments
 from veritracer.bench.truth import Answers, Simulator, favourable_probability, measured
 from veritracer.bench.truth_numbers import Truth
 from veritracer.bench.workers import pool_of
+from veritracer.datasets.loans_outcomes import Outcome
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.network import from_module
@@ -135,7 +136,7 @@ def stage_for(dataset: str, epochs: int | None, train_rows: int | None) -> Stage
     )
     jury = jury_of(train, test, epochs=epochs)
     neighbours = Neighbours(torch.from_numpy(train.x), torch.from_numpy(train.y == 1))
-    outcome = "repaid" if dataset.startswith("loans-repaid") else "approved"
+    outcome: Outcome = "repaid" if dataset.startswith("loans-repaid") else "approved"
     return Stage(
         subject,
         encoding,
@@ -159,16 +160,16 @@ def declined_rows(model: VeriTraCER, stage: Stage, most: int) -> np.ndarray:
 
 
 def fitted(
-    subject: Subject, trainer: str, seed: int, asked: Asked, leave_out: int | None = None
-) -> VeriTraCER:
-    """A model of one training; with ``leave_out`` it misses the hundredth of the rows that this draws."""
-    model = VeriTraCER(subject.schema, epochs=asked.epochs, random_state=seed, **arguments(trainer))
+    subject: Subject, trainer: str, seeds: list[int], asked: Asked, leave_out: int | None = None
+) -> list[VeriTraCER]:
+    """Models of one training; with ``leave_out`` they miss the hundredth of the rows that this draws."""
+    model = VeriTraCER(subject.schema, epochs=asked.epochs, **arguments(trainer))
     X, y = subject.X_train, subject.y_train
     if leave_out is None:
-        return model.fit(X, y)
+        return model.fit_many(X, y, seeds)
     count = max(1, round(LEFT_OUT * len(X)))
     missed = np.sort(np.random.default_rng(leave_out).choice(len(X), count, replace=False))
-    return model.fit_many(X, y, [seed], leave_out=[missed])[0]
+    return model.fit_many(X, y, seeds, leave_out=[missed] * len(seeds))
 
 
 def parameters(model: VeriTraCER) -> dict[str, np.ndarray]:
@@ -178,12 +179,22 @@ def parameters(model: VeriTraCER) -> dict[str, np.ndarray]:
     return named | {"slopes": np.array(network.slopes)}
 
 
-def model_cell(dataset: str, trainer: str, seed: int, asked: Asked) -> VeriTraCER:
-    """The model, after what it is worth was written."""
+def model_cells(dataset: str, trainer: str, seeds: list[int], asked: Asked) -> dict[int, VeriTraCER]:
+    """The models of some seeds, trained side by side, after what each is worth was written."""
     stage = stage_for(dataset, asked.epochs, asked.train_rows)
     start = time.process_time()
-    model = fitted(stage.subject, trainer, seed, asked)
-    seconds = time.process_time() - start
+    models = dict(zip(seeds, fitted(stage.subject, trainer, seeds, asked), strict=True))
+    seconds = (time.process_time() - start) / len(seeds)
+    for seed, model in models.items():
+        model_cell(dataset, trainer, seed, model, seconds, asked)
+    return models
+
+
+def model_cell(
+    dataset: str, trainer: str, seed: int, model: VeriTraCER, seconds: float, asked: Asked
+) -> None:
+    """What a model is worth, written."""
+    stage = stage_for(dataset, asked.epochs, asked.train_rows)
     probability = favourable_probability(model, torch.from_numpy(stage.test.x))
     counted = {name: stage.opinions[name] for name in COUNTED}
     numbers = quality(probability, stage.test, stage.groups, counted, threshold=model.threshold)
@@ -191,7 +202,6 @@ def model_cell(dataset: str, trainer: str, seed: int, asked: Asked) -> VeriTraCE
     meta["configuration"] = asked.configuration(trainer)
     arrays = parameters(model) | {"probability": probability.astype(np.float32)}
     truth_cells.write(asked.out, ("model", dataset, trainer, seed), meta, arrays)
-    return model
 
 
 def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: Asked) -> None:
@@ -222,25 +232,31 @@ def judges_cell(dataset: str, asked: Asked) -> None:
     truth_cells.write(asked.out, ("judges", dataset, "judges", 0), meta, {})
 
 
-def job(dataset: str, seed: int, methods: tuple[str, ...], asked: Asked) -> str:
-    """All missing cells of one dataset and one seed, each written when it is done."""
+def job(dataset: str, seeds: tuple[int, ...], methods: tuple[str, ...], asked: Asked) -> str:
+    """All missing cells of one dataset and some seeds, each written when it is done."""
     start = time.perf_counter()
     warnings.simplefilter("ignore", VeriTracerWarning)  # test values beyond the training rows are clipped
-    missing = {}
+    missing: dict[str, list[tuple[int, str]]] = {}
     for name in methods:
         trainer = resolve(name).trainer
-        if not _done(("truth", dataset, name, seed), trainer, asked):
-            missing.setdefault(trainer, []).append(name)
-    if not _done(("model", dataset, "standard", seed), "standard", asked):
-        missing.setdefault("standard", [])
-    if missing and not _done(("judges", dataset, "judges", 0), "standard", asked):
+        wanted = [s for s in seeds if not _done(("truth", dataset, name, s), trainer, asked)]
+        missing.setdefault(trainer, []).extend((seed, name) for seed in wanted)
+    trained = {
+        trainer: sorted({s for s, _ in cells} | set(_untrained(dataset, trainer, seeds, asked)))
+        for trainer, cells in {"standard": [], **missing}.items()
+    }
+    if any(trained.values()) and not _done(("judges", dataset, "judges", 0), "standard", asked):
         judges_cell(dataset, asked)
-    for trainer in sorted(missing, key=lambda each: (ORDER.index(each) if each in ORDER else 99, each)):
-        model = model_cell(dataset, trainer, seed, asked)
-        for name in missing[trainer]:
-            answer_cell(dataset, name, seed, model, asked)
+    for trainer in sorted(trained, key=lambda each: (ORDER.index(each) if each in ORDER else 99, each)):
+        models = model_cells(dataset, trainer, trained[trainer], asked) if trained[trainer] else {}
+        for seed, name in missing.get(trainer, []):
+            answer_cell(dataset, name, seed, models[seed], asked)
     count = sum(map(len, missing.values()))
-    return f"{dataset} {seed}: {count} cells, {time.perf_counter() - start:.0f} s"
+    return f"{dataset} {', '.join(map(str, seeds))}: {count} cells, {time.perf_counter() - start:.0f} s"
+
+
+def _untrained(dataset: str, trainer: str, seeds: tuple[int, ...], asked: Asked) -> list[int]:
+    return [seed for seed in seeds if not _done(("model", dataset, trainer, seed), trainer, asked)]
 
 
 def leave_out_job(dataset: str, trainer: str, number: int, asked: Asked) -> str:
@@ -251,7 +267,7 @@ def leave_out_job(dataset: str, trainer: str, number: int, asked: Asked) -> str:
     warnings.simplefilter("ignore", VeriTracerWarning)
     start = time.perf_counter()
     # Not the stage: its judges are not needed here, and take longer than the model.
-    model = fitted(shortened(dataset, asked.train_rows), trainer, 0, asked, leave_out=number)
+    (model,) = fitted(shortened(dataset, asked.train_rows), trainer, [0], asked, leave_out=number)
     meta = {"seconds": time.perf_counter() - start, "where": where()}
     meta["configuration"] = asked.configuration(trainer)
     truth_cells.write(asked.out, key, meta, parameters(model))
@@ -267,7 +283,12 @@ def run(chosen: argparse.Namespace, asked: Asked) -> None:
     """Measure what is missing, seed by seed."""
     methods = tuple(chosen.methods)
     trainers = list(dict.fromkeys(resolve(name).trainer for name in methods))
-    tasks = [(job, (name, seed, methods, asked)) for seed in chosen.seeds for name in chosen.datasets]
+    blocks = [
+        tuple(chosen.seeds[at : at + chosen.together]) for at in range(0, len(chosen.seeds), chosen.together)
+    ]
+    tasks: list[tuple[Any, tuple[Any, ...]]] = [
+        (job, (name, block, methods, asked)) for block in blocks for name in chosen.datasets
+    ]
     tasks += [
         (leave_out_job, (name, trainer, number, asked))
         for number in range(chosen.left_out)
@@ -304,6 +325,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--rows", type=int, default=200, help="declined test rows of a cell; 0: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="0: this one")
+    parser.add_argument("--together", type=int, default=5, help="seeds that are trained side by side")
     parser.add_argument("--left-out", type=int, default=2, help="leave-out models of each training")
     parser.add_argument("--epochs", type=int, help="of every training, to try things out")
     parser.add_argument("--train-rows", type=int, help="the first so many, to try things out")
