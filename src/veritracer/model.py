@@ -70,7 +70,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents;
         ``"neighbour"`` is fixed (the nearest training row with the other label): only the classifier learns.
     hidden, generator_hidden, slope
-        Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
+        Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU, as in
+        the paper: under the robust loss most of its units die, and ranks with them).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
     panel
@@ -136,7 +137,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         generator: GeneratorKind = "residual",
         hidden: Sequence[int] = (100, 10, 10),
         generator_hidden: Sequence[int] = (100,),
-        slope: float = 0.0,
+        slope: float = 0.05,
         weight_accuracy: float = 15.0,
         weight_robust: float = 6.0,
         weight_proximity: float = 16.0,

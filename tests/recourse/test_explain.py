@@ -263,11 +263,12 @@ def test_models_of_every_method_are_explained(method: str) -> None:
 
 def test_plausibility_is_reported_and_heeded() -> None:
     model, rows = fitted()
-    plain, pulled = model.explain(rows), model.explain(rows, plausibility=1.5)
+    plain, pulled = (model.explain(rows, plausibility=pull) for pull in (0.0, 1.5))
     both = plain.certified & pulled.certified
     near = [f.plausibility()["distance"].to_numpy()[both].mean() for f in (plain, pulled)]
     assert near[1] < near[0]
-    assert {"distance", "lof"} == set(plain.plausibility().columns)
+    columns = {"distance", "lof", "distance_favourable", "lof_favourable"}
+    assert columns == set(plain.plausibility().columns)
 
 
 def test_json_has_a_version_and_everything_else(tmp_path) -> None:

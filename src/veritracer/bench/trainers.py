@@ -22,19 +22,23 @@ _COUNTERNET: dict[str, Any] = {
     "weight_accuracy": 1.0,
     "weight_validity": 0.2,
     "weight_proximity": 0.1,
+    "slope": 0.0,
 }
 
+_PLAIN: dict[str, Any] = {"panel": None, "slope": 0.0}
+"""Algorithm 1 with the paper's ReLU, and nothing more."""
+
 TRAINERS: dict[str, dict[str, Any]] = {
-    "veritracer": {"panel": None},
-    "veritracer-ibp": {"panel": None, "bound": "ibp"},
-    "veritracer-crown-ibp": {"panel": None, "bound": "crown-ibp"},
+    "veritracer": _PLAIN,
+    "veritracer-ibp": {**_PLAIN, "bound": "ibp"},
+    "veritracer-crown-ibp": {**_PLAIN, "bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
-    "standard": {"method": "standard", "initialisation": "torch"},
-    "veritracer-torch": {"panel": None, "initialisation": "torch"},
-    "veritracer-steady": {"panel": None, "weight_proximity": 3.0},
+    "standard": {"method": "standard", "initialisation": "torch", "slope": 0.0},
+    "veritracer-torch": {**_PLAIN, "initialisation": "torch"},
+    "veritracer-steady": {**_PLAIN, "weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
     "veritracer-default": {},
-    "veritracer-plain": {"panel": None},
+    "veritracer-plain": _PLAIN,
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""
 
