@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from veritracer.baselines import Wachter
-from veritracer.datasets import Split
+from veritracer.datasets import Split, loans_truth
 from veritracer.demo.years import Years
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, message
 from veritracer.fine_tuning import SLOWER, fine_tune
+from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Survival
@@ -56,9 +60,24 @@ class Outcome:
         return (self.survival.from_scratch or 0) / max(self.survival.given, 1)
 
 
-def trained(method: Any, years: Years, *, epochs: int | None, seed: int, verbose: int = 0) -> VeriTraCER:
+@dataclass(frozen=True)
+class Belief:
+    """What others make of advice: its mean cost, and the shares that a judge and the truth accept.
+
+    The judge is a gradient-boosted model of today's rows that neither training nor search has seen; the
+    truth is known of ``loans`` alone.
+    """
+
+    method: str
+    certified: float
+    cost: float
+    judged: float
+    true: float | None
+
+
+def trained(method: Any, years: Years, *, epochs: int | None, seed: int, **options: Any) -> VeriTraCER:
     """Today's model."""
-    model = VeriTraCER(years.data.schema, method=method, epochs=epochs, random_state=seed, verbose=verbose)
+    model = VeriTraCER(years.data.schema, method=method, epochs=epochs, random_state=seed, **options)
     return model.fit(years.today.X_train, years.today.y_train)
 
 
@@ -98,6 +117,41 @@ def gradient_search(model: VeriTraCER, X: pd.DataFrame, years: Years) -> Given:
     searched = Wachter(model.classifier_, model.encoding_, x_train, labels)
     x_cf = searched.explain(model.encoding_.encode(declined))
     return Given(declined, x_cf, None, _says_yes(model.classifier_, x_cf))
+
+
+def judge_of(years: Years, encoding: Encoding) -> HistGradientBoostingClassifier:
+    """A model of another kind, fitted for accuracy on today's rows."""
+    labels = encoding.schema.labels(years.today.y_train)
+    return HistGradientBoostingClassifier(random_state=0).fit(encoding.encode(years.today.X_train), labels)
+
+
+def believed(
+    name: str, recourse: Counterfactuals, years: Years, judge: HistGradientBoostingClassifier
+) -> Belief:
+    """What the judge, and the truth where it is known, say of everybody who was turned down."""
+    declined = ~recourse.favourable
+    shown, own = recourse.frame[declined], recourse.original[declined]
+    true = None
+    if years.data.name == "loans":
+        true = float((loans_truth(shown, own) > 0.5)[recourse.valid[declined]].sum() / declined.sum())
+    accepted = judge.predict(recourse.x_cf[torch.from_numpy(declined)].numpy()) == 1
+    return Belief(
+        name,
+        certified=float(recourse.certified[declined].mean()),
+        cost=float(recourse.cost[declined & recourse.valid].mean()),
+        judged=float((accepted & recourse.valid[declined]).mean()),
+        true=true,
+    )
+
+
+def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, years: Years) -> float:
+    """The share of the promises that an update on tomorrow's rows keeps which was told to keep them."""
+    certified_rows = np.flatnonzero(recourse.certified & ~recourse.favourable)
+    people = recourse.original.iloc[certified_rows]
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "promises.db")) as ledger:
+        model.issue(people, ids=list(range(len(people))), ledger=ledger)
+        made = model.update(years.tomorrow.X_train, years.tomorrow.y_train, keep=ledger, compare=False)
+    return float(_says_yes(made.classifier_, recourse.x_cf[torch.from_numpy(certified_rows)]).mean())
 
 
 def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: int) -> Outcome:

@@ -10,9 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from veritracer.demo.methods import (
+    Belief,
     Outcome,
+    believed,
     certified_recourse,
     gradient_search,
+    judge_of,
+    kept_by_update,
     outcome,
     proposals,
     trained,
@@ -26,6 +30,7 @@ from veritracer.report.story import Story
 EPOCHS = 20
 """Enough for the quality of a longer run on ``loans``, and few enough for a first minute."""
 
+TRUE, HOLLOW = "with a panel (the default)", "without one (hollow)"
 OURS, COUNTERNET, GRADIENT = "certified recourse", "CounterNet", "plain gradient search"
 
 
@@ -43,6 +48,10 @@ class Demo:
         The position in ``recourse`` of one person with an ordinary answer; None where nobody has one.
     outcomes
         The methods, ours first.
+    beliefs
+        What others make of the advice: ours, and that of the same training without a panel.
+    kept
+        The share of our promises that an update keeps which was told to keep them.
     """
 
     years: Years
@@ -50,6 +59,8 @@ class Demo:
     recourse: Counterfactuals
     example: int | None
     outcomes: tuple[Outcome, ...]
+    beliefs: tuple[Belief, ...]
+    kept: float
 
     @property
     def story(self) -> Story:
@@ -92,6 +103,11 @@ def _run(both: Years, epochs: int | None, seed: int, tell: Callable[[str], None]
     model = trained("veritracer", both, epochs=epochs, seed=seed)
     tell("finding the closest certified recourse of everybody who is turned down")
     recourse = model.explain(X)
+    tell("the same without a panel, to see what others make of both")
+    hollow = trained("veritracer", both, epochs=epochs, seed=seed, panel=None)
+    judge = judge_of(both, model.encoding_)
+    closest = hollow.explain(X, plausibility=0.0, extremes=True, search_radius=False)
+    beliefs = believed(TRUE, recourse, both, judge), believed(HOLLOW, closest, both, judge)
     tell(f"certified recourse: {both.passing}; retraining")
     found = [outcome(OURS, model, certified_recourse(recourse), both, seed=seed)]
     tell("CounterNet: training, proposing, retraining")
@@ -100,7 +116,9 @@ def _run(both: Years, epochs: int | None, seed: int, tell: Callable[[str], None]
     tell("plain gradient search: training, searching, retraining")
     plain = trained("standard", both, epochs=epochs, seed=seed)
     found.append(outcome(GRADIENT, plain, gradient_search(plain, X, both), both, seed=seed))
-    return Demo(both, model, recourse, _ordinary(recourse), tuple(found))
+    tell("keeping the promises: an update inside of what was promised")
+    kept = kept_by_update(model, recourse, both)
+    return Demo(both, model, recourse, _ordinary(recourse), tuple(found), beliefs, kept)
 
 
 def _ordinary(recourse: Counterfactuals) -> int | None:

@@ -119,6 +119,7 @@ def _tell(found: Demo) -> None:
     )
     if found.example is not None:
         _tell_example(found, found.example)
+    _tell_beliefs(found)
     say(f"Then {found.years.passing}. Each method's own model is retrained in two ordinary ways.", "")
     header = (
         "promises kept",
@@ -133,6 +134,24 @@ def _tell(found: Demo) -> None:
         "Fine-tuning goes on from today's weights on the new rows; training anew starts from nothing, with "
         "another seed. Cost is the L1 distance in scaled units. Gradient search is taken as it is published:"
         " it may ask for fractions of a category, or for another age.",
+        f"An update that was told to keep our promises keeps {percent(found.kept)} of them.",
+        "",
+    )
+
+
+def _tell_beliefs(found: Demo) -> None:
+    """What others make of true advice, and of the hollow kind beside it."""
+    truth = ["really creditworthy then"] if found.beliefs[0].true is not None else []
+    header = ("advice", "certified", "mean cost", "a judge accepts", *truth)
+    rows = [
+        [each.method, percent(each.certified), f"{each.cost:.2f}", percent(each.judged)]
+        + ([] if each.true is None else [percent(each.true)])
+        for each in found.beliefs
+    ]
+    print_table("Whether anybody else believes it", header, rows)
+    say(
+        "Both are certified, and a certificate does not say which improves anybody: the judge is a "
+        "gradient-boosted model of the same rows that took no part in either.",
         "",
     )
 
@@ -173,6 +192,8 @@ def _fields(found: Demo, page: Path, seconds: float) -> dict[str, Any]:
         "passing": found.years.passing,
         "example": sentence,
         "methods": methods,
+        "beliefs": [asdict(each) for each in found.beliefs],
+        "kept_by_update": found.kept,
         "report": str(page),
         "seconds": round(seconds, 1),
     }
