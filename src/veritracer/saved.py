@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic import ValidationError as PydanticError
 from torch import Tensor
 
@@ -119,10 +119,10 @@ def _refused(expected: str, received: str) -> ModelFileError:
     return ModelFileError(message(f"{expected} in a saved model", received, remedy))
 
 
-def _valid(what: str, kind: Any, value: Any) -> Any:
+def _valid(what: str, kind: Any, value: Any, config: ConfigDict | None = None) -> Any:
     """The value, read as that kind; refused where it is of another."""
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return TypeAdapter(kind, config=config).validate_python(value)
     except PydanticError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in (what, *first["loc"]))
@@ -137,7 +137,8 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
     unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
     if unknown:
         raise _refused("parameters of VeriTraCER", listing(unknown))
-    return {name: _valid(f"params.{name}", kinds[name], value) for name, value in params.items()}
+    objects = ConfigDict(arbitrary_types_allowed=True)  # a Panel is one, and is not what JSON can hold
+    return {name: _valid(f"params.{name}", kinds[name], value, objects) for name, value in params.items()}
 
 
 def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:

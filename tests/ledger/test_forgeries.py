@@ -27,7 +27,7 @@ from veritracer.ledger.sealing import sealer
 from veritracer.ledger.sql import tables
 from veritracer.ledger.sql.database import connect, place_of
 
-NOW = time.time() + 60.0
+NOW = time.time() + 3600.0  # after every entry that is made while the tests run
 
 
 class Forger:
