@@ -145,7 +145,7 @@ class BoostedTrees:
         threshold, value, share = self._in(x.dtype)
         inner = self.feature.shape[1]
         right = columns[self.feature.flatten()] > threshold.view(-1, 1)
-        right = right.view(count, inner, -1)
+        right = right.view(count, inner, len(x))  # a tree may be one leaf
         node = torch.zeros(count, 1, len(x), dtype=torch.long, device=x.device)
         for _ in range(self.depth):
             node = 2 * node + 1 + right.gather(1, node)
