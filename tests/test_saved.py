@@ -62,7 +62,8 @@ def saved(generator: str | None = "residual") -> tuple[dict[str, Any], dict[str,
     """The content and the tensors of a small model, and rows that it was not trained on."""
     frame, y = applicants(160)
     chosen = {"method": "standard"} if generator is None else {"generator": generator}
-    model = vt.VeriTraCER(SCHEMA, hidden=(5, 4), generator_hidden=(4,), epochs=2, keep_rows=30, **chosen)
+    sizes = {"hidden": (5, 4), "generator_hidden": (4,), "epochs": 2, "keep_rows": 30}
+    model = vt.VeriTraCER(SCHEMA, panel=None, **sizes, **chosen)
     with tempfile.TemporaryDirectory() as folder:
         model.fit(frame[:150], y[:150]).save(f"{folder}/model")
         content = json.loads(Path(folder, "model", "model.json").read_text())["content"]
