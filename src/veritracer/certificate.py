@@ -298,7 +298,7 @@ def _certify_chunk(
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
         proofs = prove(param_set, question, methods)
-        proofs = proofs._replace(worst_logit=reported(proofs.worst_logit), slack=reported(proofs.slack))
+        proofs = proofs._replace(worst_logit=reported(proofs.worst_logit, proofs.slack))
         proved = proofs.worst_logit < 0
         reach = (
             search_radius(param_set, question, proved, methods) if radius else torch.zeros_like(question.sign)
