@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/veritracer demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint types test
 
