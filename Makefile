@@ -11,13 +11,13 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types format docs long faults adversary bench clean
+.PHONY: demo test check lint types format docs long kernels faults adversary bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint types test
 
@@ -38,9 +38,20 @@ docs: $(READY)
 	$(BIN)/python docs/write_cli.py
 	$(BIN)/python docs/write_results.py
 
-# The soundness suite at 200,000 examples: six minutes on 16 cores, about an hour on two.
+# The soundness suite at 200,000 examples, and 20,000 statements of what people are told: six minutes on 16 cores,
+# about an hour on two.
 long: $(READY)
-	$(BIN)/python -m pytest -n auto tests/test_soundness.py --long
+	$(BIN)/python -m pytest -n auto tests/test_soundness.py tests/statements --long
+
+# What must not depend on the machine, under settings that change its matrix kernels and threads.
+KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
+	tests/test_certificate.py tests/recourse/test_regions.py tests/statements
+kernels: $(READY)
+	$(BIN)/python -m pytest tests/test_kernels.py --long
+	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n auto $(KERNELS)
+	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n auto $(KERNELS)
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
+	OMP_NUM_THREADS=2 TEST_THREADS=2 $(BIN)/python -m pytest $(KERNELS)
 
 # Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.
 faults: $(READY)

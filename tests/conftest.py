@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 collect_ignore_glob = ["*conftest.py"]  # they are loaded, and not looked through for doctests
-torch.set_num_threads(1)  # the suite runs one process for each core
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the suite runs one process for each core
 
 QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **QUIET)
@@ -22,5 +22,5 @@ settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--long", action="store_true", help="soundness at 200,000 examples instead of a few thousand"
+        "--long", action="store_true", help="200,000 examples of soundness, and ten times as many statements"
     )

@@ -62,5 +62,6 @@ def applicants(n: int = 900, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
 def fitted(method: str = "veritracer") -> tuple[vt.VeriTraCER, pd.DataFrame]:
     """A model of that training method, and rows that it was not trained on."""
     frame, y = applicants()
-    model = vt.VeriTraCER(schema=SCHEMA, method=method, hidden=(24, 8), generator_hidden=(24,), epochs=160)
+    sizes = {"hidden": (24, 8), "generator_hidden": (24,), "epochs": 160}
+    model = vt.VeriTraCER(schema=SCHEMA, method=method, panel=None, **sizes)
     return model.fit(frame[:700], y[:700]), frame[700:].reset_index(drop=True)

@@ -156,6 +156,12 @@ def test_narrow_floats_count_as_the_decimals_that_people_read(values: list[float
     np.testing.assert_array_equal(cells.shortest(half), [float(str(value)) for value in half])
 
 
+def test_every_float16_counts_as_its_decimal() -> None:
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    every = every[np.isfinite(every)]
+    np.testing.assert_array_equal(cells.shortest(every), [float(str(value)) for value in every])
+
+
 def test_every_power_of_two_and_ten_in_float32() -> None:
     powers = [2.0**k for k in range(-149, 128)] + [10.0**k for k in range(-44, 39)]
     narrow = np.array([sign * p * f for p in powers for sign in (-1, 1) for f in (1, 1.5, 0.7)], np.float32)
@@ -688,6 +694,37 @@ def test_snapping_rounds_the_way_it_is_told_and_stays_within_the_limits(
     back = encoding.step_back(p, x)
     assert torch.equal(encoding.project(back, x), back)
     assert bool((((back - x).abs() <= (p - x).abs() + 1e-12) | ~encoding.numeric).all())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step", "ends"),
+    [
+        (7 * 0.05, 2.0, 0.05, (0.4, 2.0)),  # 0.35000000000000003: the first multiple inside
+        (0.0, 0.3 - 1e-16, 0.1, (0.0, 0.2)),
+        (-(7 * 0.05), 7 * 0.05, 0.05, (-0.35, 0.35)),
+        (7 * 0.05, 0.4, 0.05, None),  # one multiple is no choice
+    ],
+)
+def test_a_declared_display_step_holds_where_an_end_is_nearly_a_multiple(
+    low: float, high: float, step: float, ends: tuple[float, float] | None
+) -> None:
+    feature = Feature("rate", "continuous", lower=low, upper=high, display_step=step)
+    frame = pd.DataFrame({"rate": [low, (low + high) / 2, high]})
+    encoding = Encoding.fit(Schema([feature], "y", "yes", "no"), frame)
+    shown = encoding.fitted[0].shown(feature)
+    if ends is None:
+        assert float(shown.stride / shown.scale) < step
+        return
+    assert (float(shown.low), float(shown.high)) == ends
+    assert float(shown.stride / shown.scale) == pytest.approx(step)
+    assert torch.equal(encoding.encode(frame)[[0, 2], 0], torch.tensor([0.0, 1.0], dtype=torch.float64))
+    anywhere = torch.linspace(0.0, 1.0, 101, dtype=torch.float64).unsqueeze(-1)
+    start = encoding.encode(pd.DataFrame({"rate": [(low + high) / 2]})).expand(101, -1)
+    proposed = encoding.decode(encoding.project(anywhere, start))["rate"].to_numpy()
+    assert ((proposed >= low) & (proposed <= high)).all()
+    multiples = np.round(proposed / step) * step
+    own = np.isclose(proposed, (low + high) / 2, rtol=0, atol=1e-12)
+    assert np.abs(proposed - multiples)[~own].max() < 1e-12
 
 
 def test_a_missing_cell_that_gets_a_value_gets_a_readable_one() -> None:

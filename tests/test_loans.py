@@ -271,7 +271,7 @@ def _favourable(outcome: Outcome, year: int, drift: float = 1.0) -> float:
 def test_the_estimator_trains_on_it_and_proposes_what_a_person_may_do() -> None:
     """Warnings are errors here: none may come from fitting, from year 2, or from a proposal."""
     data = datasets.loans(rows=2000)
-    model = vt.VeriTraCER(schema=data.schema, epochs=2, random_state=0).fit(data.X, data.y)
+    model = vt.VeriTraCER(schema=data.schema, panel=None, epochs=2, random_state=0).fit(data.X, data.y)
     later = datasets.loans(rows=300, year=2, drift=3.0).X
     proposed = model.propose(later)
     fixed = [feature.name for feature in data.schema.features if feature.action == "immutable"]

@@ -25,7 +25,7 @@ import veritracer as vt
 from test_training import people
 from veritracer.errors import DataError, ModelFileError, TargetError, TrainingError, TrainingWarning
 
-QUICK = {"epochs": 3, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}
+QUICK = {"panel": None, "epochs": 3, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}
 
 EXPECTED_FAILURES = {
     "check_classifier_data_not_an_array": "tables, arrays and lists are read, not array protocols",
@@ -89,7 +89,7 @@ def test_threshold_is_part_of_the_logit() -> None:
 def test_probabilities_are_calibrated_enough() -> None:
     """Brier score close to that of the same network without robust training, and below a constant's."""
     frame, y = people(900)
-    options = {"hidden": (16, 8), "epochs": 60, "bound": "crown-ibp"}
+    options = {"panel": None, "hidden": (16, 8), "epochs": 60, "bound": "crown-ibp"}
     robust = vt.VeriTraCER(**options).fit(frame[:600], y[:600])
     standard = vt.VeriTraCER(method="standard", **options).fit(frame[:600], y[:600])
     scores = [

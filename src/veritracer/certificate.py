@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from veritracer.balls import Norm
 from veritracer.bounds import BOUNDS, Box, Method
+from veritracer.bounds.rounding import reported
 from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.network import from_module
@@ -90,8 +91,8 @@ class Certificates:
         ``False`` is "unknown", never "broken": for that, see ``bounds.attack``.
     worst_logit
         Upper bound over the set of the counterfactual's logit, counted towards the decision of ``x``, with
-        ``slack`` added. Certified means below zero; infinite where today's decision on ``x`` is itself within
-        rounding of the other one.
+        ``slack`` added, rounded up to ten digits. Certified means below zero; infinite where today's decision
+        on ``x`` is itself within rounding of the other one.
     method
         Which bound proved it; the tightest one tried where none did.
     conditional
@@ -297,6 +298,7 @@ def _certify_chunk(
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
         proofs = prove(param_set, question, methods)
+        proofs = proofs._replace(worst_logit=reported(proofs.worst_logit, proofs.slack))
         proved = proofs.worst_logit < 0
         reach = (
             search_radius(param_set, question, proved, methods) if radius else torch.zeros_like(question.sign)

@@ -18,6 +18,7 @@ from recourse_tables import applicants
 from veritracer.certificate import Certificates, certify
 from veritracer.errors import LedgerError
 from veritracer.ledger import claims
+from veritracer.ledger.regions import reach_of
 from veritracer.ledger.sql import tables
 from veritracer.ledger.texts import from_json, table_of
 
@@ -133,11 +134,9 @@ REGIONS: dict[str, tuple[Edit, str]] = {
 
 def wider_region(found: vt.Counterfactuals, drift: float) -> vt.Counterfactuals:
     """A larger drift, with the region that goes with it."""
-    at, units = found.encoding.columns.index("income"), found.encoding.units("income", drift) + 1e-12
-    lower, upper = found.lower.clone(), found.upper.clone()
-    lower[:, at], upper[:, at] = found.x_cf[:, at] - units, found.x_cf[:, at] + units
-    grown = {"lower": lower.clamp(0.0, 1.0), "upper": upper.clamp(0.0, 1.0)}
-    return replace(found, drift={"income": drift}, **grown)
+    asked = replace(found, drift={"income": drift})
+    region = reach_of(asked).region(found.x_cf, found.x)
+    return replace(asked, lower=region.lower, upper=region.upper)
 
 
 def refused(found: vt.Counterfactuals, sentence: str, folder: Path) -> None:

@@ -24,7 +24,7 @@ from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.sources import raw_needed
 from veritracer.ledger.sql import tables
 from veritracer.ledger.sql.database import connect, place_of
-from veritracer.ledger.verdicts import CUT, VERDICTS, Judge
+from veritracer.ledger.verdicts import CUT, REASONS, VERDICTS, Judge
 
 HEAD = "25683454200157b67e3b08019bbd7b0279d0ba92a78451ed7c13e55b87387ce1"
 
@@ -121,7 +121,7 @@ def test_another_encoding_judges_what_was_shown_as_far_as_it_is_known(old: str, 
     assert {v for n, v in said.items() if n not in kept | {"edited 0"}} == {"not checkable"}
     reasons = dict(zip(found.unchecked["id"], found.unchecked["reason"], strict=True))
     assert {n for n in reasons if n.startswith("region")} == {f"region {i}" for i in (1, 2, 3, 4)}
-    assert set(reasons.values()) == {CUT}
+    assert set(reasons.values()) == {REASONS[CUT]}
     assert (found.ok, found.passes(allow_broken=1)) == (False, False)
     assert found.passes(allow_broken=1, allow_unchecked=len(reasons))
 

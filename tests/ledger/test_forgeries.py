@@ -27,7 +27,7 @@ from veritracer.ledger.sealing import sealer
 from veritracer.ledger.sql import tables
 from veritracer.ledger.sql.database import connect, place_of
 
-NOW = time.time() + 60.0
+NOW = time.time() + 3600.0  # after every entry that is made while the tests run
 
 
 class Forger:
@@ -167,9 +167,9 @@ def within(**content: Any) -> Callable[[bytes], bytes]:
 
     def patch(blob: bytes) -> bytes:
         whole = json.loads(blob)
-        row = content.pop("cells", {})
-        whole["row"] |= row
-        return json.dumps({**whole, **content}, ensure_ascii=False).encode()
+        whole["row"] |= content.get("cells", {})
+        others = {name: value for name, value in content.items() if name != "cells"}
+        return json.dumps({**whole, **others}, ensure_ascii=False).encode()
 
     return patch
 
@@ -363,6 +363,8 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "shown with a gap": made(shown=text(savings=None)),
     "another row is shown": made(shown=text(savings=12_300)),
     "shown with a truth": made(shown=text(savings=True)),
+    "the other decision": made(header=lambda b: bytes([b[0], b[1] ^ 2]) + b[2:]),
+    "the other decision, of a region": made("region", header=lambda b: bytes([b[0], b[1] ^ 2]) + b[2:]),
     "an original that is no JSON": made(original=b"row"),
     "an original without a sentence": made(
         original=lambda b: json.dumps({"row": json.loads(b)["row"]}).encode()

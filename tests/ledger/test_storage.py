@@ -42,11 +42,11 @@ def test_promises_come_back_as_they_were_made(place: str) -> None:
 def test_the_issuing_model_comes_back_bit_by_bit(place: str) -> None:
     found, made = recourse(), model()
     with vt.Ledger(place) as ledger:
-        issue(ledger, found)
+        first = issue(ledger, found)
         issue(ledger, found, "another")
         models = ledger.models()
         digest = ledger.limits()[0].model
-        told = ledger.shown(3)
+        told = ledger.shown(int(first.sequence[0]))
     (kept,) = models.values()  # the same model is kept once
     assert kept.digest == digest == next(iter(models))
     wanted = made.param_set(found.kappa)

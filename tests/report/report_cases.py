@@ -25,7 +25,7 @@ class Case(NamedTuple):
 def lending() -> Case:
     data = vt.datasets.loans(rows=1500)
     X_train, X_test, y_train, y_test = data.split(test_size=0.25)
-    model = vt.VeriTraCER(schema=data.schema, epochs=30, kappa=0.05).fit(X_train, y_train)
+    model = vt.VeriTraCER(schema=data.schema, panel=None, epochs=30, kappa=0.05).fit(X_train, y_train)
     return Case(model, X_test, y_test, model.explain(X_test))
 
 
@@ -41,5 +41,5 @@ def hostile() -> Case:
     )
     y = pd.Series(np.where(X[SCRIPT] + draw.normal(0, 5, n) > 60, SCRIPT, "<b>no</b>"))
     schema = vt.Schema.infer(X, immutable=[IMAGE]).with_labels(y, favourable=SCRIPT)
-    model = vt.VeriTraCER(schema=schema, epochs=150, kappa=0.02).fit(X, y)
+    model = vt.VeriTraCER(schema=schema, panel=None, epochs=150, kappa=0.02).fit(X, y)
     return Case(model, X, y, model.explain(X))

@@ -16,7 +16,6 @@ from veritracer import shifts
 from veritracer.bench.cells import write_json
 from veritracer.bench.plan import Group, Plan
 from veritracer.bench.subjects import Subject, subject_of
-from veritracer.bench.trainers import arguments
 from veritracer.errors import TrainingError, message
 from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.model import VeriTraCER
@@ -67,7 +66,7 @@ def train(out: Path, group: Group, plan: Plan) -> None:
 
 
 def _fit(group: Group, plan: Plan, subject: Subject) -> list[VeriTraCER]:
-    model = VeriTraCER(subject.schema, epochs=plan.epochs, **arguments(group.trainer))
+    model = VeriTraCER(subject.schema, epochs=plan.epochs, **plan.training(group.trainer))
     kind = shifts.leave_out if group.experiment == "loo" else shifts.random_initialisation
     return kind(model, subject.X_train, subject.y_train, models=plan.seeds)
 

@@ -19,7 +19,6 @@ from veritracer.bench.cells import Cell, Key, where, write
 from veritracer.bench.methods import Question, resolve
 from veritracer.bench.plan import Plan, group_of
 from veritracer.bench.subjects import Subject, subject_of
-from veritracer.bench.trainers import arguments
 from veritracer.certificate import certify
 from veritracer.errors import DataWarning
 from veritracer.model import VeriTraCER
@@ -45,7 +44,7 @@ def _epochs(key: Key, plan: Plan) -> dict[str, float]:
     subject = subject_of(key.dataset, plan.rows, plan.train_rows, plan.data_dir)
     took = []
     for epochs in TIMED_EPOCHS:
-        model = VeriTraCER(subject.schema, epochs=epochs, warmup=0.0, ramp=0.0, **arguments(key.method))
+        model = VeriTraCER(subject.schema, epochs=epochs, warmup=0.0, ramp=0.0, **plan.training(key.method))
         start = time.process_time()
         model.fit(subject.X_train, subject.y_train)
         took.append(time.process_time() - start)

@@ -123,23 +123,30 @@ class Plan:
         """All that a result depends on besides its key; a stored result with another one is measured anew."""
         shared = {"epochs": self.epochs, "train_rows": self.train_rows}
         if key.experiment == "time":
-            return {"training": arguments(key.method), "train_rows": self.train_rows}
+            return {"training": self.training(key.method), "train_rows": self.train_rows}
         sizes = {"seeds": self.seeds, "rows": self.rows_of(key), **shared}
         return {
             **sizes,
             "attacked": self.attacked_of(key),
-            "training": arguments(resolve(key.method).trainer),
+            "training": self.training(resolve(key.method).trainer),
         }
 
     def group_configuration(self, group: Group) -> dict[str, Any]:
         """All that the models of a group depend on."""
         sizes = {"seeds": self.seeds, "epochs": self.epochs, "train_rows": self.train_rows}
-        return {**sizes, "training": arguments(group.trainer)}
+        return {**sizes, "training": self.training(group.trainer)}
 
     def rows_of(self, key: Key) -> int:
         """How many test rows a result has at most."""
         rows = self.rows // 2 if key.dataset in WIDE else self.rows
         return max(1, rows // 4) if key.experiment == "loo" else rows
+
+    def training(self, trainer: str) -> dict[str, Any]:
+        """The arguments of ``VeriTraCER`` for this training.
+
+        A cut to a few epochs tries the machinery, without a panel that would take longer than all the rest.
+        """
+        return arguments(trainer) if self.epochs is None else {**arguments(trainer), "panel": None}
 
     def attacked_of(self, key: Key) -> int:
         """How many of them are attacked: none where no table asks for it."""

@@ -34,6 +34,12 @@ from torch import Tensor
 from veritracer.bounds.ibp import Trace
 from veritracer.param_sets import ParamSet
 
+DIGITS = 10
+"""Digits of a bound that are reported: significant ones, or decimals where it is small."""
+
+SMALL = 1e4
+"""A bound is small below this many times its slack (or below 1, where that is less): its digits end there."""
+
 
 class Precision(NamedTuple):
     """A floating-point arithmetic: unit roundoff u, smallest normal number τ, largest number.
@@ -93,6 +99,28 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     # quarters, the slack exceeds every bound by itself.
     room = largest / 4 if param_set.largest_weight < largest / 4 else 0.0
     return torch.where(torch.cat(sizes, -1).amax(-1) < room, total, torch.inf)
+
+
+def reported(bound: Tensor, slack: Tensor | None = None) -> Tensor:
+    """Upper bounds as they are told: rounded up to the tenth digit, so that no more is said than was proved.
+
+    Digits are counted from the first one of the bound, or, of a small one, from that of 1; with ``slack``,
+    from that of ``SMALL`` times it where that is less: some networks have tiny logits.
+
+    The last bits of a sum depend on its order, and that on the processor, its kernels, the number of threads
+    and the rows that are computed together. Ten digits do not, but where a bound lies within such a bit of
+    the next number of ten digits: then it may be told as either of the two, and both are true.
+
+    >>> reported(torch.tensor([-0.12345678901, 0.0, 1234.5678901234, -1e-12], dtype=torch.float64)).tolist()
+    [-0.123456789, 0.0, 1234.567891, 0.0]
+    """
+    small = 1.0 if slack is None else (SMALL * slack).clamp(1e-280, 1.0)
+    size = torch.maximum(bound.abs(), torch.as_tensor(small, dtype=bound.dtype, device=bound.device))
+    before_point = torch.where(size.isfinite(), size.log10().ceil(), 0.0)
+    scale = 10.0 ** (DIGITS - before_point)
+    steps = (bound * scale).ceil()
+    up = torch.where(steps / scale < bound, (steps + 1.0) / scale, steps / scale)
+    return torch.where(bound.isfinite(), up + 0.0, bound)
 
 
 def _gamma(n: int, unit: float) -> float:

@@ -124,6 +124,9 @@ def shortest(values: NDArray[Any]) -> Floats:
     left = np.isfinite(out) & (out != 0)
     wide = np.where(left, out, 1.0)
     doubtful = left & (np.abs(np.frexp(wide)[0]) == 0.5)  # neighbours of a power of two are not evenly spaced
+    doubtful |= left & (
+        np.abs(wide) < float(np.finfo(values.dtype).smallest_normal)
+    )  # these have fewer digits
     before_point = np.floor(np.log10(np.abs(wide))).astype(np.int64)
     for digits in _SHORTEST[values.dtype.itemsize]:
         power = digits - 1 - before_point

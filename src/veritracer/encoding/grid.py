@@ -113,8 +113,14 @@ def readable(low: float, high: float, step: float | None) -> Grid | None:
     if step is None or not 1e-9 <= step <= 1e15 or size / step > READABLE_STEPS:
         return None
     grid = stepped(low, high, 0.0, step, nearly=0.0)
-    inside = low <= float(grid.low) < float(grid.high) <= high
-    return grid if inside else None
+    first, last = (round(float(end * grid.scale / grid.stride)) for end in (grid.low, grid.high))
+    points = [k * float(grid.stride) / float(grid.scale) for k in (first, first + 1, last - 1, last)]
+    # An end that is a float's rounding away from a multiple, as 7 * 0.05 is from 0.35, has it outside.
+    ends = points[points[0] < low], points[3 - (points[3] > high)]
+    inside = low <= ends[0] < ends[1] <= high
+    return (
+        grid._replace(low=grid.low.new_tensor(ends[0]), high=grid.low.new_tensor(ends[1])) if inside else None
+    )
 
 
 def stack(grids: list[Grid]) -> Grid:

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
+from veritracer.bounds.rounding import reported
 from veritracer.encoding import Encoding
 from veritracer.ledger.broken import BrokenPromises, NewRecourse, UncheckedPromises
 from veritracer.ledger.candidate import Candidate
@@ -74,7 +76,8 @@ class Audit:
     groups
         The same by issuing model and kappa, with the distance between the models; the farthest first.
     broken
-        A table of all broken promises: sequence, id, logit (how far x′ is on the wrong side), kappa, model.
+        A table of all broken promises: sequence, id, logit (how far x′ is on the wrong side, rounded down to
+        ten digits), kappa, model; the worst first, and the earlier one first where they are equal.
     recourse
         New recourse for the worst of them.
     unchecked
@@ -247,10 +250,11 @@ def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[
     if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
         return None
     moved = zip(param_set.distances(candidate.theta), param_set.radii, strict=True)
-    return tuple(
+    shares = [
         distance / float(radius) if radius > 0 else (0.0 if distance == 0 else np.inf)
         for distance, radius in moved
-    )
+    ]
+    return tuple(reported(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 
 def _how_far(group: Group) -> tuple[int, float]:

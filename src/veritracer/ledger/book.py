@@ -66,7 +66,7 @@ class Ledger:
         Noted elsewhere, it shows in ``verify`` whether the end of the ledger was cut off or rewritten.
         """
         with self._store.reading() as reader:
-            return reader.tail()[1].hex()
+            return reader.head().hex()
 
     def issue(
         self,
@@ -132,7 +132,7 @@ class Ledger:
         stays in SQLite's write-ahead log until it ends.
         """
         with self._store.reading() as reader:
-            reader.tail()  # a database fixes the state that it shows with the first question
+            reader.begin()
             yield Snapshot(reader, self._models, self._seal, at)
 
     def models(self) -> dict[str, IssuingModel]:

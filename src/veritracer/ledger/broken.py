@@ -23,7 +23,7 @@ from veritracer.ledger.snapshot import Told
 from veritracer.ledger.sources import View
 from veritracer.ledger.texts import Row, table_of
 from veritracer.ledger.times import in_words
-from veritracer.ledger.verdicts import BROKEN, CUT, NOT_CHECKABLE, UNREADABLE, Judged
+from veritracer.ledger.verdicts import BROKEN, NOT_CHECKABLE, REASONS, Judged
 
 PROMISED = ("kappa", "model", "issued", "expires")
 
@@ -61,9 +61,9 @@ class BrokenPromises:
             return
         some, margin = select(promises, rows), judged.margin[rows]
         self.pieces.append(_listed(some, logit=margin))
-        kept = np.argsort(margin, kind="stable")[: self.most]
+        kept = np.lexsort((some.sequence, margin))[: self.most]
         self.worst += [(float(margin[k]), select(some, np.array([k]))) for k in kept]
-        self.worst = sorted(self.worst, key=lambda pair: pair[0])[: self.most]
+        self.worst = sorted(self.worst, key=lambda pair: (pair[0], int(pair[1].sequence[0])))[: self.most]
 
     def table(self) -> pd.DataFrame:
         """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
@@ -112,8 +112,7 @@ class UncheckedPromises:
         rows = np.flatnonzero(judged.verdict == NOT_CHECKABLE)
         if len(rows):
             some = select(promises, rows)
-            why = np.where(judged.cut[rows], CUT, UNREADABLE)
-            self.pieces.append(_listed(some, reason=why))
+            self.pieces.append(_listed(some, reason=np.array(REASONS, dtype=object)[judged.why[rows]]))
 
     def table(self) -> pd.DataFrame:
         """All of them, with the reason."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Literal
 
+from veritracer.errors import LedgerError, message
+
 Kind = Literal["migration", "model", "promise", "release", "erasure"]
 
 BEGINNING = bytes(32)
@@ -28,6 +30,16 @@ HASH, SALT = 32, 16
 def commitment(salt: bytes, content: bytes) -> bytes:
     """The hash that stands for ``content`` in the chain."""
     return sha256(salt + content).digest()
+
+
+def stored_link(stored: object) -> bytes:
+    """The link of the newest entry as a database gives it, None without one; refuses what no link can be."""
+    if stored is None:
+        return BEGINNING
+    if not isinstance(stored, bytes | memoryview) or len(bytes(stored)) != HASH:
+        remedy = "the ledger was changed: run veritracer verify"
+        raise LedgerError(message(f"a link of {HASH} bytes", repr(stored)[:80], remedy))
+    return bytes(stored)
 
 
 def link(previous: bytes, seq: int, kind: str, model: int, header: bytes, commitments: bytes) -> bytes:

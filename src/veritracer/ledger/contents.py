@@ -17,14 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veritracer.bounds.ibp import trace
+from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, VeriTracerError
 from veritracer.ledger.arrays import ENCRYPTED, counterfactuals, raw_ends, rows_of
 from veritracer.ledger.promised import IssuingModel
-from veritracer.ledger.records import CERTIFIED, HEADER, LAYOUTS, METHODS, ORIGINALS, REGION
+from veritracer.ledger.records import CERTIFIED, FAVOURABLE, HEADER, LAYOUTS, METHODS, ORIGINALS, REGION
 from veritracer.ledger.regions import ROUNDING
 from veritracer.ledger.sealing import opened
 from veritracer.ledger.texts import Row, checked_json, table_of
+from veritracer.proving import PRECISION
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -82,7 +85,9 @@ def faults(issuing: IssuingModel, stored: Sequence[Stored], seal: Fernet | None)
         else:
             whole.append(one)
     if whole:
-        yield from _Shown.of(issuing, whole).faults()
+        shown = _Shown.of(issuing, whole)
+        yield from shown.faults()
+        yield from _decisions(issuing, whole, shown.x_cf)
         yield from _originals(issuing, whole, seal)
 
 
@@ -152,6 +157,21 @@ class _Shown(NamedTuple):
             wrong |= extends & ~(last <= self.upper[some, block.start] + room)
         stored = [self.stored[k] for k in wide.tolist()]
         yield from _where("the raw ends of the region are not those that were proved", wrong.numpy(), stored)
+
+
+def _decisions(issuing: IssuingModel, stored: list[Stored], x_cf: Tensor) -> Iterator[Fault]:
+    """Where the issuing model decides x′ as, by the header, it decided the original row.
+
+    By more than rounding: a model in float32 may have decided otherwise about what lies within it.
+    """
+    sign = torch.tensor([1.0 if one.header[1] & FAVOURABLE else -1.0 for one in stored]).to(x_cf)
+    alone = issuing.param_set(0.0)
+    with torch.no_grad():
+        logit = issuing.network.logit(issuing.theta, x_cf)
+        error = logit_error(alone, trace(alone, x_cf), PRECISION)
+    yield from _where(
+        "its model decides the shown row as it did the original one", (sign * logit > error).numpy(), stored
+    )
 
 
 def _originals(issuing: IssuingModel, stored: list[Stored], seal: Fernet | None) -> Iterator[Fault]:

@@ -102,7 +102,7 @@ class Batch:
         """Nothing; the promises are in the ledger, all of them."""
         if not self.spool.count:
             with store.reading() as reader:
-                head = reader.tail()[1]
+                head = reader.head()
             self._issued = Issued(np.empty(0, np.int64), [], head.hex(), self.skipped)
             return
         with store.writing() as (writer, reader):

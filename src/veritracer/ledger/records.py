@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds import Method
+from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.chain import SALT, commitment
 from veritracer.ledger.regions import promised_ends
@@ -112,9 +113,10 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, found: Counterfactuals) -> Texts:
-        """Of every counterfactual that there is."""
+        """Of every counterfactual that there is; narrow numbers as the decimals that they count as."""
         rows = np.flatnonzero(found.status != "none")
-        return cls(rows, rows_of(found.frame.iloc[rows]), rows_of(found.original.iloc[rows]))
+        tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
+        return cls(rows, *map(rows_of, tables))
 
 
 def records(

@@ -1,8 +1,8 @@
 """What people were told, as the ledger keeps it: rows of raw values as JSON, and back as tables.
 
 A row is one object with a value for each column, in the caller's order: true or false, whole numbers,
-numbers, texts, and null for an empty cell. A number is written with all digits that it has, also where its
-column was narrower than float64, so that the text encodes to the very numbers that were certified.
+numbers, texts, and null for an empty cell. A number is written as the float64 that it counts as, also where
+its column was narrower, so that the text encodes to the very numbers that were certified.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from veritracer.bounds import Box
 from veritracer.bounds.ibp import trace
-from veritracer.bounds.rounding import logit_error
+from veritracer.bounds.rounding import logit_error, reported
 from veritracer.decisions import AT_ONCE, check_computed, decisions
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.candidate import Candidate
@@ -27,20 +27,28 @@ VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken", "not checka
 
 PROOF, CHECKED, OVERTAKEN, BROKEN, NOT_CHECKABLE = range(5)
 
-UNREADABLE = "its condition can not be checked: the original row can not be read"
-CUT = "how far it went is not known: the ledger kept its region only up to the range of the old encoding"
+REASONS = (
+    "its condition can not be checked: the original row can not be read",
+    "how far it went is not known: the ledger kept its region only up to the range of the old encoding",
+    "its proof speaks of this model, which turns it down: the ledger was altered (run veritracer verify), "
+    "or this is a bug that must be reported",
+)
+"""Why a promise is not checkable, in the order of their numbers."""
+
+UNREADABLE, CUT, CONTRADICTED = range(3)
 
 
 class Judged(NamedTuple):
     """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
 
-    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. ``cut`` is where
-    the region is not known; of other promises that are not checkable it is the original row.
+    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. It is rounded
+    to ten digits, downwards: nothing is told to be better than it is. ``why`` is the number of the reason of
+    those that are not checkable.
     """
 
     verdict: NDArray[np.int8]
     margin: NDArray[np.float64]
-    cut: NDArray[np.bool_]
+    why: NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -55,18 +63,20 @@ class Judge:
         self._check_labels(issuing)
         rows = rows_for(self.candidate.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
-        margin, holds, point = self._promised_side(rows, sign)
+        margin, holds, turned_down = self._promised_side(rows, sign)
         always, while_declined = self._proved(promises, issuing)
         same, turned = self._originals(rows, sign, needed=~always)
         proved = always | (while_declined & same)
-        self._confirm(proved & (point <= 0), issuing)
         cut, unknown = self._not_checkable(promises, rows)
         verdict = np.full(len(promises), BROKEN, dtype=np.int8)
         verdict[holds] = CHECKED
         verdict[holds & turned] = OVERTAKEN
         verdict[holds & (cut | unknown)] = NOT_CHECKABLE
         verdict[proved] = PROOF
-        return Judged(verdict, margin, cut)
+        contradicted = proved & turned_down  # what issue makes can not be
+        verdict[contradicted] = NOT_CHECKABLE
+        why = np.where(contradicted, CONTRADICTED, np.where(cut, CUT, UNREADABLE)).astype(np.int8)
+        return Judged(verdict, -reported(-torch.from_numpy(margin)).numpy(), why)
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the region, and where the condition of a promise can not be read in another encoding.
@@ -127,12 +137,11 @@ class Judge:
 
     def _promised_side(
         self, rows: Rows, sign: Tensor
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
-        """How far each promise is on its side, where that is beyond rounding, and how far x′ alone is."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """How far each promise is on its side, where that is beyond rounding, and where x′ is turned down."""
         logit, clear = self._logits(rows.x_cf)
-        point = -sign * logit
-        margin = point.clone()
-        holds = (margin > 0) & clear
+        margin = -sign * logit
+        holds, turned_down = (margin > 0) & clear, margin <= 0
         wide = rows.region.nonzero().squeeze(-1)
         for part in torch.split(wide, AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
@@ -141,7 +150,7 @@ class Judge:
                 worst = prove(self._alone, question, ("ibp", "crown-ibp")).worst_logit
             margin[part] = torch.minimum(margin[part], -worst)
             holds[part] &= worst < 0
-        return margin.numpy(), holds.numpy(), point.numpy()
+        return margin.numpy(), holds.numpy(), turned_down.numpy()
 
     def _originals(
         self, rows: Rows, sign: Tensor, needed: NDArray[np.bool_]
@@ -180,11 +189,3 @@ class Judge:
     @property
     def _alone(self) -> ParamSet:
         return ParamSet.of(self.candidate.network, self.candidate.theta, kappa=0.0)
-
-    def _confirm(self, contradicted: NDArray[np.bool_], issuing: IssuingModel) -> None:
-        """Nothing; stops where the prediction contradicts a proof, which an unaltered ledger can not do."""
-        if contradicted.any():
-            expected = f"predictions that agree with the proofs of {issuing.digest[:12]}"
-            received = f"{int(contradicted.sum()):,} counterfactuals that a model of the set rejects"
-            remedy = "run veritracer verify: the ledger was altered, or this is a bug that must be reported"
-            raise LedgerError(message(expected, received, remedy))

@@ -33,11 +33,13 @@ class Reader:
         for answer in self.unfinished:
             answer.close()
 
-    def tail(self) -> tuple[int, bytes]:
-        """The number and the link of the newest entry."""
-        last = sa.select(entries.c.seq, entries.c.link).order_by(entries.c.seq.desc()).limit(1)
-        found = self.connection.execute(last).first()
-        return (0, chain.BEGINNING) if found is None else (int(found[0]), bytes(found[1]))
+    def begin(self) -> None:
+        """Nothing; a database fixes the state that it shows with the first question."""
+        self.connection.execute(sa.select(sa.func.max(entries.c.seq))).first()
+
+    def head(self) -> bytes:
+        """The link of the newest entry."""
+        return chain.stored_link(self.connection.scalar(newest(entries.c.link)))
 
     def events(self, *kinds: chain.Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
@@ -138,6 +140,11 @@ class Reader:
         self.unfinished.append(found)
         yield from found.partitions()
         self.unfinished.remove(found)
+
+
+def newest(*columns: Any) -> sa.Select[Any]:
+    """The question for the newest entry."""
+    return sa.select(*columns).order_by(entries.c.seq.desc()).limit(1)
 
 
 def _promises_of(model: int) -> tuple[sa.ColumnElement[bool], ...]:

@@ -13,6 +13,7 @@ from veritracer.ledger import chain
 from veritracer.ledger.entries import time_of
 from veritracer.ledger.records import Record
 from veritracer.ledger.sql import tables
+from veritracer.ledger.sql.reader import newest
 
 BATCH = 2_000
 """Rows that go to the database at once."""
@@ -26,10 +27,9 @@ class Writer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        found = connection.execute(
-            sa.select(tables.entries).order_by(tables.entries.c.seq.desc()).limit(1)
-        ).first()
-        self.seq, self.link = (0, chain.BEGINNING) if found is None else (int(found.seq), bytes(found.link))
+        found = connection.execute(newest(tables.entries)).first()
+        self.seq, link = (0, None) if found is None else (int(found.seq), found.link)
+        self.link = chain.stored_link(link)
         self._before = found
         self.waiting: dict[str, list[dict[str, Any]]] = {}
 
