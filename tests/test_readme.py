@@ -17,13 +17,15 @@ def blocks(language: str) -> list[str]:
 
 def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", blocks("python")[0]],
+        [sys.executable, "-W", "error", "-W", "default::UserWarning", "-c", blocks("python")[0]],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
-    assert (done.stderr, done.stdout) == ("", blocks("text")[0])
+    assert done.stdout == blocks("text")[0], done.stderr
+    told = [line for line in done.stderr.splitlines() if line[:1] not in ("", " ")]
+    assert all("AdviceWarning" in line for line in told), done.stderr
 
 
 def test_every_make_target_exists() -> None:

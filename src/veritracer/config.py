@@ -39,7 +39,7 @@ class TrainingConfig:
     weight_robust: float = 6.0
     weight_proximity: float = 16.0
     weight_validity: float = 4.0
-    initialisation: Initialisation = "small"
+    initialisation: Initialisation = "torch"
     learning_rate: float = 2e-3
     batch_size: int = 128
     epochs: int | None = None

@@ -70,8 +70,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents;
         ``"neighbour"`` is fixed (the nearest training row with the other label): only the classifier learns.
     hidden, generator_hidden, slope
-        Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU, as in
-        the paper: under the robust loss most of its units die, and ranks with them).
+        Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
     panel
@@ -79,8 +78,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         the person and not only this model's opinion. ``"default"`` fits one where ``method="veritracer"``;
         ``None`` is Algorithm 1 as in the paper.
     initialisation
-        ``"small"`` starts the classifier near zero, so that what it learns comes from the rows and models of
-        other seeds honour its counterfactuals; ``"torch"`` starts it as ``nn.Linear`` does, as the paper.
+        ``"torch"`` starts the classifier as ``nn.Linear`` does. ``"small"`` starts it near zero: without a
+        panel, models of other seeds then honour more of its counterfactuals, but under the robust loss most
+        of its units die, which costs the ranking of people.
     class_weight
         ``None``, ``"balanced"``, or a mapping from label to weight, for the accuracy loss of rare classes.
     threshold
@@ -137,13 +137,13 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         generator: GeneratorKind = "residual",
         hidden: Sequence[int] = (100, 10, 10),
         generator_hidden: Sequence[int] = (100,),
-        slope: float = 0.05,
+        slope: float = 0.0,
         weight_accuracy: float = 15.0,
         weight_robust: float = 6.0,
         weight_proximity: float = 16.0,
         weight_validity: float = 4.0,
         panel: Panel | Literal["default"] | None = "default",
-        initialisation: Initialisation = "small",
+        initialisation: Initialisation = "torch",
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
         learning_rate: float = 2e-3,

@@ -22,18 +22,17 @@ _COUNTERNET: dict[str, Any] = {
     "weight_accuracy": 1.0,
     "weight_validity": 0.2,
     "weight_proximity": 0.1,
-    "slope": 0.0,
 }
 
-_PLAIN: dict[str, Any] = {"panel": None, "slope": 0.0}
-"""Algorithm 1 with the paper's ReLU, and nothing more."""
+_PLAIN: dict[str, Any] = {"panel": None, "initialisation": "small"}
+"""Algorithm 1 and nothing more, from a start near zero: the default before there were panels."""
 
 TRAINERS: dict[str, dict[str, Any]] = {
     "veritracer": _PLAIN,
     "veritracer-ibp": {**_PLAIN, "bound": "ibp"},
     "veritracer-crown-ibp": {**_PLAIN, "bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
-    "standard": {"method": "standard", "initialisation": "torch", "slope": 0.0},
+    "standard": {"method": "standard", "initialisation": "torch"},
     "veritracer-torch": {**_PLAIN, "initialisation": "torch"},
     "veritracer-steady": {**_PLAIN, "weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
