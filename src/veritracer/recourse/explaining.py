@@ -30,6 +30,8 @@ from veritracer.refine import (
     alternatives,
     assess,
     at_most,
+    countable,
+    exhaustive,
     nearer_the_data,
     solve,
     towards,
@@ -246,6 +248,20 @@ class Explanation:
 
     def _solve(self, problem: Problem, expired: Callable[[], bool]) -> Found:
         """The best point of each row, within the limits that were asked for."""
+        if self._is_led or self.options.plausibility:
+            return self._searched(problem, expired)
+        few = countable(problem)
+        small, large = few.nonzero().squeeze(-1), (~few).nonzero().squeeze(-1)
+        found = assess(problem, problem.x)
+        if len(large) > 0:
+            found = found.merge(large, self._searched(problem.select(large), expired))
+        if len(small) > 0:
+            whole = exhaustive(problem.select(small), self.options.max_changes, expired=expired)
+            found = found.merge(small, whole)
+        return found
+
+    def _searched(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+        """The best point that the search finds for each row."""
 
         def best(part: Problem) -> Found:
             return self._led(part, expired) if self._is_led else self._closest(part, expired)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from veritracer.refine.exhaustive import countable, exhaustive
 from veritracer.refine.problem import Problem
 from veritracer.refine.reach import Reach
 from veritracer.refine.search import Found, assess, refine
@@ -16,6 +17,8 @@ __all__ = [
     "alternatives",
     "assess",
     "at_most",
+    "countable",
+    "exhaustive",
     "nearer_the_data",
     "refine",
     "solve",
