@@ -1,7 +1,7 @@
 """The picture of a trap door: one person of ``loans``, one way, seen by model, panel, held-out models, truth.
 
-``python -m benchmarks.trap_door`` writes docs/pictures/trap_door.png: on the left Algorithm 1 alone, judged by
-the panel of the model on the right, which is the default.
+``python -m benchmarks.trap_door`` writes docs/pictures/trap_door.png: on the left Algorithm 1 alone, judged
+by the panel of the model on the right, which is the default.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS = 8000
 
 
 def ways() -> dict[str, pd.DataFrame]:
-    """The same person's way by both trainings: somebody whom both decline, in the middle by what is claimed."""
+    """The same person's way by both trainings: somebody whom both decline, in the middle by the gap."""
     data = datasets.loans(ROWS)
     split = data.split()
     default = VeriTraCER(data.schema).fit(split.X_train, split.y_train)
@@ -53,8 +53,8 @@ def ways() -> dict[str, pd.DataFrame]:
 def _typical(both: list[Counterfactuals]) -> int:
     """The person with the median gap between claim and panel under the first training."""
     fine = np.flatnonzero(both[0].certified & both[1].certified)
-    gaps = [both[0].way(int(i)).loc[1.0] for i in fine]
-    gap = np.array([float(end["model"] - end["panel"]) for end in gaps])
+    ends = pd.concat([both[0].way(int(i)).loc[[1.0]] for i in fine])
+    gap = (ends["model"] - ends["panel"]).to_numpy()
     return int(fine[np.argsort(gap)[len(gap) // 2]])
 
 

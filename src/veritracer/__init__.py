@@ -14,6 +14,7 @@ from veritracer.certificate import Certificate, Certificates, Membership, certif
 from veritracer.encoding import Encoding
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
+from veritracer.panel import Panel
 from veritracer.param_sets import ParamSet
 from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
 from veritracer.saved import load
@@ -29,6 +30,7 @@ __all__ = [
     "Feature",
     "Ledger",
     "Membership",
+    "Panel",
     "ParamSet",
     "ReasonCodes",
     "Recourse",
