@@ -14,7 +14,7 @@ from veritracer.errors import DataError, DatasetError
 @pytest.fixture(scope="module")
 def found() -> demo.Demo:
     """On few rows and epochs: the way is tested here, not how good the models are."""
-    return demo.run("breast_cancer", epochs=12)
+    return demo.run("breast_cancer", epochs=60)
 
 
 def test_three_methods_ours_first(found: demo.Demo) -> None:

@@ -342,7 +342,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Finished cells are left alone; a damaged one is measured again, and so is what was asked otherwise."""
     monkeypatch.setattr(benchmark, "LOANS", 800)
     asked = benchmark.Asked(tmp_path, rows=8, epochs=15, train_rows=400)
-    first = benchmark.job("loans", 0, ("neighbour",), asked)
+    first = benchmark.job("loans", (0,), ("neighbour",), asked)
     assert first.startswith("loans 0: 1 cells")
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
     assert {path.name for path in files} == {
@@ -350,11 +350,11 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "model.loans.standard.0.npz",
         "truth.loans.neighbour.0.npz",
     }
-    assert benchmark.job("loans", 0, ("neighbour",), asked).startswith("loans 0: 0 cells")
+    assert benchmark.job("loans", (0,), ("neighbour",), asked).startswith("loans 0: 0 cells")
     assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
     (tmp_path / "cells" / "truth.loans.neighbour.0.npz").write_bytes(b"half")
-    assert benchmark.job("loans", 0, ("neighbour",), asked).startswith("loans 0: 1 cells")
-    assert benchmark.job("loans", 0, ("neighbour",), asked._replace(rows=4)).startswith("loans 0: 1 cells")
+    assert benchmark.job("loans", (0,), ("neighbour",), asked).startswith("loans 0: 1 cells")
+    assert benchmark.job("loans", (0,), ("neighbour",), asked._replace(rows=4)).startswith("loans 0: 1 cells")
     numbers: dict[Key, dict[str, float]] = {c.key: c.numbers for c in truth_cells.summarised(tmp_path)}
     found = numbers[Key("truth", "loans", "neighbour", 0)]
     assert found["rows"] <= 4

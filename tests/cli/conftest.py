@@ -9,7 +9,18 @@ import pytest
 
 from processes import run_many
 
-FIT = ["fit", "train.csv", "--target", "approved", "--favourable", "yes", "--epochs", "6", "--quiet"]
+FIT = [
+    "fit",
+    "train.csv",
+    "--target",
+    "approved",
+    "--favourable",
+    "yes",
+    "--epochs",
+    "6",
+    "--no-panel",
+    "--quiet",
+]
 FIT += ["--immutable", "age,sex,region", "--increase-only", "years_employed", "--out", "model"]
 
 

@@ -14,8 +14,31 @@ QUICK = ["--runs", "6", "--epochs", "1", "--rows", "20", "--no-refit"]
 SIMULATE = ["calibrate", "model", "--simulate", "fine-tune", "--table", "people.csv"]
 SCHEMA = ["--schema", "model/schema.json"]
 COMMANDS = {
-    "second": ["fit", "train.csv", *SCHEMA, "--seed", "1", "--epochs", "1", "--out", "second", "-q"],
-    "other": ["fit", "people.csv", "--target", "approved", "--epochs", "1", "--out", "other", "-q"],
+    "second": [
+        "fit",
+        "train.csv",
+        *SCHEMA,
+        "--seed",
+        "1",
+        "--epochs",
+        "1",
+        "--no-panel",
+        "--out",
+        "second",
+        "-q",
+    ],
+    "other": [
+        "fit",
+        "people.csv",
+        "--target",
+        "approved",
+        "--epochs",
+        "1",
+        "--no-panel",
+        "--out",
+        "other",
+        "-q",
+    ],
     "simulated": [*SIMULATE, *QUICK],
     "json": [*SIMULATE, *QUICK, "--json"],
     "again": [*SIMULATE, *QUICK, "--json"],

@@ -94,7 +94,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = people.assign(wealth=odd, income=odd % 2e6 + 1.9e7, debt=people["savings"] * 7)
     as_parquet(plain, place / "numbers.parquet")
     as_parquet(plain, place / "narrow.parquet", narrow=True)
-    fit = ["fit", "train.csv", "--schema", "schema.json", "--epochs", "8", "--out", "model", "--quiet"]
+    fit = ["fit", "train.csv", "--schema", "schema.json", "--epochs", "60", "--no-panel", "--quiet"]
+    fit += ["--out", "model"]
     (done,) = run_many([fit], place)
     assert done.returncode == 0, done.stderr
     return place

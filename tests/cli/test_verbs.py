@@ -64,7 +64,18 @@ COMMANDS = {
     "inspect json": ["inspect", "model", "--json"],
     "inspect table": ["inspect", "people.csv"],
     "inspect schema": ["inspect", "edited.json", "--json"],
-    "refit once": ["fit", "train.csv", "--target", "approved", "--epochs", "1", "--out", "second", "--quiet"],
+    "refit once": [
+        "fit",
+        "train.csv",
+        "--target",
+        "approved",
+        "--epochs",
+        "1",
+        "--no-panel",
+        "--out",
+        "second",
+        "--quiet",
+    ],
     "refit": ["fit", "train.csv", "--schema", "edited.json", "--epochs", "2", "--out", "second", "--json"],
 }
 
@@ -222,7 +233,20 @@ def test_labels_that_are_numbers(tmp_path: Path) -> None:
     X = vt.datasets.loans(rows=200)
     frame = X.X[["income", "savings", "age"]].assign(ok=(X.y == "yes").astype(int))
     frame.to_csv(tmp_path / "t.csv", index=False)
-    fit = ["fit", "t.csv", "--target", "ok", "--favourable", "0", "--epochs", "1", "--out", "m", "--json"]
+    fit = [
+        "fit",
+        "t.csv",
+        "--target",
+        "ok",
+        "--favourable",
+        "0",
+        "--epochs",
+        "1",
+        "--no-panel",
+        "--out",
+        "m",
+        "--json",
+    ]
     fitted, shown = run_many([fit, ["inspect", "m", "--json"]], tmp_path)
     assert json.loads(fitted.stdout)["favourable"] == 0
     assert json.loads(shown.stdout)["schema"]["unfavourable"] == 1
@@ -297,7 +321,7 @@ def test_report(folder: Path) -> None:
 
 
 def test_demo_on_a_small_dataset(tmp_path: Path) -> None:
-    asked = ["demo", "--dataset", "breast_cancer", "--epochs", "12", "--out"]
+    asked = ["demo", "--dataset", "breast_cancer", "--epochs", "60", "--out"]
     text, told = run_many([[*asked, "a"], [*asked, "b", "--json"]], tmp_path)
     assert (text.returncode, told.returncode) == (0, 0), text.stderr + told.stderr
     methods = json.loads(told.stdout)["methods"]

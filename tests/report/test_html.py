@@ -27,7 +27,7 @@ FIGURES = {
     "rates",
     "losses",
 }
-SECTIONS = {"model", "promise", "demands", "fairness", "people", "training", "data", "origins"}
+SECTIONS = {"model", "promise", "belief", "demands", "fairness", "people", "training", "data", "origins"}
 STORY = Story(
     [
         Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),

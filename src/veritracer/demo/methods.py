@@ -147,6 +147,8 @@ def believed(
 def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, years: Years) -> float:
     """The share of the promises that an update on tomorrow's rows keeps which was told to keep them."""
     certified_rows = np.flatnonzero(recourse.certified & ~recourse.favourable)
+    if len(certified_rows) == 0:
+        return 1.0  # nothing was promised
     people = recourse.original.iloc[certified_rows]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "promises.db")) as ledger:
         model.issue(people, ids=list(range(len(people))), ledger=ledger)

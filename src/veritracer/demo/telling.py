@@ -22,7 +22,7 @@ from veritracer.demo.methods import (
     trained,
 )
 from veritracer.demo.years import Years, years
-from veritracer.errors import DataWarning
+from veritracer.errors import AdviceWarning, DataWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Story
@@ -93,7 +93,8 @@ def run(
     if epochs is None and dataset == "loans":
         epochs = EPOCHS
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
+        for kind in (DataWarning, AdviceWarning):  # hollow advice is what the demo shows
+            warnings.simplefilter("ignore", kind)
         return _run(years(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)
 
 

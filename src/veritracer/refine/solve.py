@@ -86,10 +86,11 @@ def towards(
 
     The first pull serves everybody, each next one the rows that have no proof yet, or whose answer
     ``accepted(points, rows)`` turns down (``rows`` are positions in the problem). Where none is accepted the
-    answer of the strongest pull stays. Objectives are those of the pull that each row ended with.
+    answer of the strongest pull stays, and the anchor itself where none is proved. Objectives are those of
+    the pull that each row ended with.
     """
     rows = torch.arange(len(problem), device=anchor.device)
-    found = assess(problem, problem.x)
+    found = assess(problem, anchor)
     for number, pull in enumerate(pulls):
         if len(rows) == 0 or expired():
             break

@@ -197,6 +197,9 @@ class Schema(BaseModel):
     def to_json(self) -> str:
         """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {"format": _FORMAT, "version": _VERSION, **self.model_dump()}
+        for entry in content["features"]:  # what is not said is not written: files stay as they were
+            if entry["limit"] is None:
+                del entry["limit"]
         return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
 
     @classmethod

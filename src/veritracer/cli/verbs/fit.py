@@ -64,6 +64,10 @@ def fit(
     ] = None,
     method: Annotated[str, typer.Option(help="veritracer, counternet or standard.")] = "veritracer",
     kappa: Annotated[float, typer.Option(min=0.0, help="How far later models may be.")] = 0.2,
+    panel: Annotated[
+        bool,
+        typer.Option("--panel/--no-panel", help="Hold it to independent models, or train as in the paper."),
+    ] = True,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the rows; chosen if left out.", show_default=False)
     ] = None,
@@ -89,6 +93,7 @@ def fit(
             described,
             method=_method(method),
             kappa=kappa,
+            panel="default" if panel else None,
             epochs=epochs,
             random_state=seed,
             verbose=int(watched),
