@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from veritracer.generator import init_parameters
@@ -30,6 +31,8 @@ COLUMNS = 0.3
 """The share of the columns that a split chooses among: trees that share their trust among many columns do not
 take one lever for the whole person."""
 SMALLEST_LEAF = 20
+MANY_ROWS = 50_000
+"""From so many rows on, threads are worth their cost to trees."""
 
 
 class Labelled(NamedTuple):
@@ -133,6 +136,7 @@ class _NetworkRun:
 def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTrees:
     """An ensemble of boosted trees for each line of ``seen`` (members, n)."""
     x, y, weight = (part.double().numpy() for part in rows)
+    equal = bool((weight == weight[:1]).all())  # scikit-learn finds weighted bins one by one, for seconds
     models = []
     for member, mine in enumerate(seen):
         count = int(mine.sum())
@@ -146,5 +150,7 @@ def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTree
             early_stopping=enough,
             random_state=seed + member,
         )
-        models.append(model.fit(x[mine], y[mine], sample_weight=weight[mine]))
+        # Threads that wait for each other on a busy machine take a hundred times as long as one alone.
+        with threadpool_limits(1 if count < MANY_ROWS else None):
+            models.append(model.fit(x[mine], y[mine], sample_weight=None if equal else weight[mine]))
     return BoostedTrees.of(models)
