@@ -42,6 +42,7 @@ docs: $(READY)
 # about an hour on two.
 long: $(READY)
 	$(BIN)/python -m pytest -n auto tests/test_soundness.py tests/statements --long
+	$(BIN)/python -m pytest -n auto --dist loadfile -m long --long
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \

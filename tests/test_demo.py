@@ -9,12 +9,15 @@ import torch
 from veritracer import demo
 from veritracer.demo import methods
 from veritracer.errors import DataError, DatasetError
+from veritracer.panel import fitting
 
 
 @pytest.fixture(scope="module")
 def found() -> demo.Demo:
-    """On few rows and epochs: the way is tested here, not how good the models are."""
-    return demo.run("breast_cancer", epochs=60)
+    """On few rows, epochs and steps: the way is tested here, not how good the models are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "STEPS", 100)
+        return demo.run("breast_cancer", epochs=60)
 
 
 def test_three_methods_ours_first(found: demo.Demo) -> None:

@@ -16,7 +16,11 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+TRAINS = ("explain_a_portfolio", "keep_a_promise")
+MARKED = [pytest.param(p, id=p.stem, marks=[pytest.mark.long] * (p.stem in TRAINS)) for p in EXAMPLES]
+
+
+@pytest.mark.parametrize("path", MARKED)
 def test_an_example_warns_of_nothing_but_what_most_people_are_told(path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-W", "default::UserWarning", path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

@@ -35,6 +35,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_the_smallest_cut_has_every_table(smoke: Path) -> None:
     names = {t["name"] for t in json.loads((smoke / "tables.json").read_text())["tables"]}
     assert names >= {"ri", "ri-code", "loo", "shift", "shift-loans", "delta", "delta-valid", "attacked"}
@@ -45,11 +46,13 @@ def test_the_smallest_cut_has_every_table(smoke: Path) -> None:
     assert "## Departures from the paper" in page
 
 
+@pytest.mark.long
 def test_the_smallest_cut_has_pictures(smoke: Path) -> None:
     names = {path.name for path in (smoke / "plots").iterdir()}
     assert names >= {"pareto.png", "boxes_ri_keeps.png", "boxes_ri_shift_keeps.png", "paper_figures.png"}
 
 
+@pytest.mark.long
 def test_every_result_says_what_it_depends_on(smoke: Path) -> None:
     found = bench.read_results(smoke / "results")
     assert len(found) == len(list((smoke / "cells").iterdir())) == len(bench.smoke().wanted())
@@ -59,6 +62,7 @@ def test_every_result_says_what_it_depends_on(smoke: Path) -> None:
         assert cell.seconds > 0
 
 
+@pytest.mark.long
 def test_numbers_are_possible_and_the_bracket_is_one(smoke: Path) -> None:
     """Rates are rates, a certified row is an unbroken one, and epochs take time."""
     for cell in bench.read_results(smoke / "results"):
@@ -75,6 +79,7 @@ def test_numbers_are_possible_and_the_bracket_is_one(smoke: Path) -> None:
             assert numbers["certified"] <= numbers["validity"], cell.key
 
 
+@pytest.mark.long
 def test_refinement_is_closer_and_no_less_certified_than_the_generator(smoke: Path) -> None:
     results = bench.Results(bench.read_results(smoke / "results"))
     for name in ("breast_cancer", "loans"):
@@ -83,6 +88,7 @@ def test_refinement_is_closer_and_no_less_certified_than_the_generator(smoke: Pa
             assert mine[seed] >= alone[seed]
 
 
+@pytest.mark.long
 def test_a_second_run_makes_nothing_again(smoke: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in (smoke / "cells").iterdir()}
     done = run("bench", "--smoke", "--out", str(smoke), "--json")
@@ -91,6 +97,7 @@ def test_a_second_run_makes_nothing_again(smoke: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in (smoke / "cells").iterdir()} == before
 
 
+@pytest.mark.long
 def test_a_damaged_result_is_made_again_with_the_same_numbers(smoke: Path, tmp_path: Path) -> None:
     """All but the times, which are never the same."""
     key, plan = Key("loo", "breast_cancer", "neighbour", 1), bench.smoke()
@@ -105,6 +112,7 @@ def test_a_damaged_result_is_made_again_with_the_same_numbers(smoke: Path, tmp_p
     )
 
 
+@pytest.mark.long
 def test_results_of_other_sizes_are_not_taken_for_these(smoke: Path) -> None:
     kept = {cell.key.experiment for cell in bench.Run(replace(bench.smoke(), rows=8), smoke).cells()}
     assert kept == {"time"}

@@ -76,7 +76,18 @@ COMMANDS = {
         "second",
         "--quiet",
     ],
-    "refit": ["fit", "train.csv", "--schema", "edited.json", "--epochs", "2", "--out", "second", "--json"],
+    "refit": [
+        "fit",
+        "train.csv",
+        "--schema",
+        "edited.json",
+        "--epochs",
+        "2",
+        "--no-panel",
+        "--out",
+        "second",
+        "--json",
+    ],
 }
 
 
@@ -320,6 +331,7 @@ def test_report(folder: Path) -> None:
     assert "A &lt;title&gt;" in page
 
 
+@pytest.mark.long
 def test_demo_on_a_small_dataset(tmp_path: Path) -> None:
     asked = ["demo", "--dataset", "breast_cancer", "--epochs", "60", "--out"]
     text, told = run_many([[*asked, "a"], [*asked, "b", "--json"]], tmp_path)

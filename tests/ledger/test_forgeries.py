@@ -403,7 +403,7 @@ LENIENT = {
 }
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_part_may_be_anything(forger: Forger, data: st.DataObject) -> None:
     """Random bytes, and random JSON, where a writer would have put something else."""

@@ -15,7 +15,19 @@ import pytest
 import veritracer as vt
 from processes import Done, assert_refused, run_many
 
-FIT = ["fit", "train.csv", "--target", "approved", "--favourable", "yes", "--epochs", "10", "--out", "model"]
+FIT = [
+    "fit",
+    "train.csv",
+    "--target",
+    "approved",
+    "--favourable",
+    "yes",
+    "--epochs",
+    "10",
+    "--no-panel",
+    "--out",
+    "model",
+]
 ISSUE = ["issue", "model", "people.csv", "--id-column", "id", "--ledger", "promises.db", "--expires", "365d"]
 UPDATE = [
     "update",
