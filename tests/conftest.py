@@ -16,7 +16,7 @@ torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # the suite run
 
 QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **QUIET)
-settings.register_profile("ci", max_examples=60, derandomize=True, **QUIET)
+settings.register_profile("ci", max_examples=30, derandomize=True, **QUIET)
 settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 

@@ -11,6 +11,8 @@ from veritracer.demo import methods
 from veritracer.errors import DataError, DatasetError
 from veritracer.panel import fitting
 
+pytestmark = pytest.mark.long  # minutes of training and of processes
+
 
 @pytest.fixture(scope="module")
 def found() -> demo.Demo:

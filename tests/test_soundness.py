@@ -65,7 +65,7 @@ def check(case: Case, seed: int) -> None:
 def test_no_model_exceeds_a_bound(
     norm: str, slope: float, depth: int, request: pytest.FixtureRequest
 ) -> None:
-    examples = 4200 if request.config.getoption("--long") else 50
+    examples = 4200 if request.config.getoption("--long") else 30
 
     @settings(max_examples=examples)
     @given(cases(norm=norm, slope=slope, depth=depth))

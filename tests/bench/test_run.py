@@ -142,6 +142,7 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
+@pytest.mark.long
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "veritracer", "bench", *SMALL, "--out", str(tmp_path), "--workers", "2"]
     started = subprocess.Popen(command, env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -174,6 +175,7 @@ def test_a_run_that_is_out_of_time_says_so(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["results"] == 0
 
 
+@pytest.mark.long
 def test_the_method_of_the_documentation_works(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", (DOCS / "adding-a-method.md").read_text(encoding="utf-8"), re.S)
     (tmp_path / "halfway.py").write_text(code[0], encoding="utf-8")

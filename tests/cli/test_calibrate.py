@@ -10,6 +10,8 @@ import pytest
 
 from processes import Done, assert_refused, run_many
 
+pytestmark = pytest.mark.long  # minutes of training and of processes
+
 QUICK = ["--runs", "6", "--epochs", "1", "--rows", "20", "--no-refit"]
 SIMULATE = ["calibrate", "model", "--simulate", "fine-tune", "--table", "people.csv"]
 SCHEMA = ["--schema", "model/schema.json"]

@@ -17,6 +17,8 @@ from processes import Done, assert_refused, run, run_many
 from veritracer.schema import Feature, Schema
 from veritracer.tablefiles import read_table
 
+pytestmark = pytest.mark.long  # minutes of training and of processes
+
 SCHEMA = Schema(
     [
         Feature("income", "continuous", missing="impute", missing_codes=["unknown", "NA"]),

@@ -15,6 +15,8 @@ import pytest
 import veritracer as vt
 from processes import Done, assert_refused, run_many
 
+pytestmark = pytest.mark.long  # minutes of training and of processes
+
 FIT = [
     "fit",
     "train.csv",
