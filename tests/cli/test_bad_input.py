@@ -275,6 +275,7 @@ def test_there_are_many_of_them() -> None:
     assert len(BAD) >= 40
 
 
+@pytest.mark.long
 def test_bad_input_of_a_process_of_its_own(work: Path) -> None:
     assert_refused(run("explain", "model", "nobody.csv", cwd=work))
     assert_refused(run("explain", "model", "-", cwd=work, stdin=b""))

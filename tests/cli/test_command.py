@@ -62,6 +62,7 @@ def test_demo_of_the_paper_writes_the_picture_and_says_what_to_conclude(tmp_path
     assert done.stdout.endswith("The picture: out/paper_examples.png\n")
 
 
+@pytest.mark.long
 def test_demo_of_the_paper_as_json(tmp_path: Path) -> None:
     done = run("demo", "--paper", "--json", "--out", str(tmp_path / "new" / "folder"))
     told = json.loads(done.stdout)
@@ -187,6 +188,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
+@pytest.mark.long
 def test_fetch_from_a_mirror(server: Server, tmp_path: Path) -> None:
     before = f"exec({KNOWN!r})"
     done = run("datasets", "fetch", "ctg", "--url", server.url("/ok"), before=before, cwd=tmp_path)
@@ -220,6 +222,7 @@ def test_interrupted(server: Server, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a base install
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "report")])
 def test_a_missing_extra_is_named(absent: str, extra: str, tmp_path: Path) -> None:
     done = run("demo", "--paper", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)

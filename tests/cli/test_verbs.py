@@ -217,6 +217,7 @@ def test_a_schema_in_toml(folder: Path) -> None:
     assert json.loads(toml.stdout) == json.loads(plain.stdout)
 
 
+@pytest.mark.long
 def test_pipes(folder: Path, done: dict[str, Done]) -> None:
     assert done
     text = (folder / "people.csv").read_text()
@@ -263,6 +264,7 @@ def test_labels_that_are_numbers(tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["schema"]["unfavourable"] == 1
 
 
+@pytest.mark.long
 def test_interrupted_explain_leaves_nothing(folder: Path) -> None:
     head, *rows = (folder / "people.csv").read_text().splitlines()
     (folder / "long.csv").write_text("\n".join([head, *rows * 2000]) + "\n")
@@ -281,6 +283,7 @@ def test_interrupted_explain_leaves_nothing(folder: Path) -> None:
     assert not list(folder.glob("never*"))
 
 
+@pytest.mark.long
 def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = (
@@ -296,6 +299,7 @@ def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     assert not (folder / "half").exists()
 
 
+@pytest.mark.long
 def test_progress_on_a_terminal(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "veritracer", "explain", "model", "people.csv", "--out", "seen.csv"]
