@@ -338,6 +338,7 @@ def test_a_method_takes_options_of_explain() -> None:
 # ---------------------------------------------------------------- a run
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished cells are left alone; a damaged one is measured again, and so is what was asked otherwise."""
     monkeypatch.setattr(benchmark, "LOANS", 800)

@@ -169,6 +169,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(after) == 8
 
 
+@pytest.mark.long
 def test_a_run_that_is_out_of_time_says_so(tmp_path: Path) -> None:
     done = run("bench", *SMALL, "--out", str(tmp_path), "--stop-after", "0", "--json", "--quiet")
     assert (done.returncode, done.stderr) == (1, "")

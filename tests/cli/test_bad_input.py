@@ -256,6 +256,7 @@ def answers(wrong: Path) -> dict[str, subprocess.CompletedProcess[str]]:
     return dict(zip(BAD, done, strict=True))
 
 
+@pytest.mark.long
 def test_nothing_is_left_behind(wrong: Path, answers: dict[str, subprocess.CompletedProcess[str]]) -> None:
     assert answers
     assert [list(pair) for pair in _listing(wrong)] == json.loads((wrong.parent / "before.json").read_text())

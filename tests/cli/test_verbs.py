@@ -204,6 +204,7 @@ def test_an_edited_schema_is_taken_back(done: dict[str, Done], folder: Path) -> 
     assert vt.Schema.from_json((folder / told["schema"]).read_text()) == model.schema_
 
 
+@pytest.mark.long
 def test_a_schema_in_toml(folder: Path) -> None:
     schema = json.loads((folder / "model" / "schema.json").read_text())
     head = "\n".join(f"{k} = {json.dumps(v)}" for k, v in schema.items() if k != "features" and v is not None)
@@ -326,6 +327,7 @@ def test_completion(tmp_path: Path) -> None:
     assert "certify" not in done.stdout
 
 
+@pytest.mark.long
 def test_report(folder: Path) -> None:
     asked = ["report", "model", "people.csv", "--out", "report.html", "--title", "A <title>", "--json"]
     (done,) = run_many([asked], folder)

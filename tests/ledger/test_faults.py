@@ -33,6 +33,7 @@ def assert_unharmed(found: dict[str, Any], promises: int) -> None:
     assert found["commits_seen"] > 0
 
 
+@pytest.mark.long
 def test_writers_that_are_killed_harm_nothing(tmp_path: Path) -> None:
     found = killed(str(tmp_path / "promises.db"), kills=12, promises=600)
     assert_unharmed(found, 600)

@@ -192,6 +192,7 @@ def save_a_model_that_reads_more(folder: Path) -> None:
     made.save(folder)
 
 
+@pytest.mark.long
 def test_a_pipeline_stops_where_promises_can_not_be_checked(tmp_path: Path) -> None:
     shutil.copy(PLACE, tmp_path / "old.db")
     save_a_model_that_reads_more(tmp_path / "model")

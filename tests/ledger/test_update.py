@@ -125,6 +125,7 @@ def test_promises_that_exclude_each_other_are_named() -> None:
     assert f"{most:,} promises of {digests[0]} at kappa = " in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_limit_that_binds_is_reported_with_what_its_release_would_gain() -> None:
     model, promises, _ = issued()
     kept = model.update(*turned(), keep=unconditional(promises), **{**FAST, "compare": True})
@@ -221,6 +222,7 @@ def test_updates_repeat_themselves() -> None:
     )
 
 
+@pytest.mark.long
 def test_every_training_method_can_be_updated() -> None:
     for method in ("counternet", "standard"):
         model, promises, _ = issued(method)

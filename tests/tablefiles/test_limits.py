@@ -85,6 +85,7 @@ def test_row_groups(tmp_path: Path) -> None:
         count(tmp_path / "t.parquet", Limits(group_bytes=1000))
 
 
+@pytest.mark.long
 def test_a_long_row_group_does_not_have_to_fit_into_memory(tmp_path: Path) -> None:
     """A hundred MiB in one group, read in a process of its own; what it needs is a fraction of that."""
     rng = np.random.default_rng(0)
