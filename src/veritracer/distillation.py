@@ -136,8 +136,7 @@ class Opinions:
 
     @torch.no_grad()
     def _target(self, panel: int, x: Tensor, moved: Tensor) -> Tensor:
-        networks, trees = self.ensembles[panel].logits(x)
-        vote = (torch.sigmoid(networks).mean(0) + torch.sigmoid(trees).mean(0)) / 2
+        vote = self.ensembles[panel].vote(x)
         vote[moved] *= self.likeness[panel](x[moved])
         return vote
 

@@ -74,6 +74,15 @@ class Ensemble(NamedTuple):
         """The opinions (members, n) of both kinds on encoded rows, in the precision of ``x``."""
         return self.networks.logits(x).to(x.dtype), self.trees.logits(x)
 
+    def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The two halves of the vote on encoded rows: the networks' mean probability, and the trees'."""
+        networks, trees = self.logits(x)
+        return torch.sigmoid(networks).mean(0), torch.sigmoid(trees).mean(0)
+
+    def vote(self, x: Tensor) -> Tensor:
+        """The probability of the favourable label of encoded rows (n, d), half of it by each kind: (n,)."""
+        return torch.stack(self.opinions(x)).mean(0)
+
     def to(self, device: str | torch.device) -> Ensemble:
         """The same on another device."""
         return Ensemble(self.networks.to(device), self.trees.to(device))
@@ -191,12 +200,11 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     @torch.no_grad()
     def vote(self, x: Tensor) -> Tensor:
         """The probability of the favourable label of encoded rows (n, d), by the teachers: (n,)."""
-        return torch.stack(self.opinions(x)).mean(0)
+        return self.teachers_.vote(x)
 
     def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The two halves of the vote on encoded rows: the networks' mean probability, and the trees'."""
-        networks, trees = self.teachers_.logits(x)
-        return torch.sigmoid(networks).mean(0), torch.sigmoid(trees).mean(0)
+        return self.teachers_.opinions(x)
 
     @torch.no_grad()
     def held_out_vote(self, x: Tensor) -> Tensor:

@@ -294,9 +294,9 @@ class Counterfactuals:
             said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
         columns = {name: each.detach().double().numpy() for name, each in said.items()}
         if truth is not None:
-            own = self.original.iloc[[i] * len(points)].reset_index(drop=True)
+            person = self.original.iloc[[i] * len(points)].reset_index(drop=True)
             legal = self.encoding.project(points, self.x[i].expand_as(points))
-            columns["truth"] = np.asarray(truth(self.encoding.decode(legal, original=own)))
+            columns["truth"] = np.asarray(truth(self.encoding.decode(legal, original=person)))
         return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -124,7 +124,7 @@ class Evidence:
         the cheapest that is proved. The row itself where none is.
         """
         favourable = problem.sign < 0
-        found = assess(problem, problem.x).x_cf.clone()
+        found = problem.x.clone()
         for side in (False, True):
             rows = (favourable == side).nonzero().squeeze(-1)
             pool = self.neighbours.role_models(problem.param_set, side, self.believed, self.panel)

@@ -131,10 +131,12 @@ class Explanation:
         own, sign = x[answers.person], today.sign[answers.person]
         original = whole.iloc[answers.person.cpu().numpy()]
         frame, shown, valid = self._show(answers.x_cf, original, own, sign)
-        failing, unmet = self._failing(shown, sign, valid), {}
-        turned_down = torch.zeros_like(failing)
+        unmet = self._unmet(shown, sign, valid)
+        failing = torch.from_numpy(unmet != "").to(valid.device)
+        turned_down, why = torch.zeros_like(failing), {}
         if bool(failing.any()):
-            unmet = self._unmet(answers.person[failing], shown[failing], sign[failing])
+            lost = zip(answers.person.tolist(), unmet, failing.tolist(), strict=True)
+            why = {who: reason for who, reason, fails in reversed(list(lost)) if fails}
             answers, turned_down = answers.without(failing, x)
             own, sign = x[answers.person], today.sign[answers.person]
             original = whole.iloc[answers.person.cpu().numpy()]
@@ -148,7 +150,7 @@ class Explanation:
         proof = prove_shown(self.module, problem, found, radius=self.options.search_radius)
         status, reason = verdicts(problem, found, proof, self.options)
         for i in turned_down.nonzero().squeeze(-1).tolist():
-            reason[i] = unmet[int(person[i])]
+            reason[i] = why[int(person[i])]
         several = self.options.n > 1
         return Counterfactuals(
             frame=_numbered(frame, number) if several else frame,
@@ -181,26 +183,17 @@ class Explanation:
             evidence=self.evidence,
         )
 
-    def _failing(self, shown: Tensor, sign: Tensor, valid: Tensor) -> Tensor:
-        """Which valid answers (m,) do not meet what was required besides a proof."""
-        failing = torch.zeros_like(valid)
-        if self.options.agreement is not None:
-            share = torch.from_numpy(self.evidence.agreement(shown, sign < 0)).to(shown)
-            failing |= valid & (share < self.options.agreement)
+    def _unmet(self, shown: Tensor, sign: Tensor, valid: Tensor) -> NDArray[np.object_]:
+        """Why valid answers (m,) are not given that do not meet what was required; empty where they do."""
+        found, there = np.full(len(shown), "", dtype=object), valid.cpu().numpy()
         if self.options.plausible:
-            factor = torch.from_numpy(self.evidence.outlier_factor(shown, sign < 0)).to(shown)
-            failing |= valid & (factor > INLIER)
-        return failing
-
-    def _unmet(self, person: Tensor, shown: Tensor, sign: Tensor) -> dict[int, str]:
-        """Why the answers that failed are not given, by person: in the words of the best of them."""
-        share = self.evidence.agreement(shown, sign < 0)
-        factor = self.evidence.outlier_factor(shown, sign < 0)
-        found: dict[int, str] = {}
-        for who, agreed, outlying in zip(person.tolist(), share, factor, strict=True):
-            lacking = self.options.agreement is not None and agreed < self.options.agreement
-            why = reasons.disagreed(agreed) if lacking else reasons.implausible(outlying)
-            found.setdefault(who, why)
+            factor = self.evidence.outlier_factor(shown, sign < 0)
+            for i in np.flatnonzero(there & (factor > INLIER)):
+                found[i] = reasons.implausible(float(factor[i]))
+        if self.options.agreement is not None:
+            share = self.evidence.agreement(shown, sign < 0)
+            for i in np.flatnonzero(there & (share < self.options.agreement)):
+                found[i] = reasons.disagreed(float(share[i]))
         return found
 
     def _show(
