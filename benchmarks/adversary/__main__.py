@@ -99,6 +99,7 @@ def _document(part: Part, found: Sequence[Result], broken: list[dict[str, Any]])
     return {
         "jobs": len(found),
         "jobs_of_a_full_run": part.jobs,
+        "torch": sorted({result["torch"] for result in found}),
         "seconds": sum(result["seconds"] for result in found),
         "lines": [line._asdict() for line in part.lines(found)],
         "numbers": {name: total(found, name) for name in numbers},
