@@ -310,7 +310,6 @@ def tables(asked: Asked, stored: Path) -> None:
     write_results(stored, truth_cells.summarised(asked.out))
     cells = read_results(stored)
     text = truth_tables.page(cells)
-    (stored / "tables.md").write_text(text, encoding="utf-8")
     if find_spec("matplotlib") is not None:
         from veritracer.bench.plots import frontier
 

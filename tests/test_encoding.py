@@ -739,3 +739,11 @@ def test_a_missing_cell_that_gets_a_value_gets_a_readable_one() -> None:
         0.123456,
         0.12,
     ]
+
+
+def test_a_declared_end_is_not_exceeded_by_rounding() -> None:
+    feature = Feature(name="f", kind="continuous", lower=0.35000000000000003, upper=0.9, step=0.05)
+    schema = Schema(target="y", favourable=1, features=(feature,))
+    encoding = Encoding.fit(schema, pd.DataFrame({"f": [0.35000000000000003, 0.9, 0.6]}))
+    top = encoding.decode(torch.ones(1, encoding.dim, dtype=torch.float64))
+    assert top["f"].tolist() == [0.9]

@@ -78,7 +78,7 @@ class Problem:
         if (most := self.options.get("max_changes")) is not None:
             allowed &= differs.sum(1) <= most
         for k, column in enumerate(self.columns):
-            if np.isinf(self.prices.get(column.feature.name, 1.0)):
+            if column.feature.name != free and np.isinf(self.prices.get(column.feature.name, 1.0)):
                 allowed &= ~differs[:, k]
         return rows[allowed].reset_index(drop=True), differs[allowed]
 

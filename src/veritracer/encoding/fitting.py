@@ -41,7 +41,7 @@ class Fitted:
             return grid.stepped(self.low, self.high, 0.0, 1.0)
         if feature.grid_step is None:
             return grid.fine(self.low, self.high)
-        return grid.stepped(self.low, self.high, feature.lower or 0.0, feature.grid_step)
+        return _steps(feature, feature.grid_step, self.low, self.high)
 
     def shown(self, feature: Feature) -> Grid:
         """The values that a counterfactual may propose: those of the grid, in steps that people read."""
@@ -181,8 +181,18 @@ def _range(
             )
         )
     _check_grid(feature, column, read, low, high)
-    legal = grid.stepped(low, high, feature.lower or 0.0, step)
+    legal = _steps(feature, step, low, high)
     return float(legal.low) + 0.0, float(legal.high) + 0.0
+
+
+def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
+    """The feature's grid; a declared end that is its last point up to rounding is that point."""
+    legal = grid.stepped(low, high, feature.lower or 0.0, step)
+    if feature.lower is not None:
+        legal = legal._replace(low=legal.low.clamp(min=feature.lower))
+    if feature.upper is not None:
+        legal = legal._replace(high=legal.high.clamp(max=feature.upper))
+    return legal
 
 
 def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: float, high: float) -> None:

@@ -109,6 +109,7 @@ class Explanation:
         parts += [
             self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
             for rows in torch.split(asked.nonzero().squeeze(-1), CHUNK)
+            if len(rows) > 0
         ]
         return self._conclude(table, x, today, Answers.joined(parts))
 

@@ -22,10 +22,8 @@ AT_ONCE = 512
 
 
 def countable(problem: Problem) -> Tensor:
-    """Whose rows (n,) are few enough, and have no missing cell that might be filled."""
-    numbers = _counts(problem)
-    few = numbers.log().sum(-1) <= torch.log(torch.tensor(float(MOST_ROWS)))
-    return few & ~problem.encoding.missing(problem.x).any(-1)
+    """Whose rows (n,) are few enough."""
+    return _counts(problem).log().sum(-1) <= torch.log(torch.tensor(float(MOST_ROWS)))
 
 
 def exhaustive(problem: Problem, most: int | None, *, expired: Callable[[], bool] = lambda: False) -> Found:
@@ -62,14 +60,16 @@ def _best(problem: Problem, most: int | None) -> Found:
 def _counts(problem: Problem) -> Tensor:
     """How many values each feature may have, (n, n_features), as numbers that may be too many."""
     _, step = problem.encoding.ladder(problem.x.device)
-    span = (problem.upper - problem.lower) / step
+    span = torch.floor((problem.upper - problem.lower) / step + 1e-6)
+    missing = problem.encoding.missing(problem.x).to(span)
     found = []
     for block in problem.encoding.blocks:
         if block.group is None:
             moves = span[:, block.start]
-            found.append(torch.where(moves > 0, moves + 2, torch.ones_like(moves)))
+            found.append(torch.where(moves > 0, moves + 2 + missing[:, block.start], torch.ones_like(moves)))
         else:
-            found.append((problem.upper[:, block.group] > 0.5).sum(-1).clamp(min=1).to(span))
+            open_ = (problem.upper[:, block.group] > 0.5).sum(-1).clamp(min=1)
+            found.append(open_ + missing[:, block.start])
     return torch.stack(found, -1)
 
 
@@ -86,13 +86,13 @@ def _rows(problem: Problem) -> Tensor:
             k = torch.arange(int(begin), int(end) + 1, device=own.device, dtype=own.dtype)
             values = first[block.start] + k * step[block.start]
             values = torch.cat([values, low.view(1), high.view(1)])
-            moved = choices.repeat(len(values), 1)
+            moved = choices.new_zeros(len(values), choices.shape[1])  # with a value, no cell is missing
             moved[:, 0] = values
             choices = torch.cat([choices, moved])
         elif block.group is not None:
             open_ = (problem.upper[0, block.group] > 0.5).nonzero().squeeze(-1)
             width = block.group.stop - block.group.start
-            moved = choices.repeat(len(open_), 1)
+            moved = choices.new_zeros(len(open_), choices.shape[1])
             at = slice(block.group.start - block.start, block.group.stop - block.start)
             moved[:, at] = torch.eye(width, dtype=own.dtype, device=own.device)[open_]
             choices = torch.cat([choices, moved])
