@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from veritracer.errors import DatasetError, message
-from veritracer.schema.tables import unknown_name
+from veritracer.errors import DatasetError, message, unknown_name
 
 VARIABLE = "VERITRACER_DATA"
 

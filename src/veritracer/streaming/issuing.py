@@ -14,8 +14,9 @@ from veritracer.errors import DataError, message
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.records import Original
 from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.streaming.columns import ADDED
 from veritracer.streaming.explaining import Explained, explain_table
-from veritracer.streaming.pieces import ADDED, Watch
+from veritracer.streaming.pieces import Watch
 from veritracer.tablefiles import Sink, Table
 
 

@@ -6,10 +6,26 @@ length needs the memory of a few pieces. Parquet, and fast CSV, come from the pa
 
 from __future__ import annotations
 
-from veritracer.tablefiles.cells import inferred, typed
-from veritracer.tablefiles.limits import Limits
-from veritracer.tablefiles.opening import Table, open_table
-from veritracer.tablefiles.sinks import Sink, open_sink
-from veritracer.tablefiles.whole import read_table
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
 
 __all__ = ["Limits", "Sink", "Table", "inferred", "open_sink", "open_table", "read_table", "typed"]
+
+if TYPE_CHECKING:
+    from veritracer.tablefiles.cells import inferred, typed
+    from veritracer.tablefiles.limits import Limits
+    from veritracer.tablefiles.opening import Table, open_table
+    from veritracer.tablefiles.sinks import Sink, open_sink
+    from veritracer.tablefiles.whole import read_table
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "cells": ["inferred", "typed"],
+            "limits": ["Limits"],
+            "opening": ["Table", "open_table"],
+            "sinks": ["Sink", "open_sink"],
+            "whole": ["read_table"],
+        },
+    )

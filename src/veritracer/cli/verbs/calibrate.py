@@ -12,11 +12,10 @@ from veritracer.calibration.costs import Cost
 from veritracer.calibration.coverage import rounded_up
 from veritracer.cli.options import AsJson, ModelFolder, Quiet, Seed, Separator, names
 from veritracer.cli.printing import note, percent, print_json, print_table, say, stages
-from veritracer.errors import DataError, TargetError, message
+from veritracer.errors import DataError, TargetError, message, unknown_name
 from veritracer.fine_tuning import EPOCHS
 from veritracer.saved import load
 from veritracer.schema import Schema
-from veritracer.schema.tables import unknown_name
 from veritracer.streaming.pieces import Notes
 from veritracer.tablefiles import read_table
 

@@ -20,11 +20,11 @@ from veritracer.errors import (
     TrainingWarning,
     VeriTracerWarning,
     message,
+    unknown_name,
 )
 from veritracer.model import VeriTraCER
 from veritracer.persistence import DOCUMENT
 from veritracer.schema import Schema
-from veritracer.schema.tables import unknown_name
 from veritracer.tablefiles import read_table
 from veritracer.tablefiles.sinks import whole_file, writable
 

@@ -11,7 +11,7 @@ import typer
 from veritracer.cli.options import AsJson, KeyFile, ModelFolder, Quiet, Separator, read_key
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.cli.verbs.fit import check_folder, save_model
-from veritracer.errors import TargetError
+from veritracer.errors import TargetError, unknown_name
 from veritracer.fine_tuning import EPOCHS
 from veritracer.ledger import Ledger
 from veritracer.ledger.keeping import PromiseError
@@ -19,7 +19,6 @@ from veritracer.ledger.times import read_moment
 from veritracer.ledger.update_report import UpdateReport, Way
 from veritracer.model import VeriTraCER
 from veritracer.saved import load
-from veritracer.schema.tables import unknown_name
 from veritracer.streaming.pieces import Notes
 from veritracer.tablefiles import read_table
 
