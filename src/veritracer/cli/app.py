@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import torch
 import typer
 
 import veritracer
@@ -62,8 +61,6 @@ app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer dataset
 
 def run() -> int:
     """The exit code, after the arguments of this process were obeyed; a wrong one is a VeriTracerError."""
-    # Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
-    torch.set_num_threads(1)
     try:
         return app(prog_name="veritracer", standalone_mode=False) or 0
     except typer.TyperException as error:

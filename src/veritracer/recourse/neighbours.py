@@ -128,8 +128,8 @@ class Neighbours:
 
 
 def _by_l1() -> NearestNeighbors:
-    """An index in the L1 distance, to be fitted. (Imported here: a loaded model may never be asked for one.)"""
-    from sklearn.neighbors import NearestNeighbors
+    """An index in the L1 distance, to be fitted."""
+    from sklearn.neighbors import NearestNeighbors  # here: a loaded model may never be asked for one
 
     return NearestNeighbors(metric="manhattan")
 

@@ -50,3 +50,10 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
     if extra:
         remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"
         raise DataError(message(expected, f"{listing(extra)} too", remedy))
+
+
+def check_ids(table: Table, name: str) -> None:
+    """Nothing; refuses a table without the column that says whose each row is."""
+    if name not in table.names:
+        received = f"no {name!r} in {table.name}"
+        raise DataError(message("a column that says whose each row is", received, "check its spelling"))

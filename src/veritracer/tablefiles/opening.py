@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -63,7 +64,8 @@ def open_table(
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
-    asks for more than ``limits``.
+    asks for more than ``limits``, and one whose first piece can not be read: nobody should load a model for
+    it.
     """
     name = "standard input" if path == STANDARD else path
     separator = csv_text.separator_of(separator)
@@ -79,7 +81,7 @@ def open_table(
             return stream.consumed / size if size else None
 
         found = csv_text.batches(name, stream, names, separator, length)
-        yield Table(name, names, True, share, _counted(_sliced(found, rows), name))
+        yield Table(name, names, True, share, _begun(_counted(_sliced(found, rows), name)))
 
 
 def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
@@ -105,7 +107,7 @@ def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
             remedy = "it was cut off or altered: write it again"
             raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
 
-    return Table(name, names, False, lambda: done[0] / max(total, 1), _counted(pieces(), name))
+    return Table(name, names, False, lambda: done[0] / max(total, 1), _begun(_counted(pieces(), name)))
 
 
 @contextmanager
@@ -136,6 +138,11 @@ def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBa
     if count == 0:
         remedy = "check what should have written it"
         raise DataError(message("at least one row", f"a header and no row in {name}", remedy))
+
+
+def _begun(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same pieces, the first of which was read."""
+    return chain([next(found)], found)
 
 
 def _first(error: Exception) -> str:
