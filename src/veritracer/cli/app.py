@@ -66,7 +66,7 @@ def run() -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "veritracer"
-        said = error.format_message().rstrip(".")
+        said = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
         remedy = f"see {command} --help"
         raise VeriTracerError(message(f"arguments of {command}", _lowered(said), remedy)) from None
     except typer.Abort:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-
-import pyarrow as pa
-import pyarrow.parquet as parquet
+from typing import TYPE_CHECKING
 
 from veritracer.errors import DataError, message
-from veritracer.tablefiles import csv_text
 from veritracer.tablefiles.bytestreams import STANDARD, Counted, open_bytes
 from veritracer.tablefiles.limits import Limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS = 16_384
 """Rows in a piece, at most."""
@@ -68,9 +68,11 @@ def open_table(
     it.
     """
     name = "standard input" if path == STANDARD else path
-    separator = csv_text.separator_of(separator)
     head, stream, size = open_bytes(path, limits)
     with stream:
+        from veritracer.tablefiles import csv_text  # here: it brings pyarrow, and no file needs none
+
+        separator = csv_text.separator_of(separator)
         if head.startswith(b"PAR1"):
             with _seekable(path, stream) as file:
                 yield _parquet(name, file, rows, limits)
@@ -85,6 +87,9 @@ def open_table(
 
 
 def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     try:
         reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
@@ -117,7 +122,7 @@ def _seekable(path: str, stream: Counted) -> Iterator[object]:
         yield path
         return
     with tempfile.TemporaryFile() as copy:
-        while data := stream.read(csv_text.BLOCK):
+        while data := stream.read(PARQUET_BUFFER):
             copy.write(data)
         copy.seek(0)
         yield copy

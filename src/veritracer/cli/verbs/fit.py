@@ -11,7 +11,16 @@ import typer
 
 import veritracer as vt
 from veritracer import tablefiles
-from veritracer.cli.options import AsJson, Quiet, Seed, Separator, names, schema_file, use_one_thread
+from veritracer.cli.options import (
+    AsJson,
+    Quiet,
+    Seed,
+    Separator,
+    check_table,
+    names,
+    schema_file,
+    use_one_thread,
+)
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import (
     ModelFileError,
@@ -165,6 +174,7 @@ def _described(
     if chosen is None:
         remedy = "pass --target with the column of the decision"
         raise TargetError(message("a target", "neither --target nor one in a schema", remedy))
+    check_table(table, separator)
     with patience("reading", quiet=quiet):
         frame = tablefiles.read_table(table, schema=known, ignore=ignore, separator=separator)
     if chosen not in frame.columns:

@@ -10,7 +10,7 @@ import typer
 
 import veritracer as vt
 from veritracer import persistence, tablefiles
-from veritracer.cli.options import AsJson, Separator, saved_model, schema_file
+from veritracer.cli.options import AsJson, Separator, check_table, saved_model, schema_file
 from veritracer.cli.printing import percent, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def inspect(
     if path.suffix.casefold() in (".json", ".toml"):
         schema = schema_file(path)
     else:
+        check_table(what, separator)
         schema = vt.Schema.infer(tablefiles.read_table(what, separator=separator))
     if as_json:
         print_json(json.loads(schema.to_json()))
