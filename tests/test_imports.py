@@ -192,6 +192,7 @@ def test_bad_paths_and_tables_are_refused_without_torch(folder: Path) -> None:
     tables = [["explain", "model", f"{name}.csv"] for name in bad]
     tables += [["certify", "model", "good.csv", f"{name}.csv"] for name in bad]
     tables += [["issue", "model", "good.csv", "--ledger", "l.db", "--id-column", "id"]]
+    tables += [["fit", "good.csv", "--target", "nothing", "--out", "new"]]
     for name in bad[1:]:
         tables += [["fit", f"{name}.csv", "--target", "age", "--out", "new"], ["inspect", f"{name}.csv"]]
     for command, found in zip(paths + tables, after(paths + tables, HEAVY, folder), strict=True):
@@ -199,6 +200,6 @@ def test_bad_paths_and_tables_are_refused_without_torch(folder: Path) -> None:
 
 
 def test_a_table_to_learn_from_is_read_without_torch(folder: Path) -> None:
-    commands = [["fit", "good.csv", "--target", "approved", "--out", "new"], ["inspect", "good.csv"]]
+    commands = [["fit", "good.csv", "--target", "age", "--out", "new"], ["inspect", "good.csv"]]
     found = after(commands, ["torch", "sklearn", "scipy"], folder)
     assert found == [[2, []], [0, []]]

@@ -212,14 +212,15 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def check_table(path: str, separator: str) -> None:
-    """Nothing; refuses a table that can not be opened before anything is imported for it.
+def check_table(path: str, separator: str) -> tuple[str, ...] | None:
+    """The columns of a table; one that can not be opened is refused before anything is imported for it.
 
-    Not standard input, which can be read only once.
+    None of standard input, which can be read only once.
     """
-    if path != tablefiles.STANDARD:
-        with tablefiles.open_table(path, separator=separator):
-            pass
+    if path == tablefiles.STANDARD:
+        return None
+    with tablefiles.open_table(path, separator=separator) as table:
+        return table.names
 
 
 def check_ledger(place: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -174,11 +175,10 @@ def _described(
     if chosen is None:
         remedy = "pass --target with the column of the decision"
         raise TargetError(message("a target", "neither --target nor one in a schema", remedy))
-    check_table(table, separator)
+    _check_target(chosen, check_table(table, separator) or [chosen])
     with patience("reading", quiet=quiet):
         frame = tablefiles.read_table(table, schema=known, ignore=ignore, separator=separator)
-    if chosen not in frame.columns:
-        raise TargetError(unknown_name("the column of the target", chosen, map(str, frame.columns)))
+    _check_target(chosen, list(map(str, frame.columns)))
     y = frame[chosen]
     wanted = None if favourable is None else _label(favourable, y)
     if known is None:
@@ -193,6 +193,11 @@ def _described(
     else:
         found = known.with_labels(y, wanted) if wanted is not None or known.favourable is None else known
     return found, frame.drop(columns=chosen), y
+
+
+def _check_target(name: str, columns: Sequence[str]) -> None:
+    if name not in columns:
+        raise TargetError(unknown_name("the column of the target", name, columns))
 
 
 def _label(text: str, y: pd.Series[Any]) -> Any:
