@@ -67,6 +67,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.tightness
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.streaming
 	$(BIN)/python -m benchmarks.explain
 	$(BIN)/python -m benchmarks.ledger

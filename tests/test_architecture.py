@@ -13,7 +13,7 @@ SOURCE = Path(veritracer.__file__).parent
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors", "version", "threads"],
+    ["errors", "version", "threads", "lazy", "defaults"],
     ["schema"],
     ["encoding"],
     ["network", "balls"],

@@ -8,17 +8,10 @@ True
 
 from __future__ import annotations
 
-from veritracer import datasets, errors
-from veritracer.calibration import Calibration, calibrate
-from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
-from veritracer.encoding import Encoding
-from veritracer.ledger import Ledger
-from veritracer.model import VeriTraCER
-from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet
-from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
-from veritracer.saved import load
-from veritracer.schema import Feature, Schema
+from typing import TYPE_CHECKING
+
+from veritracer import errors
+from veritracer.lazy import attach
 from veritracer.version import __version__
 
 __all__ = [
@@ -44,3 +37,32 @@ __all__ = [
     "errors",
     "load",
 ]
+
+if TYPE_CHECKING:
+    from veritracer import datasets
+    from veritracer.calibration import Calibration, calibrate
+    from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
+    from veritracer.encoding import Encoding
+    from veritracer.ledger import Ledger
+    from veritracer.model import VeriTraCER
+    from veritracer.panel import Panel
+    from veritracer.param_sets import ParamSet
+    from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
+    from veritracer.saved import load
+    from veritracer.schema import Feature, Schema
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "calibration": ["Calibration", "calibrate"],
+            "certificate": ["Certificate", "Certificates", "Membership", "certified_radius", "certify"],
+            "encoding": ["Encoding"],
+            "ledger": ["Ledger"],
+            "model": ["VeriTraCER"],
+            "panel": ["Panel"],
+            "param_sets": ["ParamSet"],
+            "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
+            "saved": ["load"],
+            "schema": ["Feature", "Schema"],
+        },
+    )

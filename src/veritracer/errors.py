@@ -25,6 +25,7 @@ Every message has three parts: what was expected, what was received, and what to
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -107,3 +108,12 @@ def listing(names: Iterable[object], limit: int = 5) -> str:
     if len(quoted) <= limit:
         return ", ".join(quoted)
     return ", ".join(quoted[:limit]) + f" and {len(quoted) - limit:,} more"
+
+
+def unknown_name(expected: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that is not among the known ones, with the closest of them."""
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return message(
+        expected, repr(name), f"did you mean {close[0]!r}?" if close else f"there are {listing(known)}"
+    )

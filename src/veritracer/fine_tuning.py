@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from veritracer.decisions import threshold_logit
+from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TrainingError, message
 from veritracer.network import Network, Theta, from_module, to_module
 
-EPOCHS = 20
+EPOCHS = FINE_TUNING_EPOCHS
 
 SLOWER = 0.2
 """Fine-tuning runs at this share of the learning rate of training."""

@@ -15,16 +15,13 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer.errors import ModelFileError, message
 from veritracer.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = "veritracer-model"
 VERSION = 1
@@ -44,10 +41,12 @@ def write(folder: str | os.PathLike[str], content: Mapping[str, Any], tensors: M
         raise ModelFileError(
             message("a new folder or a saved model to replace", received, "choose another name")
         )
+    from safetensors.torch import save
+
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        data = save_tensors({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
         document = {"format": FORMAT, "version": VERSION, "tensors_sha256": _sha(data), "content": content}
         document["digest"] = _digest(document)
         _write_through(fresh / TENSORS, data)
@@ -61,18 +60,47 @@ def write(folder: str | os.PathLike[str], content: Mapping[str, Any], tensors: M
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The content and the tensors of a model folder, refused unless both are what was written."""
-    target = Path(folder)
-    if not target.exists() and _previous(target).is_dir():
-        target = _previous(target)  # a crash between two renames: the old model is whole
+    content, data = verified(folder)
+    from safetensors import SafetensorError
+    from safetensors.torch import load  # here: it brings torch, and a damaged folder is refused without
+
+    try:
+        return content, load(data)
+    except (SafetensorError, ValueError) as error:
+        raise _damaged(_present(folder) / TENSORS, "a safetensors file", str(error)) from error
+
+
+def verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """The content of a model folder and the bytes of its tensors, both with the digests that they had."""
+    target = _present(folder)
     document = _document(target)
     data = _bytes(target / TENSORS)
     if _sha(data) != document["tensors_sha256"]:
         raise _damaged(target / TENSORS, "tensors with the digest in model.json", "other ones")
+    return document["content"], data
+
+
+class Columns(NamedTuple):
+    """The columns of the table that a model reads: its features, and the target."""
+
+    names: tuple[str, ...]
+    target: str | None
+
+
+def columns(folder: str | os.PathLike[str]) -> Columns | None:
+    """The columns of a saved model, known before torch is; None of a model that ``load`` will refuse."""
+    content, _ = verified(folder)
     try:
-        tensors: dict[str, Tensor] = load_tensors(data)
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise _damaged(target / TENSORS, "a safetensors file", str(error)) from error
-    return document["content"], tensors
+        schema = content["encoding"]["schema"]
+        return Columns(tuple(feature["name"] for feature in schema["features"]), schema["target"])
+    except (LookupError, TypeError):
+        return None
+
+
+def _present(folder: str | os.PathLike[str]) -> Path:
+    """Where the model is: after a crash between two renames the old one is whole, under another name."""
+    target = Path(folder)
+    return _previous(target) if not target.exists() and _previous(target).is_dir() else target
 
 
 def _document(target: Path) -> dict[str, Any]:
@@ -142,4 +170,6 @@ def _exchange(fresh: Path, target: Path) -> None:
 
 def versions() -> dict[str, str]:
     """The versions that a model was made with."""
+    import torch
+
     return {"veritracer": __version__, "torch": torch.__version__}

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.model_selection import train_test_split
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, TargetError, TrainingError, listing, message
@@ -114,6 +113,8 @@ def _split(labels: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.int64
     everyone = np.arange(len(labels))
     if fraction * len(labels) < FEWEST_VALIDATION_ROWS or np.bincount(labels, minlength=2).min() < 2:
         return everyone, everyone
+    from sklearn.model_selection import train_test_split  # here: only training needs it
+
     train, validation = train_test_split(everyone, test_size=fraction, stratify=labels, random_state=0)
     return np.sort(train), np.sort(validation)
 

@@ -46,7 +46,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "drift of a category": (explain("people.csv", "--drift", "region=1"), "categorical"),
     "drift of two numbers": (explain("people.csv", "--drift", "savings=1:5"), "from at most 0 to at least 0"),
     "drift of no number": (explain("people.csv", "--drift", "savings=0:many"), "a name and a number"),
-    "unknown method": (fit("train.csv", *TARGET, "--method", "magic"), "'veritracer' or 'counternet'"),
+    "unknown method": (fit("train.csv", *TARGET, "--method", "magic"), "'veritracer', 'counternet'"),
     "no epochs": (fit("train.csv", *TARGET, "--epochs", "0"), "greater than or equal to 1"),
     "large seed": (fit("train.csv", *TARGET, "--seed", "9" * 30), "less than or equal to"),
     "long separator": (explain("people.csv", "--separator", "--"), "one character"),

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from veritracer.baselines import BASELINES, Baseline
 from veritracer.bench.trainers import arguments
-from veritracer.errors import NotSupportedError, message
+from veritracer.errors import NotSupportedError, message, unknown_name
 from veritracer.model import VeriTraCER
-from veritracer.schema.tables import unknown_name
 
 
 class Question(NamedTuple):

@@ -11,8 +11,7 @@ from veritracer.bench.cells import Key
 from veritracer.bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, resolve
 from veritracer.bench.subjects import SHIFTING
 from veritracer.bench.trainers import SECONDS, TIMED, arguments
-from veritracer.errors import NotSupportedError, message
-from veritracer.schema.tables import unknown_name
+from veritracer.errors import NotSupportedError, message, unknown_name
 
 TABLES = {
     "ri": "ri",

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from veritracer.errors import NotSupportedError
-from veritracer.schema.tables import unknown_name
+from veritracer.errors import NotSupportedError, unknown_name
 
 _COUNTERNET: dict[str, Any] = {
     "method": "counternet",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import torch
 import typer
 
 import veritracer
@@ -62,14 +61,12 @@ app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer dataset
 
 def run() -> int:
     """The exit code, after the arguments of this process were obeyed; a wrong one is a VeriTracerError."""
-    # Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
-    torch.set_num_threads(1)
     try:
         return app(prog_name="veritracer", standalone_mode=False) or 0
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "veritracer"
-        said = error.format_message().rstrip(".")
+        said = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
         remedy = f"see {command} --help"
         raise VeriTracerError(message(f"arguments of {command}", _lowered(said), remedy)) from None
     except typer.Abort:

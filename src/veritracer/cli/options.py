@@ -7,12 +7,17 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veritracer.errors import DataError, SchemaError, message
-from veritracer.schema import Schema
+import veritracer as vt
+from veritracer import persistence, tablefiles
+from veritracer.errors import DataError, LedgerError, SchemaError, message
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
+    from veritracer.schema import Schema
 
 DataDir = Annotated[
     Path | None,
@@ -177,7 +182,7 @@ def schema_file(path: Path) -> Schema:
         except tomllib.TOMLDecodeError as error:
             received = f"{path} that is not ({error})"
             raise SchemaError(message("a schema as TOML", received, "correct that line")) from None
-    return Schema.from_json(text)
+    return vt.Schema.from_json(text)
 
 
 def read_key(path: Path) -> str:
@@ -188,3 +193,38 @@ def read_key(path: Path) -> str:
         received = f"{path} ({getattr(error, 'strerror', None) or 'not a text'})"
         remedy = "write one that veritracer.ledger.new_key() made"
         raise DataError(message("a file with a key", received, remedy)) from None
+
+
+def saved_model(folder: str) -> VeriTraCER:
+    """The model in a folder, ready to compute; a folder that is none is refused before torch is imported."""
+    persistence.verified(folder)
+    use_one_thread()
+    return vt.load(folder)
+
+
+def use_one_thread() -> None:
+    """Nothing; torch is imported, and computes on one thread from here on.
+
+    Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def check_table(path: str, separator: str) -> tuple[str, ...] | None:
+    """The columns of a table; one that can not be opened is refused before anything is imported for it.
+
+    None of standard input, which can be read only once.
+    """
+    if path == tablefiles.STANDARD:
+        return None
+    with tablefiles.open_table(path, separator=separator) as table:
+        return table.names
+
+
+def check_ledger(place: str) -> None:
+    """Nothing; refuses the file of a ledger that is not there before anything is imported for it."""
+    if "://" not in place and not Path(place).exists():
+        remedy = "check the path, or issue a promise first"
+        raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -22,7 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from veritracer.streaming import Watch
+if TYPE_CHECKING:
+    from veritracer.streaming import Watch
 
 ON_TERMINAL = sys.stdout.isatty()
 

@@ -1,18 +1,17 @@
 """The paper's datasets and two that need no file: raw columns, raw labels, and what may change in them.
 
->>> names()
+>>> from veritracer import datasets
+>>> datasets.names()
 ('breast_cancer', 'ctg', 'heloc', 'loans', 'oula', 'taiwan_credit', 'who')
->>> load("breast_cancer").X.shape
+>>> datasets.load("breast_cancer").X.shape
 (569, 30)
 """
 
 from __future__ import annotations
 
-from veritracer.datasets.catalogue import Info, info, names
-from veritracer.datasets.download import fetch
-from veritracer.datasets.loading import Dataset, Split, load, loans
-from veritracer.datasets.loans_inference import loans_after, loans_truth
-from veritracer.datasets.loans_portfolio import loans_chunks
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
 
 __all__ = [
     "Dataset",
@@ -27,3 +26,21 @@ __all__ = [
     "loans_truth",
     "names",
 ]
+
+if TYPE_CHECKING:
+    from veritracer.datasets.catalogue import Info, info, names
+    from veritracer.datasets.download import fetch
+    from veritracer.datasets.loading import Dataset, Split, load, loans
+    from veritracer.datasets.loans_inference import loans_after, loans_truth
+    from veritracer.datasets.loans_portfolio import loans_chunks
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "catalogue": ["Info", "info", "names"],
+            "download": ["fetch"],
+            "loading": ["Dataset", "Split", "load", "loans"],
+            "loans_inference": ["loans_after", "loans_truth"],
+            "loans_portfolio": ["loans_chunks"],
+        },
+    )

@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from veritracer.errors import DatasetError, message
-from veritracer.schema.tables import unknown_name
+from veritracer.errors import DatasetError, message, unknown_name
 
 VARIABLE = "VERITRACER_DATA"
 
@@ -192,3 +191,9 @@ def folder_of(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
             )
         )
     return Path(folder)
+
+
+def check_source(name: str, data_dir: str | os.PathLike[str] | None = None) -> None:
+    """Nothing; refuses an unknown name, and one whose file nobody has said the folder of."""
+    if source_of(name).sha256_text:
+        folder_of(name, data_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from sklearn.datasets import load_breast_cancer
 
 from veritracer.datasets.parts import Parts, plain_features
 from veritracer.schema import Schema
@@ -96,6 +95,8 @@ def _who_feature(column: pd.Series[float]) -> Feature:
 
 def breast_cancer() -> Parts:
     """Scikit-learn's bundled table of 569 tumours; benign is favourable."""
+    from sklearn.datasets import load_breast_cancer
+
     bunch = load_breast_cancer(as_frame=True)
     y = bunch.target.map({0: "malignant", 1: "benign"}).rename("diagnosis")
     features = [Feature(name, "continuous") for name in bunch.data.columns]

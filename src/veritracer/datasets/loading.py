@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from veritracer.datasets import clinical, credit, students
 from veritracer.datasets.catalogue import folder_of, source_of
@@ -60,6 +59,8 @@ class Dataset:
         if paper and self.name == "oula" and (test_size, random_state) == (0.2, 0):
             cut = students.AUTHORS_TRAINING_ROWS
             return Split(self.X.iloc[:cut], self.X.iloc[cut:], self.y.iloc[:cut], self.y.iloc[cut:])
+        from sklearn.model_selection import train_test_split
+
         stratify = None if paper and self.name == "heloc" else self.y
         parts = train_test_split(
             self.X, self.y, test_size=test_size, random_state=random_state, stratify=stratify

@@ -33,10 +33,10 @@ from veritracer.datasets.loans_equations import (
 from veritracer.datasets.loans_outcomes import Outcome, People, act, happens, log_odds
 from veritracer.datasets.parts import Parts
 from veritracer.encoding.cells import read, refuse
-from veritracer.errors import DatasetError, message
+from veritracer.errors import DatasetError, message, unknown_name
 from veritracer.schema import Schema
 from veritracer.schema.feature import Feature
-from veritracer.schema.tables import check_columns, unknown_name
+from veritracer.schema.tables import check_columns
 
 ROWS = 10_000
 FAVOURABLE, UNFAVOURABLE = "yes", "no"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from veritracer.defaults import DEMO_EPOCHS
 from veritracer.demo.methods import (
     Belief,
     Outcome,
@@ -27,7 +28,7 @@ from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.story import Story
 
-EPOCHS = 20
+EPOCHS = DEMO_EPOCHS
 """Enough for the quality of a longer run on ``loans``, and few enough for a first minute."""
 
 TRUE, HOLLOW = "with a panel (the default)", "without one (hollow)"

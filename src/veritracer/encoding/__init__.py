@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from veritracer.encoding.layout import Block
-from veritracer.encoding.table_encoding import Encoding
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
 
 __all__ = ["Block", "Encoding"]
+
+if TYPE_CHECKING:
+    from veritracer.encoding.layout import Block
+    from veritracer.encoding.table_encoding import Encoding
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "layout": ["Block"],
+            "table_encoding": ["Encoding"],
+        },
+    )

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
-from veritracer.encoding import cells, fitting
-from veritracer.encoding.table_encoding import Encoding
+from veritracer.encoding import cells
 from veritracer.errors import DataError, message
 from veritracer.schema.feature import Feature, Value, is_number
+
+if TYPE_CHECKING:
+    from veritracer.encoding.table_encoding import Encoding
 
 EMPTY = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")
 """What stands for an empty cell in text, unless it is known as a value."""
@@ -136,6 +137,10 @@ def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, N
     so a float32 0.3, or a whole number that a computation missed by its last bit, reads the same in a column
     of any precision. Markers are those of ``cells``; a code that is text is NaN.
     """
+    import torch  # here: the cells of a file are read before anything needs torch
+
+    from veritracer.encoding import fitting
+
     i = encoding.schema.names.index(str(column.name))
     feature, legal = encoding.schema.features[i], encoding.fitted[i].grid(encoding.schema.features[i])
     values, marker = cells.numbers(feature, column)

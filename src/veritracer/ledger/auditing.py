@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from veritracer.bounds.rounding import reported
+from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.encoding import Encoding
 from veritracer.ledger.broken import BrokenPromises, NewRecourse, UncheckedPromises
 from veritracer.ledger.candidate import Candidate
@@ -25,7 +26,7 @@ from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge
 from veritracer.threads import one_thread
 
 FORMAT, VERSION = "veritracer-audit", 1
-RECOURSE = 20
+RECOURSE = AUDIT_RECOURSE
 """Broken promises that get new recourse unless more are asked for: each is a search of its own."""
 
 CHUNK = 50_000

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -52,6 +50,8 @@ def parts(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[n
 
     With too few rows of a label to go round, every member sees all of them.
     """
+    from sklearn.model_selection import StratifiedKFold
+
     folds = min(folds, int(np.bincount(y, minlength=2).min()))
     if folds < 2:
         return np.ones((rounds, len(y)), dtype=bool)
@@ -135,6 +135,8 @@ class _NetworkRun:
 
 def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTrees:
     """An ensemble of boosted trees for each line of ``seen`` (members, n)."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # here: a fitted panel does without
+
     x, y, weight = (part.double().numpy() for part in rows)
     equal = bool((weight == weight[:1]).all())  # scikit-learn finds weighted bins one by one, for seconds
     models = []

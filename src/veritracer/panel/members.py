@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from veritracer.network import Network, Theta
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
 BEYOND = 2.0
 """A threshold that no encoded value exceeds."""

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.facade import Recourse
-from veritracer.recourse.neighbours import Neighbours
-from veritracer.recourse.reason_codes import Reason, ReasonCodes
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
 
 __all__ = ["Counterfactuals", "Neighbours", "Reason", "ReasonCodes", "Recourse"]
+
+if TYPE_CHECKING:
+    from veritracer.recourse.counterfactuals import Counterfactuals
+    from veritracer.recourse.facade import Recourse
+    from veritracer.recourse.neighbours import Neighbours
+    from veritracer.recourse.reason_codes import Reason, ReasonCodes
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "counterfactuals": ["Counterfactuals"],
+            "facade": ["Recourse"],
+            "neighbours": ["Neighbours"],
+            "reason_codes": ["Reason", "ReasonCodes"],
+        },
+    )

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from veritracer.encoding import Encoding
 from veritracer.errors import NotSupportedError, TargetError, message
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 
 def as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Module:
     """The model as a torch module: itself, or the one layer that a fitted ``LogisticRegression`` is."""
     if isinstance(model, nn.Module):
         return model
+    from sklearn.linear_model import LogisticRegression  # here: a torch module does without
+
     if isinstance(model, LogisticRegression) and hasattr(model, "coef_"):
         return _layer(model, _sign(model, encoding, favourable))
     received = type(model).__name__

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 from torch import Tensor
 
 from veritracer.certificate import CHUNK
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
+
+if TYPE_CHECKING:
+    from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 
 LOF_NEIGHBOURS = 20
 """Neighbours of the local outlier factor: scikit-learn's default, and the paper's."""
@@ -99,10 +101,12 @@ class Neighbours:
 
     @cached_property
     def _everybody(self) -> NearestNeighbors:
-        return NearestNeighbors(metric="manhattan").fit(self.rows.numpy())
+        return _by_l1().fit(self.rows.numpy())
 
     def _outliers(self, k: int, favourable: bool | None) -> LocalOutlierFactor:
         if (k, favourable) not in self._factors:
+            from sklearn.neighbors import LocalOutlierFactor
+
             rows = np.unique(self.rows.numpy(), axis=0) if favourable is None else self.labelled(favourable)
             fewer = min(k, max(len(rows) - 1, 1))
             factor = LocalOutlierFactor(fewer, metric="manhattan", novelty=True).fit(np.asarray(rows))
@@ -113,7 +117,7 @@ class Neighbours:
         key = (*self._key(param_set), sign)
         if key not in self._proved:
             pool = self.rows[_decided(self.rows, param_set, sign)]
-            index = NearestNeighbors(metric="manhattan")
+            index = _by_l1()
             self._proved[key] = pool, index.fit(pool.numpy()) if len(pool) else index
         return self._proved[key]
 
@@ -121,6 +125,13 @@ class Neighbours:
     def _key(param_set: ParamSet) -> tuple[Any, ...]:
         model = param_set.network.digest(param_set.center)
         return model, param_set.norm, tuple(map(float, param_set.radii))
+
+
+def _by_l1() -> NearestNeighbors:
+    """An index in the L1 distance, to be fitted."""
+    from sklearn.neighbors import NearestNeighbors  # here: a loaded model may never be asked for one
+
+    return NearestNeighbors(metric="manhattan")
 
 
 @torch.no_grad()

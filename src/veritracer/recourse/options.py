@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, listing, message
+from veritracer.errors import DataError, listing, message, unknown_name
 from veritracer.refine.reach import Drift, Reach
 from veritracer.schema import Feature
-from veritracer.schema.tables import unknown_name
 
 
 @dataclass(frozen=True)

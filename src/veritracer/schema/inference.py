@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer.errors import DataError, SchemaError, message
+from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
-from veritracer.schema.tables import unknown_name
 
 _WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
 _REMEDIES = {

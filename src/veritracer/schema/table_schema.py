@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from pydantic import ValidationError as PydanticError
 
-from veritracer.errors import SchemaError, TargetError, listing, message
+from veritracer.errors import SchemaError, TargetError, listing, message, unknown_name
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
@@ -121,7 +121,7 @@ class Schema(BaseModel):
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise SchemaError(tables.unknown_name("a feature of this schema", name, self.names))
+        raise SchemaError(unknown_name("a feature of this schema", name, self.names))
 
     def __len__(self) -> int:
         return len(self.features)

@@ -48,15 +48,6 @@ def check_columns(frame: pd.DataFrame) -> None:
         )
 
 
-def unknown_name(expected: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that is not among the known ones, with the closest of them."""
-    known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return message(
-        expected, repr(name), f"did you mean {close[0]!r}?" if close else f"there are {listing(known)}"
-    )
-
-
 def select(X: Any, names: Sequence[str], target: str | None) -> pd.DataFrame:
     """The columns ``names`` of ``X`` in this order; refuses others (the target is left out) and no rows."""
     table = _named(X, names, target) if isinstance(X, pd.DataFrame) else _unnamed(X, names)

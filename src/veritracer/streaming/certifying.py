@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from veritracer.certificate import Certificates
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
-from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames, kept_columns
+from veritracer.streaming.columns import ADDED, check_columns
+from veritracer.streaming.pieces import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")

@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.streaming.columns import ADDED, check_columns
 from veritracer.streaming.exact_columns import check_exact, exact_column
-from veritracer.streaming.pieces import ADDED, Notes, Watch, check_columns, frames, kept_columns
+from veritracer.streaming.pieces import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.errors import DataError, message
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.records import Original
 from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.streaming.columns import ADDED, check_ids
 from veritracer.streaming.explaining import Explained, explain_table
-from veritracer.streaming.pieces import ADDED, Watch
+from veritracer.streaming.pieces import Watch
 from veritracer.tablefiles import Sink, Table
 
 
@@ -57,7 +57,7 @@ def issue_table(
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
     commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
     """
-    _check_ids(table, terms.id_column)
+    check_ids(table, terms.id_column)
     with ledger.issuing(
         recourse.module,
         threshold=terms.threshold,
@@ -81,12 +81,6 @@ def issue_table(
             watch=watch,
         )
     return explained, batch.issued
-
-
-def _check_ids(table: Table, name: str) -> None:
-    if name not in table.names:
-        received = f"no {name!r} in {table.name}"
-        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
 
 
 def _openings(found: Counterfactuals, openings: list[bytes]) -> dict[str, pa.Array]:

@@ -16,8 +16,8 @@ from veritracer.errors import DataError, message
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter_template import Format, Template
 from veritracer.recourse.reason_codes import as_codes
+from veritracer.streaming.columns import ADDED
 from veritracer.streaming.explaining import Also
-from veritracer.streaming.pieces import ADDED
 from veritracer.tablefiles.sinks import writable
 
 

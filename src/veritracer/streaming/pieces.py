@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,38 +12,12 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from veritracer.errors import AdviceWarning, DataError, DataWarning, listing, message
+from veritracer.errors import AdviceWarning, DataWarning
 from veritracer.schema import Schema
 from veritracer.tablefiles import Table, typed
 
 Watch = Callable[[int, float | None], None]
 """Is told after every piece how many rows are done, and which share of the whole that is."""
-
-ADDED = "recourse."
-"""How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
-
-
-def check_columns(table: Table, schema: Schema, keep: Sequence[str]) -> None:
-    """Nothing; refuses a table without all features, and columns that nobody has spoken of."""
-    absent = [name for name in schema.names if name not in table.names]
-    known = {*schema.names, schema.target, *keep}
-    extra = [name for name in table.names if name not in known and not name.startswith(ADDED)]
-    unknown = [name for name in keep if name not in table.names]
-    if unknown:
-        received = f"no {listing(unknown)} in {table.name}"
-        raise DataError(message("columns to keep that exist", received, "check their spelling"))
-    features = [name for name in keep if name in schema.names]
-    if features:
-        remedy = "leave them out of --keep: their values are in the output"
-        raise DataError(message("columns to keep that are no features", listing(features), remedy))
-    expected = f"the {len(schema.names)} columns of the model in {table.name}"
-    if absent:
-        close = difflib.get_close_matches(absent[0], extra, n=1)
-        remedy = f"was {close[0]!r} meant?" if close else "give the table that the model was trained on"
-        raise DataError(message(expected, f"no {listing(absent)}", remedy))
-    if extra:
-        remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"
-        raise DataError(message(expected, f"{listing(extra)} too", remedy))
 
 
 def frames(table: Table, schema: Schema, keep: Sequence[str] = ()) -> Iterator[pd.DataFrame]:

@@ -6,10 +6,40 @@ length needs the memory of a few pieces. Parquet, and fast CSV, come from the pa
 
 from __future__ import annotations
 
-from veritracer.tablefiles.cells import inferred, typed
-from veritracer.tablefiles.limits import Limits
-from veritracer.tablefiles.opening import Table, open_table
-from veritracer.tablefiles.sinks import Sink, open_sink
-from veritracer.tablefiles.whole import read_table
+from typing import TYPE_CHECKING
 
-__all__ = ["Limits", "Sink", "Table", "inferred", "open_sink", "open_table", "read_table", "typed"]
+from veritracer.lazy import attach
+
+__all__ = [
+    "STANDARD",
+    "Limits",
+    "Sink",
+    "Table",
+    "inferred",
+    "open_sink",
+    "open_table",
+    "read_table",
+    "typed",
+    "whole_file",
+    "writable",
+]
+
+if TYPE_CHECKING:
+    from veritracer.tablefiles.bytestreams import STANDARD
+    from veritracer.tablefiles.cells import inferred, typed
+    from veritracer.tablefiles.limits import Limits
+    from veritracer.tablefiles.opening import Table, open_table
+    from veritracer.tablefiles.sinks import Sink, open_sink, whole_file, writable
+    from veritracer.tablefiles.whole import read_table
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "bytestreams": ["STANDARD"],
+            "cells": ["inferred", "typed"],
+            "limits": ["Limits"],
+            "opening": ["Table", "open_table"],
+            "sinks": ["Sink", "open_sink", "whole_file", "writable"],
+            "whole": ["read_table"],
+        },
+    )

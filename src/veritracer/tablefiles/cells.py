@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
 from veritracer.errors import DataError, message
 from veritracer.schema import Feature, Schema
-
-TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+from veritracer.tablefiles.sinks import TEXT
 
 
 def typed(piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int) -> pd.DataFrame:

@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.parquet as parquet
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from veritracer.errors import DataError, message
-from veritracer.tablefiles import csv_text
 from veritracer.tablefiles.bytestreams import STANDARD, Counted, open_bytes
 from veritracer.tablefiles.limits import Limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS = 16_384
 """Rows in a piece, at most."""
@@ -63,12 +64,15 @@ def open_table(
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
-    asks for more than ``limits``.
+    asks for more than ``limits``, and one whose first piece can not be read: nobody should load a model for
+    it.
     """
     name = "standard input" if path == STANDARD else path
-    separator = csv_text.separator_of(separator)
     head, stream, size = open_bytes(path, limits)
     with stream:
+        from veritracer.tablefiles import csv_text  # here: it brings pyarrow, and no file needs none
+
+        separator = csv_text.separator_of(separator)
         if head.startswith(b"PAR1"):
             with _seekable(path, stream) as file:
                 yield _parquet(name, file, rows, limits)
@@ -79,10 +83,13 @@ def open_table(
             return stream.consumed / size if size else None
 
         found = csv_text.batches(name, stream, names, separator, length)
-        yield Table(name, names, True, share, _counted(_sliced(found, rows), name))
+        yield Table(name, names, True, share, _begun(_counted(_sliced(found, rows), name)))
 
 
 def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     try:
         reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
@@ -105,7 +112,7 @@ def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
             remedy = "it was cut off or altered: write it again"
             raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
 
-    return Table(name, names, False, lambda: done[0] / max(total, 1), _counted(pieces(), name))
+    return Table(name, names, False, lambda: done[0] / max(total, 1), _begun(_counted(pieces(), name)))
 
 
 @contextmanager
@@ -115,7 +122,7 @@ def _seekable(path: str, stream: Counted) -> Iterator[object]:
         yield path
         return
     with tempfile.TemporaryFile() as copy:
-        while data := stream.read(csv_text.BLOCK):
+        while data := stream.read(PARQUET_BUFFER):
             copy.write(data)
         copy.seek(0)
         yield copy
@@ -136,6 +143,11 @@ def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBa
     if count == 0:
         remedy = "check what should have written it"
         raise DataError(message("at least one row", f"a header and no row in {name}", remedy))
+
+
+def _begun(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same pieces, the first of which was read."""
+    return chain([next(found)], found)
 
 
 def _first(error: Exception) -> str:

@@ -21,7 +21,6 @@ import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
 from veritracer.tablefiles.bytestreams import STANDARD
-from veritracer.tablefiles.cells import TEXT
 
 Format = Literal["csv", "parquet", "jsonl"]
 FORMATS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl"}
@@ -36,6 +35,7 @@ FORMULA = "^[\\s\\x00]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|^[\\t\\r\\n]"
 
 NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
+TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 TEXT_LIKE = (*TEXT, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Schema
-from veritracer.schema.tables import unknown_name
 from veritracer.tablefiles.cells import inferred, typed
 from veritracer.tablefiles.limits import Limits
 from veritracer.tablefiles.opening import open_table

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, read_key
+from veritracer import ledger as ledgers
+from veritracer import persistence, tablefiles
+from veritracer.cli.options import (
+    AsJson,
+    KeyFile,
+    LedgerPlace,
+    Quiet,
+    check_ledger,
+    read_key,
+    saved_model,
+)
 from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
-from veritracer.ledger import Ledger, Verification
-from veritracer.ledger.auditing import RECOURSE, Audit, Group, audit
-from veritracer.ledger.book import head_of
+from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.ledger.times import read_moment
-from veritracer.ledger.verdicts import VERDICTS
-from veritracer.saved import load
-from veritracer.tablefiles.sinks import writable
+
+if TYPE_CHECKING:
+    from veritracer.ledger import Audit, Verification
+    from veritracer.ledger.auditing import Group
 
 FAILED = 1
 FEW = 8
@@ -32,7 +41,7 @@ def audit_(
     ] = 0,
     recourse: Annotated[
         int, typer.Option(min=-1, help="New recourse for so many broken promises; -1 is all.")
-    ] = RECOURSE,
+    ] = AUDIT_RECOURSE,
     at: Annotated[
         str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
     ] = None,
@@ -51,16 +60,20 @@ def audit_(
     promised.
     """
     when = None if at is None else read_moment(at)
-    loaded = load(model)
     key = None if key_file is None else read_key(key_file)
-    noted = None if head is None else head_of(head)
-    with Ledger(ledger, create=False, key=key) as book, book.snapshot() as state:
+    persistence.verified(model)
+    check_ledger(ledger)
+    loaded = saved_model(model)
+    noted = None if head is None else ledgers.head_of(head)
+    with ledgers.Ledger(ledger, create=False, key=key) as book, book.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
         with progress("auditing", quiet=quiet) as watch:
-            found = audit(state, loaded, at=when, recourse=None if recourse < 0 else recourse, watch=watch)
+            found = ledgers.audit(
+                state, loaded, at=when, recourse=None if recourse < 0 else recourse, watch=watch
+            )
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write(out, found, checked)
@@ -86,13 +99,14 @@ def _write(out: Path, found: Audit, checked: Verification | None) -> None:
     from veritracer.report.audit_page import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
-    with writable(out):
+    with tablefiles.writable(out):
         write_audit(out, found, notes=notes)
 
 
 def _tell(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
-    shares = [None if found.live == 0 else found.counts[name] / found.live for name in VERDICTS]
-    lines = [[n, f"{found.counts[n]:,}", percent(s)] for n, s in zip(VERDICTS, shares, strict=True)]
+    names = ledgers.VERDICTS
+    shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
+    lines = [[n, f"{found.counts[n]:,}", percent(s)] for n, s in zip(names, shares, strict=True)]
     lines.append(["expired", f"{found.counts['expired']:,}", ""])
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share"), lines)
     header = ("issued by", "kappa", "promises", "proof", "broken", "farthest layer, in radii", "obstacle")

@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from veritracer import bench as library
 from veritracer import datasets as catalogue
-from veritracer.bench import Plan, Run, Standing
-from veritracer.cli.options import AsJson, DataDir, Quiet, names
+from veritracer import tablefiles
+from veritracer.cli.options import AsJson, DataDir, Quiet, names, use_one_thread
 from veritracer.cli.printing import note, print_json, say
 from veritracer.errors import DataError, message
-from veritracer.tablefiles.sinks import writable
+
+if TYPE_CHECKING:
+    from veritracer.bench import Plan, Standing
 
 NOT_ACHIEVED = 1
 EVERY = 10.0
@@ -67,6 +68,10 @@ def bench(
     Prints the tables, and writes results/DATASET.json, tables.json, results.md and plots into the folder.
     Exits with 1 while results are missing.
     """
+    _check(out)
+    from veritracer import bench as library
+
+    use_one_thread()
     plan = _plan(data_dir, quick=quick, smoke=smoke)
     given = {"datasets": names(datasets), "methods": names(methods), "tables": names(tables)}
     chosen: dict[str, Any] = {name: tuple(value) for name, value in given.items() if value}
@@ -74,7 +79,7 @@ def bench(
     plan = replace(plan, **chosen).checked()
     _make(out)
     with _told(quiet=quiet) as tell:
-        run = Run(plan, out, tell)
+        run = library.Run(plan, out, tell)
         complete = run.go(workers or _cores(), stop_after=stop_after)
     cells = run.cells()
     made = library.write_all(out, cells, plan.tables)
@@ -90,13 +95,15 @@ def bench(
 
 
 def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:
+    from veritracer import bench as library
+
     folder = None if data_dir is None else str(data_dir)
     if smoke:
         return replace(library.smoke(), data_dir=folder)
     if quick:
         there = all(catalogue.info(name, data_dir=folder).path for name in ("heloc", "ctg"))
         return library.quick(folder, has_files=there)
-    return Plan(data_dir=folder)
+    return library.Plan(data_dir=folder)
 
 
 def _cores() -> int:
@@ -104,11 +111,14 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _make(out: Path) -> None:
+def _check(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise DataError(message("a folder for --out", f"the file {out}", "name another one"))
+
+
+def _make(out: Path) -> None:
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
-    with writable(existing / "results.md"):
+    with tablefiles.writable(existing / "results.md"):
         out.mkdir(parents=True, exist_ok=True)
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veritracer.calibration import Calibration
-from veritracer.calibration import calibrate as calibrated
-from veritracer.calibration.costs import Cost
-from veritracer.calibration.coverage import rounded_up
-from veritracer.cli.options import AsJson, ModelFolder, Quiet, Seed, Separator, names
+import veritracer as vt
+from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.options import (
+    AsJson,
+    ModelFolder,
+    Quiet,
+    Seed,
+    Separator,
+    check_table,
+    names,
+    saved_model,
+)
 from veritracer.cli.printing import note, percent, print_json, print_table, say, stages
-from veritracer.errors import DataError, TargetError, message
-from veritracer.fine_tuning import EPOCHS
-from veritracer.saved import load
-from veritracer.schema import Schema
-from veritracer.schema.tables import unknown_name
-from veritracer.streaming.pieces import Notes
-from veritracer.tablefiles import read_table
+from veritracer.defaults import FINE_TUNING_EPOCHS
+from veritracer.errors import DataError, TargetError, message, unknown_name
+
+if TYPE_CHECKING:
+    from veritracer.calibration import Calibration
+    from veritracer.calibration.costs import Cost
+    from veritracer.schema import Schema
 
 
 def calibrate(
@@ -30,7 +37,7 @@ def calibrate(
         ),
     ] = None,
     simulate: Annotated[
-        str | None,
+        Literal["fine-tune", "next", "seeds", "bootstrap"] | None,
         typer.Option(help="Instead: fine-tune, next, seeds or bootstrap.", show_default=False),
     ] = None,
     table: Annotated[
@@ -44,7 +51,7 @@ def calibrate(
     horizon: Annotated[
         int, typer.Option(min=1, help="How many updates in a row a promise has to outlive.")
     ] = 1,
-    epochs: Annotated[int, typer.Option(min=1, help="Of a simulated fine-tuning.")] = EPOCHS,
+    epochs: Annotated[int, typer.Option(min=1, help="Of a simulated fine-tuning.")] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
         float | None,
         typer.Option(min=0.0, help="Of it; a fifth of the model's if left out.", show_default=False),
@@ -68,18 +75,22 @@ def calibrate(
     From the models of the past (--history), or by simulated updates: fine-tune and next go on from the
     model, on samples of --table or of --next-table; seeds and bootstrap train from scratch.
     """
-    loaded = load(model)
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
-    notes = Notes()
+    for folder in (model, *names(history)):
+        persistence.verified(folder)
+    for path in (table, next_table):
+        if path is not None:
+            check_table(path, separator)
+    loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken(), stages("reading", quiet=quiet) as watch:
         X, y = _rows(table, loaded.schema_, separator)
         X_new, y_new = _rows(next_table, loaded.schema_, separator)
-        found = calibrated(
+        found = vt.calibrate(
             loaded,
             X,
             y,
             history=names(history),
-            simulate=simulate,  # type: ignore[arg-type]  # an unknown one is refused, with the choices
+            simulate=simulate,
             X_new=X_new,
             y_new=y_new,
             runs=runs,
@@ -104,7 +115,7 @@ def _rows(table: str | None, schema: Schema, separator: str) -> tuple[Any, Any]:
     """The features and the decisions of a table; nothing of none."""
     if table is None:
         return None, None
-    frame = read_table(table, schema=schema, separator=separator)
+    frame = tablefiles.read_table(table, schema=schema, separator=separator)
     if schema.target not in frame.columns:
         expected = f"the column of the decisions in {table}"
         raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
@@ -120,6 +131,8 @@ def _share(text: str) -> float:
 
 
 def _tell(found: Calibration) -> None:
+    from veritracer.calibration.coverage import rounded_up
+
     say(found.headline(), "")
     layers = [
         [name, f"{row['median']:.3g}", f"{row['largest']:.3g}", f"{row['decided']:g}"]

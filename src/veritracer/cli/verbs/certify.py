@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import (
     Applicants,
     AsJson,
@@ -18,13 +19,10 @@ from veritracer.cli.options import (
     Separator,
     SpreadsheetSafe,
     names,
+    saved_model,
 )
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, message
-from veritracer.saved import load
-from veritracer.streaming import certify_tables
-from veritracer.tablefiles import open_sink, open_table
-from veritracer.tablefiles.bytestreams import STANDARD
 
 NOT_ACHIEVED = 1
 
@@ -52,17 +50,25 @@ def certify(
     A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count. The
     counterfactuals may also be separated by commas, as explain writes them.
     """
-    if table == counterfactuals == STANDARD:
+    if table == counterfactuals == tablefiles.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    loaded = load(model)
+    kept, known = names(keep), persistence.columns(model)
     with ExitStack() as stack:
-        originals = stack.enter_context(open_table(table, separator=separator))
-        answers = stack.enter_context(open_table(counterfactuals, separator=separator, or_comma=True))
+        originals = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        answers = stack.enter_context(
+            tablefiles.open_table(counterfactuals, separator=separator, or_comma=True)
+        )
+        if known is not None:
+            streaming.check_columns(originals, known, kept)
+            streaming.check_columns(answers, known, [name for name in kept if name in answers.names])
         sink = None
         if out is not None:
-            sink = stack.enter_context(open_sink(out, spreadsheet_safe=spreadsheet_safe))
+            sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
+        loaded = saved_model(model)
         watch = stack.enter_context(progress("certifying", quiet=quiet))
-        found = certify_tables(loaded, originals, answers, sink, kappa=kappa, keep=names(keep), watch=watch)
+        found = streaming.certify_tables(
+            loaded, originals, answers, sink, kappa=kappa, keep=kept, watch=watch
+        )
     note([*found.notes, *(sink.notes() if sink else [])], quiet=quiet)
     if as_json:
         print_json({"out": out, **asdict(found)})

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
 import typer
 
-from veritracer import datasets
+from veritracer import datasets, tablefiles
 from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, SpreadsheetSafe
 from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
-from veritracer.tablefiles import open_sink
 
 app = typer.Typer(help="List, fetch and write the datasets.")
 
@@ -71,13 +69,15 @@ def write(
     quiet: Quiet = False,
 ) -> None:
     """Write a dataset as a table, features and target, for the other verbs to read."""
+    import pyarrow as pa
+
     if name == "loans":
         pieces = datasets.loans_chunks(rows, 50_000, year=year, drift=drift, random_state=seed)
     else:
         data = datasets.load(name, data_dir=data_dir)
         pieces = iter([data.X.assign(**{str(data.schema.target or "target"): data.y})])
     count = 0
-    opened = open_sink(out, spreadsheet_safe=spreadsheet_safe)
+    opened = tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe)
     with patience(f"writing {name}", quiet=quiet), opened as sink:
         for piece in pieces:
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import demo as library
-from veritracer.cli.options import AsJson, DataDir, Quiet, Seed
+from veritracer import tablefiles
+from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, use_one_thread
 from veritracer.cli.printing import patience, percent, print_json, print_table, say
-from veritracer.cli.verbs import paper
-from veritracer.demo import Demo, Outcome
-from veritracer.demo.telling import EPOCHS
+from veritracer.datasets.catalogue import check_source
+from veritracer.defaults import DEMO_EPOCHS
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.schema.values import value_in_words
-from veritracer.tablefiles.sinks import writable
+
+if TYPE_CHECKING:
+    from veritracer.demo import Demo, Outcome
 
 
 def demo(
@@ -31,7 +31,7 @@ def demo(
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Passes over the rows; {EPOCHS} for loans, else chosen.", show_default=False
+            min=1, help=f"Passes over the rows; {DEMO_EPOCHS} for loans, else chosen.", show_default=False
         ),
     ] = None,
     seed: Seed = 0,
@@ -43,11 +43,18 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train, give recourse, let a year pass, retrain, and count which promises were kept."""
-    with writable(out / "report.html") if out.is_dir() else _new_folder(out):
+    with tablefiles.writable(out / "report.html") if out.is_dir() else _new_folder(out):
         if paper_figures:
+            from veritracer.cli.verbs import paper
+
+            use_one_thread()
             paper.show(out, as_json=as_json)
             return
         start = time.perf_counter()
+        check_source(dataset, data_dir)
+        from veritracer import demo as library
+
+        use_one_thread()
         talks = not (quiet or as_json)
         with _steps(quiet=quiet or as_json) as tell:
             found = library.run(dataset, drift=drift, seed=seed, epochs=epochs, data_dir=data_dir, tell=tell)
@@ -66,7 +73,7 @@ def _new_folder(out: Path) -> Iterator[None]:
     if out.exists():
         raise DataError(message("a folder for the report", f"the file {out}", "choose another name"))
     made = [place for place in (out, *out.parents) if not place.exists()]
-    with writable(made[-1]):
+    with tablefiles.writable(made[-1]):
         out.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -157,6 +164,8 @@ def _tell_beliefs(found: Demo) -> None:
 
 
 def _tell_example(found: Demo, i: int) -> None:
+    from veritracer.schema.values import value_in_words
+
     person = found.recourse.original.iloc[i]
     told = ", ".join(f"{name} {value_in_words(value)}" for name, value in person.items())
     say(f"One of them: {told}.", f"What this person is told: {found.recourse.sentence(i)}", "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -32,16 +33,17 @@ from veritracer.cli.options import (
     amounts,
     drifts,
     names,
+    saved_model,
     schema_file,
     texts,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.errors import DataError, message
-from veritracer.recourse import Recourse
-from veritracer.saved import load
-from veritracer.streaming import Explained, explain_table, letter_folder
-from veritracer.streaming.explaining import Also
-from veritracer.tablefiles import open_sink, open_table
+
+if TYPE_CHECKING:
+    from veritracer.recourse import Recourse
+    from veritracer.streaming import Explained
+    from veritracer.streaming.explaining import Also
 
 NOT_ACHIEVED = 1
 
@@ -95,7 +97,7 @@ def explain(
         Path | None, typer.Option(help="Another template for letters (Jinja2).", show_default=False)
     ] = None,
     letter_format: Annotated[
-        str | None,
+        Literal["text", "html"] | None,
         typer.Option(help="text or html; else what the template is, or text.", show_default=False),
     ] = None,
     field: Annotated[
@@ -134,23 +136,27 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    recourse = _recourse(model, schema)
-    with (
-        open_table(table, separator=separator) as source,
-        _letters(letters, codes, template, letter_format, field) as also,
-        open_sink(
-            out,
-            kind="jsonl" if as_json and out is None else None,
-            spreadsheet_safe=spreadsheet_safe,
-        ) as sink,
-        progress("explaining", quiet=quiet) as watch,
-    ):
-        found = explain_table(
+    kept, known = names(keep), persistence.columns(model)
+    with ExitStack() as stack:
+        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        if known is not None:
+            streaming.check_columns(source, known, kept)
+        also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
+        sink = stack.enter_context(
+            tablefiles.open_sink(
+                out,
+                kind="jsonl" if as_json and out is None else None,
+                spreadsheet_safe=spreadsheet_safe,
+            )
+        )
+        recourse = _recourse(model, schema)
+        watch = stack.enter_context(progress("explaining", quiet=quiet))
+        found = streaming.explain_table(
             recourse,
             source,
             sink,
             options=options,
-            keep=names(keep),
+            keep=kept,
             sentences=sentences,
             also=also,
             watch=watch,
@@ -163,7 +169,11 @@ def explain(
 
 
 def _letters(
-    folder: Path | None, codes: Path | None, template: Path | None, kind: str | None, given: list[str] | None
+    folder: Path | None,
+    codes: Path | None,
+    template: Path | None,
+    kind: Literal["text", "html"] | None,
+    given: list[str] | None,
 ) -> AbstractContextManager[Also | None]:
     """What writes letters; nothing if none are asked for."""
     if folder is None:
@@ -172,20 +182,13 @@ def _letters(
             received = f"{used[0]} without --letters"
             raise DataError(message("options of letters with a folder for them", received, "add --letters"))
         return nullcontext()
-    return letter_folder(
-        folder,
-        codes=codes,
-        template=template,
-        kind=kind,  # type: ignore[arg-type]  # an unknown one is refused, with the choices
-        fields=texts("--field", given),
-    )
+    fields = texts("--field", given)
+    return streaming.letter_folder(folder, codes=codes, template=template, kind=kind, fields=fields)
 
 
 def _recourse(folder: str, schema: Path | None) -> Recourse:
-    model = load(folder)
-    if schema is None:
-        return model.recourse()
-    return model.recourse(schema_file(schema))
+    rules = None if schema is None else schema_file(schema)
+    return saved_model(folder).recourse(rules)
 
 
 def _tell(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pandas as pd
 import typer
 
-from veritracer.cli.options import AsJson, Quiet, Seed, Separator, names, schema_file
+import veritracer as vt
+from veritracer import tablefiles
+from veritracer.cli.options import (
+    AsJson,
+    Quiet,
+    Seed,
+    Separator,
+    check_table,
+    names,
+    schema_file,
+    use_one_thread,
+)
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
-from veritracer.config import Training
 from veritracer.errors import (
     ModelFileError,
     SchemaError,
@@ -20,13 +30,15 @@ from veritracer.errors import (
     TrainingWarning,
     VeriTracerWarning,
     message,
+    unknown_name,
 )
-from veritracer.model import VeriTraCER
 from veritracer.persistence import DOCUMENT
-from veritracer.schema import Schema
-from veritracer.schema.tables import unknown_name
-from veritracer.tablefiles import read_table
-from veritracer.tablefiles.sinks import whole_file, writable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from veritracer.model import VeriTraCER
+    from veritracer.schema import Schema
 
 SCHEMA = "schema.json"
 
@@ -62,7 +74,10 @@ def fit(
             help="A schema (JSON or TOML) instead of a guess: what fit wrote, edited.", show_default=False
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="veritracer, counternet or standard.")] = "veritracer",
+    method: Annotated[
+        Literal["veritracer", "counternet", "standard"],
+        typer.Option(help="veritracer, counternet or standard."),
+    ] = "veritracer",
     kappa: Annotated[float, typer.Option(min=0.0, help="How far later models may be.")] = 0.2,
     panel: Annotated[
         bool,
@@ -88,10 +103,11 @@ def fit(
         described, X, y = _described(
             table, schema, target, favourable, hints, names(ignore), separator, quiet
         )
+        use_one_thread()
         watched = sys.stderr.isatty() and not quiet
-        model = VeriTraCER(
+        model = vt.VeriTraCER(
             described,
-            method=_method(method),
+            method=method,
             kappa=kappa,
             panel="default" if panel else None,
             epochs=epochs,
@@ -109,15 +125,11 @@ def fit(
         _tell(model, facts)
 
 
-def _method(text: str) -> Training:
-    return text  # type: ignore[return-value]  # an unknown one is refused by the model, with the choices
-
-
 def save_model(model: VeriTraCER, out: Path) -> None:
     """Nothing; the model is saved as a folder, with its schema beside it."""
-    with writable(out / SCHEMA if out.is_dir() else out):
+    with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
         model.save(out)
-        with whole_file(out / SCHEMA) as file:
+        with tablefiles.whole_file(out / SCHEMA) as file:
             file.write((model.schema_.to_json() + "\n").encode())
 
 
@@ -134,7 +146,7 @@ def check_folder(out: Path) -> None:
     if not place.is_dir():
         raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
     probe = place / f".{out.name}.probe"
-    with writable(probe):
+    with tablefiles.writable(probe):
         probe.mkdir()
         probe.rmdir()
 
@@ -163,14 +175,14 @@ def _described(
     if chosen is None:
         remedy = "pass --target with the column of the decision"
         raise TargetError(message("a target", "neither --target nor one in a schema", remedy))
+    _check_target(chosen, check_table(table, separator) or [chosen])
     with patience("reading", quiet=quiet):
-        frame = read_table(table, schema=known, ignore=ignore, separator=separator)
-    if chosen not in frame.columns:
-        raise TargetError(unknown_name("the column of the target", chosen, map(str, frame.columns)))
+        frame = tablefiles.read_table(table, schema=known, ignore=ignore, separator=separator)
+    _check_target(chosen, list(map(str, frame.columns)))
     y = frame[chosen]
     wanted = None if favourable is None else _label(favourable, y)
     if known is None:
-        found = Schema.infer(
+        found = vt.Schema.infer(
             frame,
             chosen,
             wanted,
@@ -181,6 +193,11 @@ def _described(
     else:
         found = known.with_labels(y, wanted) if wanted is not None or known.favourable is None else known
     return found, frame.drop(columns=chosen), y
+
+
+def _check_target(name: str, columns: Sequence[str]) -> None:
+    if name not in columns:
+        raise TargetError(unknown_name("the column of the target", name, columns))
 
 
 def _label(text: str, y: pd.Series[Any]) -> Any:
@@ -213,6 +230,8 @@ def _facts(model: VeriTraCER, out: Path, rows: int) -> dict[str, Any]:
 
 
 def _share(value: Any) -> float | None:
+    import pandas as pd
+
     return None if pd.isna(value) else float(value)
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 
-from veritracer import persistence
-from veritracer.cli.options import AsJson, Separator, schema_file
+import veritracer as vt
+from veritracer import persistence, tablefiles
+from veritracer.cli.options import AsJson, Separator, check_table, saved_model, schema_file
 from veritracer.cli.printing import percent, print_json, print_table, say
-from veritracer.model import VeriTraCER
-from veritracer.network import from_module
-from veritracer.saved import load
-from veritracer.schema import Schema
-from veritracer.schema.values import value_in_words
-from veritracer.tablefiles import read_table
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
+    from veritracer.schema import Schema
 
 SHARES = ("accuracy", "validity", "certified")
 
@@ -33,12 +31,13 @@ def inspect(
     """Show what a saved model is, or what would be taken for the schema of a table."""
     path = Path(what)
     if path.is_dir():
-        _model(load(what), what, as_json=as_json)
+        _model(saved_model(what), what, as_json=as_json)
         return
     if path.suffix.casefold() in (".json", ".toml"):
         schema = schema_file(path)
     else:
-        schema = Schema.infer(read_table(what, separator=separator))
+        check_table(what, separator)
+        schema = vt.Schema.infer(tablefiles.read_table(what, separator=separator))
     if as_json:
         print_json(json.loads(schema.to_json()))
         return
@@ -61,7 +60,11 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
 
 
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
-    content, _ = persistence.read(folder)
+    import pandas as pd
+
+    from veritracer.network import from_module
+
+    content, _ = persistence.verified(folder)
     network, theta = from_module(model.classifier_)
     best = model.history_.iloc[model.best_epoch_ - 1]
     return {
@@ -87,6 +90,8 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> str:
+    from veritracer.schema.values import value_in_words
+
     if value is None:
         return "–"
     if isinstance(value, list):

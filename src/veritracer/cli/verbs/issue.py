@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import veritracer as vt
+from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -34,15 +36,16 @@ from veritracer.cli.options import (
     drifts,
     names,
     read_key,
+    saved_model,
     schema_file,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.records import Original
 from veritracer.ledger.times import read_expiry
-from veritracer.saved import load
-from veritracer.streaming import Explained, IssueTerms, Nowhere, issue_table
-from veritracer.tablefiles import Sink, open_sink, open_table
+
+if TYPE_CHECKING:
+    from veritracer.ledger import Issued
+    from veritracer.streaming import Explained
+    from veritracer.tablefiles import Sink
 
 
 def issue(
@@ -57,7 +60,8 @@ def issue(
         typer.Option(help="Until when: 365d, 52w, 1y, or a date. Never, if left out.", show_default=False),
     ] = None,
     original: Annotated[
-        str, typer.Option(help="How people's own rows are kept: plain, encrypted or commitment.")
+        Literal["plain", "encrypted", "commitment"],
+        typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
     ] = "plain",
     key_file: KeyFile = None,
     out: Annotated[
@@ -87,14 +91,9 @@ def issue(
     All rows become promises, or none does. The last line is the head of the ledger: noted elsewhere, it shows
     in veritracer verify whether the ledger's end was cut off or rewritten.
     """
-    loaded = load(model)
-    terms = IssueTerms(
-        id_column,
-        loaded.threshold,
-        None if expires is None else read_expiry(expires),
-        cast(Original, original),
-        None if key_file is None else read_key(key_file),
-    )
+    until = None if expires is None else read_expiry(expires)
+    key = None if key_file is None else read_key(key_file)
+    rules = None if schema is None else schema_file(schema)
     options = {
         "kappa": kappa,
         "max_changes": max_changes,
@@ -107,25 +106,30 @@ def issue(
         "extremes": extremes,
         "n": n,
     }
+    kept, known = names(keep), persistence.columns(model)
     with ExitStack() as stack:
-        source = stack.enter_context(open_table(table, separator=separator))
-        sink: Sink = Nowhere()
+        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        if known is not None:
+            streaming.check_ids(source, id_column)
+            streaming.check_columns(source, known, [id_column, *kept])
+        sink: Sink | None = None
         if out is not None:
-            sink = stack.enter_context(open_sink(out, spreadsheet_safe=spreadsheet_safe))
-        book = stack.enter_context(Ledger(ledger))
+            sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
+        loaded = saved_model(model)
+        book = stack.enter_context(vt.Ledger(ledger))
         watch = stack.enter_context(progress("issuing", quiet=quiet))
-        explained, issued = issue_table(
-            loaded.recourse(None if schema is None else schema_file(schema)),
+        explained, issued = streaming.issue_table(
+            loaded.recourse(rules),
             source,
-            sink,
+            sink or streaming.Nowhere(),
             book,
-            terms,
+            streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
             options=options,
-            keep=names(keep),
+            keep=kept,
             sentences=sentences,
             watch=watch,
         )
-    note([*explained.notes, *sink.notes()], quiet=quiet)
+    note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
     _tell(explained, issued, out, quiet=quiet, as_json=as_json)
 
 

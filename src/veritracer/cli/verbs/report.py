@@ -7,12 +7,9 @@ from typing import Annotated
 
 import typer
 
-from veritracer.cli.options import AsJson, ModelFolder, Quiet, Separator
+from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.options import AsJson, ModelFolder, Quiet, Separator, check_table, saved_model
 from veritracer.cli.printing import note, patience, print_json, say
-from veritracer.saved import load
-from veritracer.streaming.pieces import Notes
-from veritracer.tablefiles import read_table
-from veritracer.tablefiles.sinks import writable
 
 
 def report(
@@ -27,16 +24,18 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report: how good the model is, what it asks of people, what is proved."""
-    from veritracer.report.html import write_report
+    persistence.verified(model)
+    check_table(table, separator)
+    with tablefiles.writable(out), patience("writing the report", quiet=quiet):
+        from veritracer.report.html import write_report
 
-    loaded = load(model)
-    schema = loaded.schema_
-    notes = Notes()
-    with writable(out), patience("writing the report", quiet=quiet), notes.taken():
-        frame = read_table(table, schema=schema, separator=separator)
-        y = frame[schema.target] if schema.target in frame.columns else None
-        X = frame.drop(columns=[schema.target] if y is not None else [])
-        path = write_report(out, loaded, X, y, title=title)
+        loaded, notes = saved_model(model), streaming.Notes()
+        schema = loaded.schema_
+        with notes.taken():
+            frame = tablefiles.read_table(table, schema=schema, separator=separator)
+            y = frame[schema.target] if schema.target in frame.columns else None
+            X = frame.drop(columns=[schema.target] if y is not None else [])
+            path = write_report(out, loaded, X, y, title=title)
     note(notes.sentences(), quiet=quiet)
     if as_json:
         print_json({"report": str(path), "rows": len(X)})

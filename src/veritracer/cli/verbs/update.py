@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pandas as pd
 import typer
 
-from veritracer.cli.options import AsJson, KeyFile, ModelFolder, Quiet, Separator, read_key
+from veritracer import ledger as ledgers
+from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.options import (
+    AsJson,
+    KeyFile,
+    ModelFolder,
+    Quiet,
+    Separator,
+    check_ledger,
+    check_table,
+    read_key,
+    saved_model,
+)
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.cli.verbs.fit import check_folder, save_model
-from veritracer.errors import TargetError
-from veritracer.fine_tuning import EPOCHS
-from veritracer.ledger import Ledger
-from veritracer.ledger.keeping import PromiseError
+from veritracer.defaults import FINE_TUNING_EPOCHS
+from veritracer.errors import TargetError, unknown_name
 from veritracer.ledger.times import read_moment
-from veritracer.ledger.update_report import UpdateReport, Way
-from veritracer.model import VeriTraCER
-from veritracer.saved import load
-from veritracer.schema.tables import unknown_name
-from veritracer.streaming.pieces import Notes
-from veritracer.tablefiles import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from veritracer.ledger import PromiseError, UpdateReport
+    from veritracer.ledger.update_report import Way
+    from veritracer.model import VeriTraCER
 
 NOT_ACHIEVED = 1
 FEW = 8
@@ -45,12 +55,12 @@ def update(
         str | None,
         typer.Option(help="The column with the decision; the model's own if left out.", show_default=False),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the new rows.")] = EPOCHS,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the new rows.")] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default a fifth of that of training.", show_default=False)
     ] = None,
     panel: Annotated[
-        str,
+        Literal["keep", "refit", "none"],
         typer.Option(help="What the classifier stays held to: keep its panel, refit one, or none."),
     ] = "keep",
     penalty: Annotated[float, typer.Option(min=0.0, help="Weight of promises that no proof protects.")] = 1.0,
@@ -80,9 +90,12 @@ def update(
     Exits with 1, and writes nothing, if promises exclude each other, cost too much, or would be broken.
     """
     check_folder(out)
-    loaded, notes = load(model), Notes()
     when = None if at is None else read_moment(at)
     key = None if key_file is None else read_key(key_file)
+    persistence.verified(model)
+    check_table(table, separator)
+    if keep is not None:
+        check_ledger(keep)
     options: dict[str, Any] = {
         "panel": None if panel == "none" else panel,
         "penalty": penalty,
@@ -92,13 +105,14 @@ def update(
         "compare": compare,
         "at": when,
     }
+    loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
         X, y = _rows(loaded, table, target, separator)
-        book = None if keep is None else Ledger(keep, create=False, key=key)
+        book = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
         try:
             with patience("updating", quiet=quiet):
                 made = loaded.update(X, y, keep=book, epochs=epochs, learning_rate=learning_rate, **options)
-        except PromiseError as error:
+        except ledgers.PromiseError as error:
             _refuse(error, as_json=as_json)
         finally:
             if book is not None:
@@ -114,7 +128,7 @@ def update(
 
 def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> tuple[pd.DataFrame, Any]:
     """The features and the labels."""
-    frame = read_table(table, schema=model.schema_, separator=separator)
+    frame = tablefiles.read_table(table, schema=model.schema_, separator=separator)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
         raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))
@@ -123,7 +137,7 @@ def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> 
 
 def _refuse(error: PromiseError, *, as_json: bool) -> None:
     """Nothing; exits with what stands in the way, in numbers."""
-    report = error.report if isinstance(error.report, UpdateReport) else None
+    report = error.report if isinstance(error.report, ledgers.UpdateReport) else None
     if as_json:
         print_json(
             {"ok": False, "reason": str(error), "report": None if report is None else report.to_plain()}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veritracer.cli.options import AsJson, LedgerPlace, Quiet
+import veritracer as vt
+from veritracer.cli.options import AsJson, LedgerPlace, Quiet, check_ledger
 from veritracer.cli.printing import patience, print_json, say
-from veritracer.ledger import Finding, Ledger, Verification
+
+if TYPE_CHECKING:
+    from veritracer.ledger import Finding, Verification
 
 CHANGED = 1
 MOST = 20
@@ -29,7 +32,8 @@ def verify(
     Any changed byte is found. With a head that was noted elsewhere it is also found if the ledger's end was
     cut off, or the whole rewritten.
     """
-    with patience("verifying", quiet=quiet), Ledger(ledger, create=False) as book:
+    check_ledger(ledger)
+    with patience("verifying", quiet=quiet), vt.Ledger(ledger, create=False) as book:
         found = book.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))

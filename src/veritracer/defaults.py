@@ -1,0 +1,10 @@
+"""Defaults that functions and the command line share; the latter shows them before it imports the former."""
+
+FINE_TUNING_EPOCHS = 20
+"""Passes over the new rows of a model that is trained on."""
+
+DEMO_EPOCHS = 20
+"""Passes over the rows of ``loans`` in the demo."""
+
+AUDIT_RECOURSE = 20
+"""Broken promises for which an audit looks for new recourse."""
