@@ -140,7 +140,7 @@ class BoostedTrees:
         what is read here with what the models themselves predict.
         """
         stages = [(k, stage[0].nodes) for k, model in enumerate(models) for stage in model._predictors]
-        depth = max(int(nodes["depth"].max()) for _, nodes in stages)
+        depth = max(1, *(int(nodes["depth"].max()) for _, nodes in stages))
         complete = [_complete(nodes, depth) for _, nodes in stages]
         feature, threshold, value = (np.stack(part) for part in zip(*complete, strict=True))
         start = [float(np.ravel(model._baseline_prediction)[0]) for model in models]
@@ -155,15 +155,15 @@ class BoostedTrees:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The opinion of each member on rows (n, d): (members, n), in the precision of ``x``."""
-        columns, count = x.detach().T.contiguous(), len(self.feature)
+        columns, n = x.detach().T.contiguous(), len(x)
         threshold, value, share = self._in(x.dtype)
-        inner = self.feature.shape[1]
-        right = columns[self.feature.flatten()] > threshold.view(-1, 1)
-        right = right.view(count, inner, len(x))
-        node = torch.zeros(count, 1, len(x), dtype=torch.long, device=x.device)
-        for _ in range(self.depth):
-            node = 2 * node + 1 + right.gather(1, node)
-        leaf = value.unsqueeze(-1).expand(-1, -1, len(x)).gather(1, node - inner).squeeze(1)
+        first, row = self.feature * n, torch.arange(n, device=x.device)  # of a column, in all of them
+        # Level by level, and only the nodes that a row comes by: most nodes of a tree it never sees.
+        node = 1 + (columns[self.feature[:, 0]] > threshold[:, :1]).long()
+        for _ in range(self.depth - 1):
+            cell = columns.take(first.gather(1, node) + row)
+            node = 2 * node + 1 + (cell > threshold.gather(1, node))
+        leaf = value.gather(1, node - self.feature.shape[1])
         return share @ leaf + self.start.to(x.dtype).unsqueeze(-1)
 
     def select(self, members: Sequence[int]) -> BoostedTrees:
