@@ -33,7 +33,7 @@ ROWS = 8000
 def ways(name: str) -> dict[str, pd.DataFrame]:
     """The same person's way by both trainings: somebody whom both decline."""
     data = datasets.loans(ROWS) if name == "loans" else datasets.load(name)
-    split, schema = data.split(), data.schema.unconstrained()
+    split, schema = data.split(), data.schema
     default = VeriTraCER(schema).fit(split.X_train, split.y_train)
     plain = VeriTraCER(schema, panel=None, initialisation="small").fit(split.X_train, split.y_train)
     people = split.X_test[
