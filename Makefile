@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+COVERED := 95
 
 # The optional data folder: taken when it is there, and only then.
 ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types format docs long kernels faults adversary bench clean
+.PHONY: demo test check lint types dist coverage format docs long kernels faults adversary bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -19,7 +20,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-check: lint types test
+check: lint types dist test
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -27,6 +28,16 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# Wheel and sdist, built as a release would be, and what must and must not be in them.
+dist: $(READY)
+	rm -rf out/dist
+	$(BIN)/python -m build --outdir out/dist . > /dev/null
+	$(BIN)/python tools/check_dist.py out/dist
+
+# Which lines of src the tests run; the gate is what it was when this was last measured.
+coverage: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERED)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -75,7 +86,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.gaming
 	$(BIN)/python -m benchmarks.truth
-	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.small_tables
+	$(BIN)/python -m benchmarks.panel
+	$(BIN)/python -m benchmarks.panel_attack
+	$(BIN)/python -m benchmarks.kappa
+	$(BIN)/python -m benchmarks.milp
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
