@@ -16,6 +16,7 @@ from table_strategies import Table, tables
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
+from veritracer.schema.protected import characteristic
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 three_parts = r"(?s)^expected .+, got .+ — .+"
@@ -48,7 +49,7 @@ def test_guesses_and_what_is_said_about_them() -> None:
         "sex": "binary",
         "rank": "ordinal",
     }
-    assert schema["age"].note == "whole numbers, 4 distinct, none missing"
+    assert schema["age"].note.startswith("whole numbers, 4 distinct, none missing; immutable, since its name")
     assert schema["income"].missing == "impute"
     assert "1 missing; missing ones are filled and flagged" in schema["income"].note
     assert schema["job"].missing == "category"
@@ -439,3 +440,31 @@ def test_with_labels_keeps_what_the_schema_says() -> None:
         schema.with_labels(["yes", "yes"])
     with pytest.raises(TargetError, match="text, numbers or booleans"):
         schema.with_labels(pd.to_datetime(["2020-01-01", "2021-01-01"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("age", "age"),
+        ("applicantAge", "age"),
+        ("Alter", "age"),
+        ("age_of_car", None),
+        ("mortgage", None),
+        ("AverageMInFile", None),
+        ("personal_status", "marital status"),
+        ("foreign_worker", "nationality"),
+        ("État civil", "marital status"),
+        ("Geschlecht", "sex or gender"),
+        ("DOB", "date of birth"),
+        ("disability", "disability"),
+        ("savings", None),
+    ],
+)
+def test_names_that_look_like_a_protected_characteristic(name: str, kind: str | None) -> None:
+    assert characteristic(name) == kind
+    frame = pd.DataFrame({name: [1.5, 2.5], "y": [0, 1]})
+    (feature,) = Schema.infer(frame, "y").features
+    assert feature.action == ("free" if kind is None else "immutable")
+    assert ("protected characteristic" in feature.note) == (kind is not None)
+    (feature,) = Schema.infer(frame, "y", free=[name]).features
+    assert feature.action == "free"

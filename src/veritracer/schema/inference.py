@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
+from veritracer.schema.protected import characteristic
 
 _WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
 _REMEDIES = {
@@ -77,9 +78,7 @@ def features(frame: pd.DataFrame, hints: Hints) -> list[Feature]:
         raise DataError(
             message("at least one column beside the target", "none", "check how the table was read")
         )
-    return [
-        _feature(frame[name], hints, kinds.get(name), actions.get(name, "free")) for name in frame.columns
-    ]
+    return [_feature(frame[name], hints, kinds.get(name), actions.get(name)) for name in frame.columns]
 
 
 def _assigned(groups: Mapping[str, Iterable[str]], columns: Iterable[str], what: str) -> dict[str, str]:
@@ -107,8 +106,10 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
     return names
 
 
-def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str) -> Feature:
+def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None) -> Feature:
+    """The feature of a column; what looks like a protected characteristic may not change by itself."""
     name = str(column.name)
+    protected = characteristic(name) if action is None else None
     codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
     look = _look(column, codes, hints.max_categories)
     if not look.count and kind != "ordinal":
@@ -126,9 +127,16 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
         categories=() if numeric else _categories(name, guessed, look, hints),
         missing=_policy(name, guessed, look, hints),
         missing_codes=codes,
-        action=cast(Any, action),
-        note=f"{because}, {look.said()}" + (_said_policy(name, guessed, look, hints)),
+        action=cast(Any, "immutable" if protected else action or "free"),
+        note=f"{because}, {look.said()}{_said_policy(name, guessed, look, hints)}{_protection(protected)}",
     )
+
+
+def _protection(kind: str | None) -> str:
+    """That a name looks like a protected characteristic, for a note."""
+    if kind is None:
+        return ""
+    return f"; immutable, since its name looks like a protected characteristic ({kind})"
 
 
 def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:

@@ -74,6 +74,7 @@ class Schema(BaseModel):
         immutable: Iterable[str] = (),
         increase_only: Iterable[str] = (),
         decrease_only: Iterable[str] = (),
+        free: Iterable[str] = (),
         integer: Iterable[str] = (),
         continuous: Iterable[str] = (),
         categorical: Iterable[str] = (),
@@ -87,10 +88,17 @@ class Schema(BaseModel):
     ) -> Self:
         """A schema for ``frame``: what is not said here is guessed, and every feature's note says from what.
 
-        Columns of an array are called ``x0``, ``x1``, …; ``describe()`` shows the result as a table.
+        Columns of an array are called ``x0``, ``x1``, …; ``describe()`` shows the result as a table. A column
+        whose name looks like a protected characteristic (age, sex, nationality, …) is immutable unless it is
+        named in ``free``, ``increase_only`` or ``decrease_only``.
         """
         hints = inference.Hints(
-            actions={"immutable": immutable, "increase_only": increase_only, "decrease_only": decrease_only},
+            actions={
+                "immutable": immutable,
+                "increase_only": increase_only,
+                "decrease_only": decrease_only,
+                "free": free,
+            },
             kinds={
                 "integer": integer,
                 "continuous": continuous,

@@ -64,6 +64,14 @@ def fit(
         list[str] | None,
         typer.Option(metavar="NAME,...", help="Columns that can only fall.", show_default=False),
     ] = None,
+    free: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Columns that may change although their names look like a protected characteristic.",
+            show_default=False,
+        ),
+    ] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,...", help="Columns that are no features.", show_default=False),
@@ -97,6 +105,7 @@ def fit(
         "immutable": names(immutable),
         "increase_only": names(increase_only),
         "decrease_only": names(decrease_only),
+        "free": names(free),
     }
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", VeriTracerWarning)
@@ -117,6 +126,8 @@ def fit(
     if model.stopped_.startswith("interrupted"):
         raise KeyboardInterrupt
     save_model(model, out)
+    if schema is None:
+        note(_protected(described, hints), quiet=quiet)
     note([str(w.message) for w in noticed if not issubclass(w.category, TrainingWarning)], quiet=quiet)
     facts = _facts(model, out, len(X))
     if as_json:
@@ -189,10 +200,23 @@ def _described(
             immutable=hints["immutable"],
             increase_only=hints["increase_only"],
             decrease_only=hints["decrease_only"],
+            free=hints["free"],
         )
     else:
         found = known.with_labels(y, wanted) if wanted is not None or known.favourable is None else known
     return found, frame.drop(columns=chosen), y
+
+
+def _protected(schema: Schema, hints: dict[str, list[str]]) -> list[str]:
+    """That columns are immutable because of what their names look like, and how to change that."""
+    from veritracer.schema.protected import characteristic
+
+    said = {name for each in hints.values() for name in each}
+    found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in said]
+    named = [f"{name} ({kind})" for name, kind in found if kind is not None]
+    if not named:
+        return []
+    return [f"protected, so nobody is told to change it: {', '.join(named)}; --free NAME lifts that"]
 
 
 def _check_target(name: str, columns: Sequence[str]) -> None:
