@@ -16,18 +16,18 @@ from benchmarks.adversary.running import (
     Result,
     code_digest,
     default_workers,
-    remembered,
     run_part,
     timed,
     total,
     violations,
+    whole,
 )
 from benchmarks.record import save, show
 
 PARTS: dict[str, Part] = {
     module.PART.name: module.PART for module in (attack, corners, cascade, grids, forgeries)
 }
-HEADER = ["part", "what was tried", "how many", "violations", "what was seen", "seconds of a core"]
+HEADER = ["part", "what was tried", "how many", "violations", "what was seen", "seconds of a core", "code"]
 NAMED = 20
 """Violations that are printed for each part; all of them are in the JSON."""
 
@@ -55,38 +55,40 @@ def main() -> None:
         sys.exit(1 if result["violations"] or "crash" in result else 0)
     code, share = code_digest(), None if asked.quick else asked.share
     results = {
-        name: run_part(PARTS[name], share, asked.workers, code)
+        name: (code, run_part(PARTS[name], share, asked.workers, code))
         for name in PARTS
         if name in asked.parts or not asked.parts
     }
     full = share is not None and share >= 1
-    if full:  # together with what other runs of the same code have done in full
-        for name, part in PARTS.items():
-            done = remembered(part, code)
-            if name not in results and all(job in done for job in range(part.jobs)):
-                results[name] = [done[job] for job in range(part.jobs)]
-    report({name: results[name] for name in PARTS if name in results}, code, full=full)
+    if full:  # together with the last full runs of the other parts, and the code that they were of
+        others = {name: whole(part, code) for name, part in PARTS.items() if name not in results}
+        results |= {name: found for name, found in others.items() if found is not None}
+    report({name: results[name] for name in PARTS if name in results}, full=full)
 
 
-def report(results: Mapping[str, Sequence[Result]], code: str, *, full: bool) -> None:
+def report(results: Mapping[str, tuple[str, Sequence[Result]]], *, full: bool) -> None:
     """The table, printed; saved after a full run. Exits with 1 if anything was broken."""
     rows = []
-    for name, found in results.items():
+    for name, (code, found) in results.items():
         lines = PARTS[name].lines(found)
         crashed = sum("crash" in result for result in found)
         if crashed:
             lines.append(Line("jobs that crashed", len(found), crashed, "see the list of violations"))
         seconds = [f"{sum(result['seconds'] for result in found):,.0f}", *[""] * len(lines)]
         for line, took in zip(lines, seconds, strict=False):
-            rows.append([name, line.tried, f"{line.count:,}", f"{line.violations:,}", line.seen, took])
+            row = [name, line.tried, f"{line.count:,}", f"{line.violations:,}", line.seen, took]
+            rows.append([*row, code[:8]])
     table = show("A hostile review", HEADER, rows)
-    broken = {name: violations(found) for name, found in results.items()}
-    details = {name: _document(PARTS[name], found, broken[name]) for name, found in results.items()}
+    broken = {name: violations(found) for name, (_, found) in results.items()}
+    details = {
+        name: {"code": code, **_document(PARTS[name], found, broken[name])}
+        for name, (code, found) in results.items()
+    }
     if full:
-        save("adversary", {"code": code, "parts": details}, [table])
+        save("adversary", {"parts": details}, [table])
     else:
         STATE.mkdir(parents=True, exist_ok=True)
-        (STATE / "partial.json").write_text(json.dumps({"code": code, "parts": details}, indent=1) + "\n")
+        (STATE / "partial.json").write_text(json.dumps({"parts": details}, indent=1) + "\n")
         (STATE / "partial.md").write_text(table)
     for name, found in broken.items():
         for one in found[:NAMED]:

@@ -65,15 +65,32 @@ def remembered(part: Part, code: str, folder: Path = STATE) -> dict[int, Result]
     """The results of the jobs that this code has done before."""
     path = folder / f"{part.name}.jsonl"
     found: dict[int, Result] = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:  # it was being written when the run was stopped
-                continue
-            if entry["code"] == code:
-                found[entry["job"]] = entry["result"]
+    for line in path.read_text().splitlines() if path.exists() else []:
+        entry = _entry(line)
+        if entry is not None and entry["code"] == code:
+            found[entry["job"]] = entry["result"]
     return found
+
+
+def whole(part: Part, code: str, folder: Path = STATE) -> tuple[str, list[Result]] | None:
+    """The last full run of a part that is remembered (of this code, if there is one), and its code."""
+    path = folder / f"{part.name}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    codes = [entry["code"] for entry in map(_entry, lines) if entry is not None]
+    for known in dict.fromkeys([code, *reversed(codes)]):
+        done = remembered(part, known, folder)
+        if all(job in done for job in range(part.jobs)):
+            return known, [done[job] for job in range(part.jobs)]
+    return None
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """What a line of the file holds; None where it was cut short when the run was stopped."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return entry
 
 
 def run_part(part: Part, share: float | None, workers: int, code: str, folder: Path = STATE) -> list[Result]:
