@@ -1,0 +1,60 @@
+"""No verb writes over what it reads, or over what it did not make."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from veritracer.cli.outputs import check_output
+from veritracer.errors import DataError
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["itself", "symlink", "hard link", "dotted"])
+def test_an_input_is_not_an_output(table: Path, kind: str) -> None:
+    out = table.with_name("other.csv")
+    if kind == "itself":
+        out = table
+    elif kind == "symlink":
+        out.symlink_to(table)
+    elif kind == "hard link":
+        os.link(table, out)
+    else:
+        out = table.parent / "." / "sub" / ".." / table.name
+        (table.parent / "sub").mkdir()
+    with pytest.raises(DataError, match="an output apart from what is read"):
+        check_output(out, [table], force=False)
+    check_output(out, [table], force=True)
+
+
+def test_what_is_there_must_be_ours(tmp_path: Path, table: Path) -> None:
+    other = tmp_path / "notes.csv"
+    check_output(other, [table], force=False)
+    other.write_text("my,own,work\n")
+    with pytest.raises(DataError, match="not written by veritracer"):
+        check_output(other, [table], force=False)
+    other.write_text("a,recourse.status\n1,certified\n")
+    check_output(other, [table], force=False)
+    other.write_text("")
+    check_output(other, [table], force=False)
+    packed = tmp_path / "notes.csv.gz"
+    packed.write_bytes(gzip.compress(b"a,recourse.status\n"))
+    check_output(packed, [table], force=False)
+    packed.write_bytes(gzip.compress(b"my,own\n"))
+    with pytest.raises(DataError, match="--force"):
+        check_output(packed, [table], force=False)
+
+
+def test_nothing_to_lose(tmp_path: Path, table: Path) -> None:
+    check_output(None, [table], force=False)
+    check_output("-", [table], force=False)
+    check_output(tmp_path / "new.csv", ["-", table, tmp_path / "missing"], force=False)
