@@ -75,7 +75,6 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.gaming
 	$(BIN)/python -m benchmarks.truth
-	$(BIN)/python -m benchmarks.ledger
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'

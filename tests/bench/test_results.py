@@ -11,17 +11,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from veritracer import bench
-from veritracer.bench import cells, plan
-from veritracer.bench.cells import Cell, Key
-from veritracer.bench.methods import COMPARED, resolve
-from veritracer.bench.paper_numbers import PAPER
-from veritracer.bench.paper_tables import MAKERS, tables_of
-from veritracer.bench.subjects import Subject, subject_of
-from veritracer.bench.tables import Entry, Results, markdown, verdict
-from veritracer.bench.targets import targets
+import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
+from veritracer_bench import cells, plan
+from veritracer_bench.cells import Cell, Key
+from veritracer_bench.methods import COMPARED, resolve
+from veritracer_bench.page import targets
+from veritracer_bench.paper_numbers import PAPER
+from veritracer_bench.plan import Subject, subject_of
+from veritracer_bench.tables import MAKERS, Entry, Results, markdown, tables_of, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +104,7 @@ def test_a_plan_refuses_what_does_not_exist(wrong: dict[str, object], said: str)
 
 def test_every_table_has_a_maker_and_every_method_a_training() -> None:
     assert set(MAKERS) == set(plan.TABLES)
-    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.trainers.TRAINERS)
+    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.methods.TRAINERS)
 
 
 def overlap(one: pd.DataFrame, other: pd.DataFrame) -> int:

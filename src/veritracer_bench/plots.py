@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veritracer.bench.paper_numbers import PAPER as PRINTED
-from veritracer.bench.paper_tables import ORDER, title_of
-from veritracer.bench.plan import PAPER
-from veritracer.bench.subjects import TITLES
-from veritracer.bench.tables import Results
-from veritracer.bench.truth_numbers import DISTANCE, Truth
-from veritracer.bench.truth_tables import method_title
-from veritracer.bench.truth_tables import title_of as dataset_title
-from veritracer.report import paper_figures
+from veritracer_bench import paper_figures
+from veritracer_bench.paper_numbers import PAPER as PRINTED
+from veritracer_bench.plan import PAPER_DATASETS, TITLES
+from veritracer_bench.tables import ORDER, Results, title_of
+from veritracer_bench.truth_tables import DISTANCE, Truth, method_title
+from veritracer_bench.truth_tables import title_of as dataset_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 BOXES = (
     ("ri", "keeps", "random initialisation: f_m(x′) = f(x′)"),
@@ -65,7 +63,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
     methods = results.methods(experiment, ORDER)
     found = {
         dataset: {m: v for m in methods if (v := results.values(experiment, dataset, m, number))}
-        for dataset in results.datasets(experiment, PAPER)
+        for dataset in results.datasets(experiment, PAPER_DATASETS)
     }
     found = {dataset: values for dataset, values in found.items() if values}
     if not found:
@@ -88,7 +86,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
 def _pareto(results: Results, folder: Path) -> Path | None:
     """Robustness to random initialisation against proximity; hollow points are the paper's."""
     methods = [m for m in results.methods("ri", ORDER) if m != "dice"]
-    datasets = [d for d in results.datasets("ri", PAPER) if _points(results, d, methods)]
+    datasets = [d for d in results.datasets("ri", PAPER_DATASETS) if _points(results, d, methods)]
     if not datasets:
         return None
     figure, axes = _panels(len(datasets), "robustness against proximity: the upper left corner is best")

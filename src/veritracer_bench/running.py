@@ -1,21 +1,107 @@
-"""The evaluation run: what is not there yet is measured, on every core, and can be stopped at any time."""
+"""The evaluation run: what is not there yet is measured, on every core, and can be stopped at any time.
+
+The work is done by processes of one thread each; none of them outlives the run that started it.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from veritracer.bench import groups
-from veritracer.bench.cells import Cell, Key, read
-from veritracer.bench.measuring import measure
-from veritracer.bench.plan import Group, Plan, cost_of, cost_of_training, group_of
-from veritracer.bench.workers import Pool, pool_of
-from veritracer.errors import TrainingError, message
+import torch
+
+from veritracer.errors import DataWarning, TrainingError, message
+from veritracer_bench import measuring
+from veritracer_bench.cells import Cell, Key, read
+from veritracer_bench.measuring import measure
+from veritracer_bench.plan import Group, Plan, cost_of, cost_of_training, group_of
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+class Pool(Protocol):
+    """What work is handed to."""
+
+    def submit(self, call: Any, /, *args: Any) -> Future[Any]:
+        """A promise of the call's result."""
+        ...
+
+
+class SerialExecutor:
+    """A pool without processes: work is done when it is submitted."""
+
+    def submit(self, call: Any, /, *args: Any) -> Future[Any]:
+        """The call's result, or its error, at once."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*args))
+        except Exception as error:  # whoever asks for the result gets it
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def pool_of(count: int) -> Iterator[Pool]:
+    """A pool of so many processes (0: this one); at the end of the block all of them are stopped at once.
+
+    Whatever they were doing is lost, and nothing else: each result is a file that is whole or absent.
+    """
+    if count == 0:
+        yield SerialExecutor()
+        return
+    older = {child.pid for child in multiprocessing.active_children()}
+    # Libraries read these when they are loaded, so they must be there before a process begins.
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
+        try:
+            yield pool
+        finally:
+            started = [child for child in multiprocessing.active_children() if child.pid not in older]
+            pool.shutdown(wait=False, cancel_futures=True)
+            _stop(started)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _stop(children: list[BaseProcess]) -> None:
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join()
+
+
+def _begin(parent: int) -> None:
+    """Make this process a worker: one thread, deaf to Ctrl-C, and gone when its parent is."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", DataWarning)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+# ---------------------------------------------------------------- the run
+
 
 Task = Key | Group
 
@@ -66,7 +152,7 @@ class Run:
         ready: list[Task] = []
         for key in todo:
             group = group_of(key)
-            if group is None or groups.is_trained(self.out, group, self.plan):
+            if group is None or measuring.is_trained(self.out, group, self.plan):
                 ready.append(key)
             else:
                 waiting.setdefault(group, []).append(key)
@@ -99,7 +185,7 @@ class Run:
                     running |= {self._submit(pool, key): key for key in freed}
 
     def _submit(self, pool: Pool, task: Task) -> Future[object]:
-        call = groups.train if isinstance(task, Group) else measure
+        call = measuring.train if isinstance(task, Group) else measure
         return pool.submit(call, self.out, task, self.plan)
 
     def _finish(self, task: Task, future: Future[object]) -> None:

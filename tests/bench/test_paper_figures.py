@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import veritracer as vt
-from veritracer.report import paper_figures as figures
+from veritracer_bench import paper_figures as figures
 
 
 @pytest.mark.parametrize("example", figures.FIGURE_1, ids=lambda e: e.name)

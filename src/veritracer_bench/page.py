@@ -1,14 +1,78 @@
-"""The page of results: tables from stored results, where we lose, and every departure from the paper."""
+"""The page of results: goals, tables, where we lose, and every departure from the paper; and its files."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from veritracer.bench import targets
-from veritracer.bench.cells import Cell
-from veritracer.bench.paper_tables import tables_of
-from veritracer.bench.plan import TABLES
-from veritracer.bench.tables import Results, Table, markdown, number_text, verdict
+import numpy as np
+
+from veritracer_bench.cells import Cell, write_json, write_results
+from veritracer_bench.plan import TABLES, TITLES
+from veritracer_bench.tables import Results, Table, markdown, number_text, plain, tables_of, verdict
+
+THREE, FIVE = ("heloc", "taiwan_credit", "oula"), ("heloc", "taiwan_credit", "oula", "ctg", "who")
+
+
+class Target(NamedTuple):
+    """A goal, what it asks for, what was measured, and whether that is enough, as printed."""
+
+    what: str
+    wanted: str
+    measured: float
+    met: bool
+
+
+def targets(results: Results) -> list[Target]:
+    """Every goal that the results can judge."""
+    return [target for target in _all(results) if not math.isnan(target.measured)]
+
+
+def targets_markdown(found: list[Target]) -> str:
+    """The goals as a table."""
+    lines = ["| goal | wanted | measured | |", "|---|---|---|---|"]
+    lines += [
+        f"| {t.what} | {t.wanted} | {t.measured:.4f} | {'met' if t.met else '**missed**'} |" for t in found
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _all(results: Results) -> Iterator[Target]:
+    def mean(experiment: str, dataset: str, number: str, method: str = "veritracer") -> float:
+        values = results.values(experiment, dataset, method, number)
+        return float(np.mean(values)) if values else math.nan
+
+    def at_least(what: str, least: float, measured: float) -> Target:
+        return Target(what, f"≥ {least:g}", measured, measured >= least)
+
+    for name in THREE:
+        yield at_least(f"certified at κ = 0.2, {TITLES[name]}", 0.99, mean("ri", name, "certified"))
+    for name in THREE:
+        yield at_least(f"RI, f_m(x′) = f(x′), {TITLES[name]}", 0.98, mean("ri", name, "keeps"))
+    for name in THREE:
+        least = 0.995 if name == "taiwan_credit" else 0.98
+        yield at_least(f"LOO, f_m(x′) = f(x′), {TITLES[name]}", least, mean("loo", name, "keeps"))
+    for experiment in ("ri", "loo"):
+        measured = mean(experiment, "oula", "keeps", "veritracer-steady")
+        yield at_least(f"{experiment.upper()}, f_m(x′) = f(x′), OULA, steady", 0.98, measured)
+    for name in ("ctg", "who"):
+        yield at_least(f"distribution shift, {TITLES[name]}", 0.995, mean("ri", name, "shift_keeps"))
+    for name in FIVE:
+        rivals = [mean("ri", name, "sparsity", rival) for rival in ("counternet", "roar", "sns")]
+        least = min((r for r in rivals if not math.isnan(r)), default=math.nan)
+        own = mean("ri", name, "sparsity")
+        yield Target(f"sparsity, {TITLES[name]}", f"≤ {least:.3f} (best baseline here)", own, own <= least)
+    roar, own = mean("ri", "heloc", "proximity", "roar"), mean("ri", "heloc", "proximity")
+    yield Target("proximity, HELOC", f"≤ {roar:.4f} (ROAR here)", own, own <= roar)
+
+
+# ---------------------------------------------------------------- the page
+
 
 _LEVERS = (
     "An answer at the edge of what is certified does not suffice where the other model relies on other "
@@ -74,11 +138,11 @@ def page(
     """The whole page as Markdown; ``truth`` are its tables of truth, which come first."""
     results = Results(cells)
     tables = tables_of(results, names)
-    found = targets.targets(results)
+    found = targets(results)
     parts = ["# Results", head, truth, "## The paper's evaluation" if truth else "", LEGEND]
     parts += ["## How it was measured", "\n".join(_conditions(results))]
     if found:
-        parts += ["## What was wanted", targets.markdown(found)]
+        parts += ["## What was wanted", targets_markdown(found)]
     parts += ["## Tables", *(markdown(table) for table in tables)]
     parts += ["## Where VeriTraCER does not win", "\n".join(losses(tables)) or "Nowhere."]
     parts += ["## Departures from the paper", DEPARTURES]
@@ -128,3 +192,39 @@ def _conditions(results: Results) -> Iterator[str]:
     total = sum(cell.seconds for cell in cells)
     took = f"{total:,.0f} seconds of one worker, waits included"
     yield f"- {len(cells):,} results took {took}, besides the training of the models."
+
+
+# ---------------------------------------------------------------- what a run leaves behind
+
+
+PAGE_FILE, TABLES_FILE = "results.md", "tables.json"
+
+
+def write_all(out: Path, cells: Sequence[Cell], names: Sequence[str]) -> list[Table]:
+    """The named tables; also written to the folder, with everything that they are made from.
+
+    Without matplotlib there are no pictures (``can_draw``).
+    """
+    results = Results(cells)
+    tables = tables_of(results, names)
+    write_results(out / "results", cells)
+    write_json(out / TABLES_FILE, {"tables": [plain(table) for table in tables]})
+    _write_text(out / PAGE_FILE, page(cells, names=names))
+    if can_draw():
+        from veritracer_bench.plots import draw
+
+        draw(results, out / "plots")
+    return tables
+
+
+def can_draw() -> bool:
+    """Whether matplotlib, which the extra ``bench`` brings, is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _write_text(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).chmod(0o644)
+    Path(name).replace(path)

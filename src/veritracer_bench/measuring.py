@@ -1,27 +1,126 @@
-"""One result: a method answers for test rows, and everything that the tables say of it is measured."""
+"""One result: a method answers for test rows, and everything that the tables say of it is measured.
+
+Models that are trained together are used by many results: they are trained once, and kept as files of the
+run.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from veritracer import metrics
-from veritracer.bench import groups
-from veritracer.bench.cells import Cell, Key, where, write
-from veritracer.bench.methods import Question, resolve
-from veritracer.bench.plan import Plan, group_of
-from veritracer.bench.subjects import Subject, subject_of
+from veritracer import metrics, shifts
 from veritracer.certificate import certify
-from veritracer.errors import DataWarning
+from veritracer.errors import DataWarning, TrainingError, message
+from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.model import VeriTraCER
+from veritracer.network import from_module, to_module
+from veritracer.recourse.neighbours import Neighbours, thinned
+from veritracer.saved import load
+from veritracer_bench.cells import Cell, Key, where, write, write_json
+from veritracer_bench.methods import Question, resolve
+from veritracer_bench.plan import Group, Plan, Subject, group_of, subject_of
+
+CLASSIFIERS, DONE = "classifiers.safetensors", "training.json"
+
+
+def folder_of(out: Path, group: Group) -> Path:
+    """Where the models of a group are."""
+    return out / "models" / group.dataset / group.experiment / group.trainer
+
+
+def is_trained(out: Path, group: Group, plan: Plan) -> bool:
+    """Whether the models are there, whole, and of this plan."""
+    try:
+        document = json.loads((folder_of(out, group) / DONE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(document["configuration"] == plan.group_configuration(group))
+
+
+def train(out: Path, group: Group, plan: Plan) -> None:
+    """Train the models of a group in one batched run, and write them; the last file says that all are."""
+    start = time.process_time()
+    subject = subject_of(group.dataset, plan.rows, plan.train_rows, plan.data_dir)
+    models = _fit(group, plan, subject)
+    if any(model.stopped_.startswith("interrupted") for model in models):
+        raise TrainingError(message("a whole run", models[0].stopped_, "run the same command again"))
+    folder = folder_of(out, group)
+    (folder / DONE).unlink(missing_ok=True)
+    kept: dict[str, nn.Module] = {f"today.{i}": model.classifier_ for i, model in enumerate(models)}
+    if subject.later is not None and group.experiment == "ri":
+        kept |= {f"later.{i}": module for i, module in enumerate(_fine_tuned(models, subject))}
+    for index, model in enumerate(models):
+        slim = copy.copy(model)
+        slim.neighbours_ = Neighbours(torch.empty(0, model.encoding_.dim))  # all models have the same rows
+        slim.save(folder / str(index))
+    tensors = {
+        f"{name}.{i}": t for name, module in kept.items() for i, t in enumerate(from_module(module)[1])
+    }
+    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, folder / CLASSIFIERS)
+    document: dict[str, Any] = {"configuration": plan.group_configuration(group)}
+    document |= {"seconds": time.process_time() - start, "epochs": len(models[0].history_)}
+    write_json(folder / DONE, document)
+
+
+def _fit(group: Group, plan: Plan, subject: Subject) -> list[VeriTraCER]:
+    model = VeriTraCER(subject.schema, epochs=plan.epochs, **plan.training(group.trainer))
+    kind = shifts.leave_out if group.experiment == "loo" else shifts.random_initialisation
+    return kind(model, subject.X_train, subject.y_train, models=plan.seeds)
+
+
+def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequential]:
+    """What each classifier becomes on the rows that come later, as ``shifts.distribution_shift`` does it."""
+    assert subject.later is not None
+    x = models[0].encoding_.encode(subject.later.X_train)
+    y = torch.as_tensor(models[0].schema_.labels(subject.later.y_train), dtype=x.dtype)
+    return [
+        fine_tune(
+            model.classifier_,
+            x,
+            y,
+            learning_rate=SLOWER * model.learning_rate,
+            batch_size=model.batch_size,
+            threshold=model.threshold,
+            random_state=seed,
+        )
+        for seed, model in enumerate(models)
+    ]
+
+
+def model_of(out: Path, group: Group, seed: int, x_train: torch.Tensor | None = None) -> VeriTraCER:
+    """One model of a group; with ``x_train`` it has its training rows again."""
+    model = load(folder_of(out, group) / str(seed))
+    if x_train is not None:
+        model.neighbours_ = Neighbours(thinned(x_train, model.keep_rows))
+    return model
+
+
+def classifiers_of(out: Path, group: Group, model: VeriTraCER, when: str) -> list[nn.Sequential]:
+    """The classifiers of all models of a group, ``today`` or ``later``, in the order of their seeds."""
+    tensors = load_file(folder_of(out, group) / CLASSIFIERS)
+    network, theta = from_module(model.classifier_)
+    found: list[nn.Sequential] = []
+    while f"{when}.{len(found)}.0" in tensors:
+        prefix = f"{when}.{len(found)}"
+        found.append(to_module(network, tuple(tensors[f"{prefix}.{i}"] for i in range(len(theta)))).eval())
+    return found
+
+
+# ---------------------------------------------------------------- one result
+
 
 TIMED_EPOCHS = (1, 1, 3)
 """An epoch takes half of what the third run takes longer than the second; the first only warms up."""
@@ -56,9 +155,9 @@ def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
     subject = subject_of(key.dataset, plan.rows_of(key), plan.train_rows, plan.data_dir)
     group = group_of(key)
     assert group is not None
-    model = groups.model_of(out, group, key.seed)
+    model = model_of(out, group, key.seed)
     x_train = model.encoding_.encode(subject.X_train)
-    model = groups.model_of(out, group, key.seed, x_train)
+    model = model_of(out, group, key.seed, x_train)
     x = model.encoding_.encode(subject.X_test)
     start = time.process_time()
     x_cf = _ask(key, model, subject, subject.X_test, x_train)
@@ -68,11 +167,11 @@ def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
     if key.experiment == "ri":
         numbers["accuracy"] = _accuracy(key, model, plan)
         numbers |= _robustness(model, x, x_cf, plan.attacked_of(key))
-    today = groups.classifiers_of(out, group, model, "today")
+    today = classifiers_of(out, group, model, "today")
     others = [each for i, each in enumerate(today) if i != key.seed]
     numbers |= _across(model.classifier_, others, x, x_cf)
     if subject.later is not None and key.experiment == "ri":
-        later = groups.classifiers_of(out, group, model, "later")[key.seed]
+        later = classifiers_of(out, group, model, "later")[key.seed]
         numbers |= _after_shift(key, model, subject, later, x_train)
     return numbers
 

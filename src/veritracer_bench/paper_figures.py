@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 DELTA = 1.9
 PERSON = (4.0, 1.0)
 GREEN, RED, YELLOW, INK, GREY = "#8fc9a5", "#e59a94", "#f6e3a1", "#22313f", "#b9c2c9"
