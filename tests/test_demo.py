@@ -51,8 +51,8 @@ def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
 
 
 def test_the_story_has_the_same_numbers(found: demo.Demo) -> None:
-    assert found.story.survivals == tuple(outcome.survival for outcome in found.outcomes)
-    assert found.years.passing in found.story.caption
+    assert found.comparison.survivals == tuple(outcome.survival for outcome in found.outcomes)
+    assert found.years.passing in found.comparison.caption
 
 
 def test_the_example_is_certified(found: demo.Demo) -> None:

@@ -15,8 +15,8 @@ from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
-from veritracer.report.groups import groups_of
 from veritracer.report.html import write_report
+from veritracer.report.levers import groups_of
 from veritracer.report.quality import reliability, wilson
 from veritracer.report.robustness import limits
 from veritracer.report.subject import subject_of

@@ -23,7 +23,7 @@ from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
-from veritracer.report.story import Survival
+from veritracer.report.retraining_comparison import Survival
 
 
 class Given(NamedTuple):

@@ -26,7 +26,7 @@ from veritracer.demo.years import Years, years
 from veritracer.errors import AdviceWarning, DataWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
-from veritracer.report.story import Story
+from veritracer.report.retraining_comparison import RetrainingComparison
 
 EPOCHS = DEMO_EPOCHS
 """Enough for the quality of a longer run on ``loans``, and few enough for a first minute."""
@@ -64,7 +64,7 @@ class Demo:
     kept: float
 
     @property
-    def story(self) -> Story:
+    def comparison(self) -> RetrainingComparison:
         """The same numbers for the report."""
         caption = (
             f"After today's models had spoken, {self.years.passing}. Each method's model was retrained in "
@@ -73,7 +73,7 @@ class Demo:
             "valid on the day it was given. Plain gradient search is taken as it is published: it "
             "knows nothing of what people can change."
         )
-        return Story([each.survival for each in self.outcomes], caption)
+        return RetrainingComparison([each.survival for each in self.outcomes], caption)
 
 
 def run(

@@ -112,7 +112,7 @@ def _write(found: Demo, out: Path) -> Path:
             today.y_test,
             recourse=found.recourse,
             title=title,
-            story=found.story,
+            comparison=found.comparison,
         )
 
 
