@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from veritracer import VeriTraCER, datasets
-from veritracer.datasets.loans_outcomes import Outcome
+from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.network import from_module

@@ -19,9 +19,15 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants, fitted
 from test_shifts import parameters
 from veritracer.calibration import measure
-from veritracer.calibration.costs import Cost
-from veritracer.calibration.coverage import Coverage, coverage, rounded_up
-from veritracer.calibration.recommending import FROM_SCRATCH, Acceptable, recommend
+from veritracer.calibration.coverage import (
+    FROM_SCRATCH,
+    Acceptable,
+    Cost,
+    Coverage,
+    coverage,
+    recommend,
+    rounded_up,
+)
 from veritracer.calibration.retraining import Table, Updates, simulated
 from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
 from veritracer.schema import Schema

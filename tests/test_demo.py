@@ -33,7 +33,7 @@ def test_three_methods_ours_first(found: demo.Demo) -> None:
 
 
 def test_everybody_who_was_turned_down_is_counted(found: demo.Demo) -> None:
-    x = found.model.encoding_.encode(found.years.today.X_test, out_of_range="ignore")
+    x = found.model.encoding_.encode(found.scenario.today.X_test, out_of_range="ignore")
     with torch.no_grad():
         declined = found.model.classifier_(x)[:, 0] <= 0
     ours = found.outcomes[0].survival
@@ -42,7 +42,7 @@ def test_everybody_who_was_turned_down_is_counted(found: demo.Demo) -> None:
 
 
 def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
-    tuned = methods._fine_tuned(found.model, found.years.tomorrow, 0)
+    tuned = methods._fine_tuned(found.model, found.scenario.tomorrow, 0)
     rows = found.recourse.certified
     x_cf = found.model.encoding_.encode(found.recourse.frame[rows], out_of_range="ignore")
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
 
 def test_the_story_has_the_same_numbers(found: demo.Demo) -> None:
     assert found.comparison.survivals == tuple(outcome.survival for outcome in found.outcomes)
-    assert found.years.passing in found.comparison.caption
+    assert found.scenario.passing in found.comparison.caption
 
 
 def test_the_example_is_certified(found: demo.Demo) -> None:
@@ -60,38 +60,41 @@ def test_the_example_is_certified(found: demo.Demo) -> None:
 
 
 def test_a_bootstrap_sample_repeats_rows() -> None:
-    years = demo.years("breast_cancer", seed=3)
-    today, tomorrow = years.today, years.tomorrow
+    scenario = demo.drift_scenario("breast_cancer", seed=3)
+    today, tomorrow = scenario.today, scenario.tomorrow
     assert len(tomorrow.X_train) == len(today.X_train)
     assert len(tomorrow.X_train.drop_duplicates()) < len(today.X_train.drop_duplicates())
     assert tomorrow.X_test.equals(today.X_test)
 
 
 def test_years_of_loans_drift() -> None:
-    still, moved = demo.years(drift=0.0), demo.years(drift=2.0)
+    still, moved = demo.drift_scenario(drift=0.0), demo.drift_scenario(drift=2.0)
     assert still.today.X_train.equals(moved.today.X_train)
     assert not np.array_equal(still.tomorrow.y_train, moved.tomorrow.y_train)
     with pytest.raises(DatasetError, match="loans only"):
-        demo.years("breast_cancer", drift=2.0)
+        demo.drift_scenario("breast_cancer", drift=2.0)
 
 
 def test_a_change_is_seen_alike_by_another_scale() -> None:
-    years = demo.years("breast_cancer")
-    both = [methods.Encoding.fit(years.data.schema, part.X_train) for part in (years.today, years.tomorrow)]
-    X = years.today.X_train.iloc[:5]
+    scenario = demo.drift_scenario("breast_cancer")
+    both = [
+        methods.Encoding.fit(scenario.data.schema, part.X_train)
+        for part in (scenario.today, scenario.tomorrow)
+    ]
+    X = scenario.today.X_train.iloc[:5]
     x = both[0].encode(X)
     x_cf = (x + 0.01).clamp(max=1.0)
     given = methods.Given(X, x_cf, None, np.ones(5, dtype=bool))
     seen = methods._seen_by(both[1], both[0], given)
     shown = [encoding.decode(rows) for encoding, rows in zip(both, (x_cf, seen), strict=True)]
-    whole = years.today.X_train.max() - years.today.X_train.min()
+    whole = scenario.today.X_train.max() - scenario.today.X_train.min()
     # Shown values are rounded to a thousandth of the range; where the later range ends earlier they are cut.
     close = (shown[0] - shown[1]).abs() <= 0.002 * whole
     assert float(close.to_numpy().mean()) > 0.9
 
 
 def test_a_model_that_turns_nobody_down_is_refused(found: demo.Demo) -> None:
-    favourable = found.years.today.X_test[found.recourse.favourable]
+    favourable = found.scenario.today.X_test[found.recourse.favourable]
     x = found.model.encoding_.decode(found.model.encoding_.encode(favourable, out_of_range="ignore"))
     with pytest.raises(DataError, match="somebody who is turned down"):
         methods.certified_recourse(found.model.explain(x))

@@ -18,8 +18,7 @@ from sklearn.metrics import roc_auc_score
 import veritracer as vt
 from veritracer import datasets
 from veritracer.datasets.loans_distributions import BLOCK, Categorical, Noise, Poisson
-from veritracer.datasets.loans_equations import Economy
-from veritracer.datasets.loans_outcomes import POLICY, RISK, Outcome, instalment, weight
+from veritracer.datasets.loans_model import POLICY, RISK, Economy, Outcome, instalment, weight
 from veritracer.encoding import Encoding
 from veritracer.errors import DatasetError
 

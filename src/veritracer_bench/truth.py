@@ -29,8 +29,7 @@ from torch import Tensor
 
 from veritracer import datasets, metrics
 from veritracer.certificate import certify
-from veritracer.datasets.loans_equations import TERMS
-from veritracer.datasets.loans_outcomes import Outcome
+from veritracer.datasets.loans_model import TERMS, Outcome
 from veritracer.decisions import threshold_logit
 from veritracer.errors import VeriTracerWarning
 from veritracer.metrics import MOVED

@@ -24,7 +24,7 @@ from veritracer.errors import DataError, TargetError, message, unknown_name
 
 if TYPE_CHECKING:
     from veritracer.calibration import Calibration
-    from veritracer.calibration.costs import Cost
+    from veritracer.calibration.coverage import Cost
     from veritracer.schema import Schema
 
 

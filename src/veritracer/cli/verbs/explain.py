@@ -140,7 +140,7 @@ def explain(
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:
-            streaming.check_columns(source, known, kept)
+            tablefiles.check_columns(source, known, kept)
         also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
         sink = stack.enter_context(
             tablefiles.open_sink(

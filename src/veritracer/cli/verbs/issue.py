@@ -110,8 +110,8 @@ def issue(
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:
-            streaming.check_ids(source, id_column)
-            streaming.check_columns(source, known, [id_column, *kept])
+            tablefiles.check_ids(source, id_column)
+            tablefiles.check_columns(source, known, [id_column, *kept])
         sink: Sink | None = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
@@ -121,7 +121,7 @@ def issue(
         explained, issued = streaming.issue_table(
             loaded.recourse(rules),
             source,
-            sink or streaming.Nowhere(),
+            sink or streaming.NullSink(),
             book,
             streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
             options=options,

@@ -1,5 +1,6 @@
-"""Counterfactuals as Arrow columns that read back as what was certified, bit for bit, or are refused.
+"""What explaining and certifying have in common: typed chunks of a table, and columns that read back exactly.
 
+Counterfactuals become Arrow columns that read back as what was certified, bit for bit, or are refused.
 A feature's column has the same type in every piece of every file, whatever happens to be in it. Text is taken
 where no other type holds all of the feature's values; such a field says which values its texts stand for, so
 that a format with types of its own (JSON) can write those.
@@ -8,6 +9,10 @@ that a format with types of its own (JSON) can write those.
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -18,12 +23,67 @@ from numpy.typing import NDArray
 
 from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import needs_text, numbers, only_words, texts
-from veritracer.errors import DataError, message
+from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals
-from veritracer.schema import Feature
+from veritracer.schema import Feature, Schema
 from veritracer.schema.feature import is_number, plain
-from veritracer.tablefiles import typed
+from veritracer.tablefiles import Table, typed
 from veritracer.tablefiles.sinks import VALUES
+
+Watch = Callable[[int, float | None], None]
+"""Is told after every chunk how many rows are done, and which share of the whole that is."""
+
+
+def frames(table: Table, schema: Schema, keep: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    """The chunks of the table with the types of the schema, counted from row 1.
+
+    Columns to keep have the types of the file, pandas' own would change numbers around gaps.
+    """
+    start = 0
+    for chunk in table.chunks:
+        frame = typed(chunk, schema, is_text=table.is_text, start=start)
+        for name in keep:
+            frame[name] = pd.arrays.ArrowExtensionArray(chunk.column(name))
+        yield frame
+        start += chunk.num_rows
+
+
+def kept_columns(kept: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> dict[str, pa.Array]:
+    """The columns that :func:`frames` kept, of these rows or of all, in the types of the file."""
+    chosen = kept if rows is None else kept.iloc[rows]
+    return {str(name): pa.array(chosen[name].array) for name in chosen.columns}
+
+
+@dataclass
+class Notes:
+    """What was warned of, chunk by chunk: the first sentence of each kind, and how often."""
+
+    first: dict[str, str] = field(default_factory=dict)
+    count: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Warnings about data and advice inside of the block are noted, not shown."""
+        with warnings.catch_warnings(record=True) as caught:
+            for kind_of_warning in (DataWarning, AdviceWarning):
+                warnings.simplefilter("always", kind_of_warning)
+            yield
+        texts = [str(warning.message) for warning in caught]
+        for kind, text in {text.partition(", got ")[0]: text for text in reversed(texts)}.items():
+            self.first.setdefault(kind, text)
+            self.count[kind] = self.count.get(kind, 0) + 1
+
+    def sentences(self) -> list[str]:
+        """One sentence for each kind."""
+        more = {kind: count - 1 for kind, count in self.count.items()}
+        return [
+            text + (f" (and so in {more[kind]:,} more chunks of the file)" if more[kind] else "")
+            for kind, text in self.first.items()
+        ]
+
+
+# ---------------------------------------------------------------- columns that read back exactly
+
 
 _EXACT = 2**53
 
@@ -56,7 +116,7 @@ def arrow_type(feature: Feature) -> pa.DataType:
 
 
 def check_exact(table: pa.Table, found: Counterfactuals) -> None:
-    """Nothing; refuses a table that would be read as other rows than those that were certified."""
+    """Refuse a table that would be read as other rows than those that were certified."""
     schema = found.encoding.schema
     (batch,) = table.select(schema.names).combine_chunks().to_batches()
     again = found.encoding.encode(typed(batch, schema, is_text=False, start=0), out_of_range="ignore")

@@ -12,9 +12,11 @@ import numpy as np
 from veritracer.defaults import DEMO_EPOCHS
 from veritracer.demo.methods import (
     Belief,
+    DriftScenario,
     Outcome,
     believed,
     certified_recourse,
+    drift_scenario,
     gradient_search,
     judge_of,
     kept_by_update,
@@ -22,7 +24,6 @@ from veritracer.demo.methods import (
     proposals,
     trained,
 )
-from veritracer.demo.years import Years, years
 from veritracer.errors import AdviceWarning, DataWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
@@ -41,7 +42,7 @@ class Demo:
 
     Attributes
     ----------
-    years
+    scenario
         The rows of today and of tomorrow.
     model, recourse
         Today's certified model, and what it told everybody among the test rows.
@@ -55,7 +56,7 @@ class Demo:
         The share of our promises that an update keeps which was told to keep them.
     """
 
-    years: Years
+    scenario: DriftScenario
     model: VeriTraCER
     recourse: Counterfactuals
     example: int | None
@@ -67,7 +68,7 @@ class Demo:
     def comparison(self) -> RetrainingComparison:
         """The same numbers for the report."""
         caption = (
-            f"After today's models had spoken, {self.years.passing}. Each method's model was retrained in "
+            f"After today's models had spoken, {self.scenario.passing}. Each method's model was retrained in "
             "two ordinary ways: fine-tuned by cross-entropy on the new rows, and trained from scratch on "
             "them by the method's own procedure with another seed. A promise is a counterfactual that was "
             "valid on the day it was given. Plain gradient search is taken as it is published: it "
@@ -96,31 +97,31 @@ def run(
     with warnings.catch_warnings():
         for kind in (DataWarning, AdviceWarning):  # hollow advice is what the demo shows
             warnings.simplefilter("ignore", kind)
-        return _run(years(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)
+        return _run(drift_scenario(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)
 
 
-def _run(both: Years, epochs: int | None, seed: int, tell: Callable[[str], None]) -> Demo:
-    X = both.today.X_test
+def _run(scenario: DriftScenario, epochs: int | None, seed: int, tell: Callable[[str], None]) -> Demo:
+    X = scenario.today.X_test
     tell("training a model whose recourse is certified")
-    model = trained("veritracer", both, epochs=epochs, seed=seed)
+    model = trained("veritracer", scenario, epochs=epochs, seed=seed)
     tell("finding the closest certified recourse of everybody who is turned down")
     recourse = model.explain(X)
     tell("the same without a panel, to see what others make of both")
-    hollow = trained("veritracer", both, epochs=epochs, seed=seed, panel=None)
-    judge = judge_of(both, model.encoding_)
+    hollow = trained("veritracer", scenario, epochs=epochs, seed=seed, panel=None)
+    judge = judge_of(scenario, model.encoding_)
     closest = hollow.explain(X, plausibility=0.0, extremes=True, search_radius=False)
-    beliefs = believed(TRUE, recourse, both, judge), believed(HOLLOW, closest, both, judge)
-    tell(f"certified recourse: {both.passing}; retraining")
-    found = [outcome(OURS, model, certified_recourse(recourse), both, seed=seed)]
+    beliefs = believed(TRUE, recourse, scenario, judge), believed(HOLLOW, closest, scenario, judge)
+    tell(f"certified recourse: {scenario.passing}; retraining")
+    found = [outcome(OURS, model, certified_recourse(recourse), scenario, seed=seed)]
     tell("CounterNet: training, proposing, retraining")
-    counternet = trained("counternet", both, epochs=epochs, seed=seed)
-    found.append(outcome(COUNTERNET, counternet, proposals(counternet, X), both, seed=seed))
+    counternet = trained("counternet", scenario, epochs=epochs, seed=seed)
+    found.append(outcome(COUNTERNET, counternet, proposals(counternet, X), scenario, seed=seed))
     tell("plain gradient search: training, searching, retraining")
-    plain = trained("standard", both, epochs=epochs, seed=seed)
-    found.append(outcome(GRADIENT, plain, gradient_search(plain, X, both), both, seed=seed))
+    plain = trained("standard", scenario, epochs=epochs, seed=seed)
+    found.append(outcome(GRADIENT, plain, gradient_search(plain, X, scenario), scenario, seed=seed))
     tell("keeping the promises: an update inside of what was promised")
-    kept = kept_by_update(model, recourse, both)
-    return Demo(both, model, recourse, _ordinary(recourse), tuple(found), beliefs, kept)
+    kept = kept_by_update(model, recourse, scenario)
+    return Demo(scenario, model, recourse, _ordinary(recourse), tuple(found), beliefs, kept)
 
 
 def _ordinary(recourse: Counterfactuals) -> int | None:
