@@ -72,6 +72,7 @@ def interval(
 
 
 def _wilson(share: float, half: float, rows: float) -> tuple[float, float]:
+    """Wilson's interval of a share with this squared half-width; scipy's takes whole counts of rows only."""
     inside = share * (1 - share)
     count = rows if half == 0 or inside <= 0 else min(rows, inside * MIDDLE**2 / half)
     count = max(count, 1.0)

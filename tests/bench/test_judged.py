@@ -12,6 +12,7 @@ import pytest
 import torch
 from benchmarks import truth as benchmark
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.neighbors import LocalOutlierFactor
 
 import veritracer as vt
@@ -274,6 +275,15 @@ def test_a_share_of_one_still_has_an_interval() -> None:
     assert (found.mean, found.worst) == (1.0, 1.0)
     assert found.high == pytest.approx(1.0)
     assert found.low == pytest.approx(200 / (200 + 1.96**2), abs=1e-3)
+
+
+@pytest.mark.parametrize(("positive", "rows"), [(0, 300), (37, 250), (299, 300)])
+def test_the_interval_of_one_seed_is_wilsons(positive: int, rows: int) -> None:
+    share = positive / rows
+    found = interval([share], [math.sqrt(share * (1 - share) / rows)], [rows], SHARE)
+    assert (found.low, found.high) == pytest.approx(
+        tuple(binomtest(positive, rows).proportion_ci(method="wilson")), abs=1e-6
+    )
 
 
 def test_seeds_and_rows_both_widen_an_interval() -> None:

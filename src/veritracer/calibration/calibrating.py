@@ -28,7 +28,6 @@ from veritracer.calibration.coverage import (
     Recommendation,
     check_shares,
     coverage,
-    percent,
     recommend,
     rounded_up,
 )
@@ -39,6 +38,7 @@ from veritracer.fine_tuning import EPOCHS
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module
 from veritracer.param_sets import RadiusRule
+from veritracer.schema.values import percent
 
 FORMAT, VERSION = "veritracer-calibration", 1
 

@@ -14,12 +14,14 @@ from decimal import ROUND_CEILING, Decimal
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binom
 from sklearn.base import clone
 
 from veritracer import metrics
 from veritracer.calibration.retraining import Table, Updates, simulated
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
+from veritracer.schema.values import percent
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,8 @@ def coverage(needed: Sequence[float], share: float, confidence: float) -> Covera
     check_shares(share, confidence)
     ordered = sorted(needed)
     n = len(ordered)
-    below = 0.0
-    kappa = None
-    for rank in range(1, n + 1):
-        below += math.comb(n, rank - 1) * share ** (rank - 1) * (1 - share) ** (n - rank + 1)
-        if below >= confidence:
-            kappa = ordered[rank - 1]
-            break
+    enough = np.flatnonzero(binom.cdf(np.arange(n), n, share) >= confidence)
+    kappa = ordered[enough[0]] if len(enough) else None
     measured = ordered[max(1, math.ceil(share * n - 1e-9)) - 1]  # 0.9 * 10 may be an ulp above 9
     fewest = math.ceil(math.log(1 - confidence) / math.log(share) - 1e-9)
     return Coverage(share, measured, kappa, fewest)
@@ -82,15 +79,6 @@ def rounded_up(kappa: float) -> float:
         return kappa
     exact = Decimal(repr(kappa))
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING))
-
-
-def percent(share: float) -> str:
-    """A share as people write it.
-
-    >>> percent(0.9), percent(0.995)
-    ('90 %', '99.5 %')
-    """
-    return f"{100 * share:.4g} %"
 
 
 def check_shares(share: float, confidence: float) -> None:

@@ -107,7 +107,7 @@ def _name(model: VeriTraCER | str | os.PathLike[str], position: int) -> str:
 
 
 def _check(names: Sequence[str], models: Sequence[VeriTraCER]) -> None:
-    """Nothing; refuses, by name, models that are in no set around today's, however close their weights."""
+    """Refuse, by name, models that are in no set around today's, however close their weights."""
     today = models[-1]
     questions = (
         ("encoding", lambda m: m.encoding_.digest),

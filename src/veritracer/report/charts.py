@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from veritracer.schema.values import percent as plain_percent
+
 
 @dataclass(frozen=True)
 class Svg:
@@ -400,18 +402,8 @@ class Figure:
 
 
 def percent(share: float) -> str:
-    r"""A share as a percentage that never rounds up to all or down to none.
-
-    >>> percent(1.0), percent(0.9998), percent(0.4567), percent(0.0002)
-    ('100\xa0%', '>99.9\xa0%', '45.7\xa0%', '<0.1\xa0%')
-    """
-    if share != share:
-        return "–"
-    if 0.9995 <= share < 1:
-        return ">99.9\u00a0%"
-    if 0 < share < 0.0005:
-        return "<0.1\u00a0%"
-    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
+    """A share as a percentage that no line breaks in two."""
+    return plain_percent(share).replace(" ", "\u00a0")
 
 
 def count(many: int, one: str, several: str | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.model import VeriTraCER
@@ -62,14 +63,14 @@ def reliability(probability: NDArray[np.float64], labels: NDArray[np.int64], bin
     )
 
 
-def wilson(
-    share: NDArray[np.float64], rows: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def intervals(found: Reliability) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The ends of the 95 % interval of each observed share: Wilson's, which serves near 0 and 1 too."""
-    z = 1.96
-    middle = (share + z**2 / (2 * rows)) / (1 + z**2 / rows)
-    half = z / (1 + z**2 / rows) * np.sqrt(share * (1 - share) / rows + z**2 / (4 * rows**2))
-    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+    counts = np.round(found.observed * found.rows).astype(int)
+    ends = [
+        binomtest(int(k), int(n)).proportion_ci(method="wilson")
+        for k, n in zip(counts, found.rows, strict=True)
+    ]
+    return np.array([end.low for end in ends]), np.array([end.high for end in ends])
 
 
 def quality_figures(subject: Subject) -> list[Figure]:
@@ -109,7 +110,7 @@ def _reliability(subject: Subject) -> Figure:
     assert subject.labels is not None
     found = reliability(subject.probability, subject.labels)
     points = list(zip(found.predicted.tolist(), found.observed.tolist(), strict=True))
-    low, high = wilson(found.observed, found.rows)
+    low, high = intervals(found)
     spans = list(zip(found.predicted.tolist(), low.tolist(), high.tolist(), strict=True))
     chart = Chart(Axis(0, 1, "predicted probability", percent), Axis(0, 1, "observed share", percent))
     chart = chart.line([(0, 0), (1, 1)], "s0").spans(spans, "s1").line(points, "s1").dots(points, "s1")

@@ -8,7 +8,6 @@ the model that is to read it before either is read.
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import io
 import os
@@ -25,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from veritracer.errors import DataError, listing, message
+from veritracer.errors import DataError, closest, listing, message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -261,8 +260,8 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
         raise DataError(message("columns to keep that are no features", listing(features), remedy))
     expected = f"the {len(known.names)} columns of the model in {table.name}"
     if absent:
-        close = difflib.get_close_matches(absent[0], extra, n=1)
-        remedy = f"was {close[0]!r} meant?" if close else "give the table that the model was trained on"
+        close = closest(absent[0], extra)
+        remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
         raise DataError(message(expected, f"no {listing(absent)}", remedy))
     if extra:
         remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"

@@ -121,6 +121,16 @@ def test_few_updates_say_nothing_about_a_large_share() -> None:
     assert coverage([0.1] * 30, 0.99, 0.95).updates_needed == 299
 
 
+def test_many_updates_can_be_counted() -> None:
+    """The binomial sum has terms that no float holds from some thousand updates on."""
+    found = coverage(np.arange(1100).tolist(), 0.9, 0.95)
+    assert found.measured == 989
+    assert found.kappa is not None
+    rank = int(found.kappa) + 1
+    assert binom.cdf(rank - 1, 1100, 0.9) >= 0.95 > binom.cdf(rank - 2, 1100, 0.9)
+    assert coverage(np.arange(200_000).tolist(), 0.99, 0.95).kappa < 198_200
+
+
 @given(st.floats(1e-6, 1e6))
 def test_a_rounded_kappa_is_never_smaller_and_hardly_larger(kappa: float) -> None:
     assert kappa <= rounded_up(kappa) <= kappa * 1.0101
