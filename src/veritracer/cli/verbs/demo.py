@@ -63,7 +63,7 @@ def demo(
     if as_json:
         print_json(_fields(found, page, time.perf_counter() - start))
     if talks:
-        _tell(found)
+        _print_summary(found)
         say(f"The report: {page}", f"All of it took {time.perf_counter() - start:.0f} seconds.")
 
 
@@ -116,7 +116,7 @@ def _write(found: Demo, out: Path) -> Path:
         )
 
 
-def _tell(found: Demo) -> None:
+def _print_summary(found: Demo) -> None:
     data, first = found.scenario.data, found.outcomes[0]
     rows = len(found.scenario.today.X_test)
     say(

@@ -130,10 +130,12 @@ def issue(
             watch=watch,
         )
     note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
-    _tell(explained, issued, out, quiet=quiet, as_json=as_json)
+    _print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
 
 
-def _tell(explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool) -> None:
+def _print_summary(
+    explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool
+) -> None:
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
         print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})
