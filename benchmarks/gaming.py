@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.record import save, show
 from veritracer import datasets
-from veritracer.datasets.loans_outcomes import Outcome
+from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
 
 ROWS = 40_000

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.record import save, show
 from veritracer import VeriTraCER
-from veritracer.bench.subjects import subject_of
 from veritracer.errors import VeriTracerWarning
+from veritracer_bench.plan import subject_of
 
 ROWS = 1000
 """Declined test rows that are explained."""

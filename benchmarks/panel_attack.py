@@ -18,8 +18,8 @@ from torch import Tensor
 import veritracer as vt
 from benchmarks.record import save, show
 from benchmarks.truth import Stage, stage_for
-from veritracer.bench.judges import COUNTED
 from veritracer.errors import VeriTracerWarning
+from veritracer_bench.judges import COUNTED
 
 ROWS, MOVES, ENOUGH = 100, 5, 0.65
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

@@ -24,8 +24,8 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.record import save, show
 from veritracer import Schema, VeriTraCER, datasets
-from veritracer.bench.subjects import subject_of
 from veritracer.errors import VeriTracerWarning
+from veritracer_bench.plan import subject_of
 
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "breast_cancer", "german_credit")
 KINDS: dict[str, dict[str, Any]] = {"standard": {"method": "standard"}, "default": {}}

@@ -9,7 +9,7 @@ another commit give another ``--out``.
 
 Datasets: the paper's five in the paper's setting, ``loans`` (target ``approved``) and ``loans-repaid``, both
 without constraints; any of them with ``-people`` has its grids and what people can change. Methods are those
-of ``veritracer.bench``: ``veritracer-default`` is what the library does when nothing is said, in training and
+of ``veritracer_bench``: ``veritracer-default`` is what the library does when nothing is said, in training and
 in ``explain``, whatever that is; ``veritracer-default[plausibility=0.5]`` asks ``explain`` with options.
 """
 
@@ -31,22 +31,20 @@ import numpy as np
 import torch
 
 from veritracer import VeriTraCER, datasets
-from veritracer.bench import truth_cells, truth_tables
-from veritracer.bench.cells import read_results, where, write_results
-from veritracer.bench.fit_quality import groups_of, quality
-from veritracer.bench.judges import COUNTED, Jury, Labelled, jury_of, labelled
-from veritracer.bench.methods import Question, resolve
-from veritracer.bench.subjects import Subject, subject_of
-from veritracer.bench.trainers import arguments
-from veritracer.bench.truth import Answers, Simulator, favourable_probability, measured
-from veritracer.bench.truth_numbers import Truth
-from veritracer.bench.workers import pool_of
-from veritracer.datasets.loans_outcomes import Outcome
+from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.network import from_module
 from veritracer.recourse import Neighbours
 from veritracer.shifts import LEFT_OUT
+from veritracer_bench import truth, truth_tables
+from veritracer_bench.cells import read_results, where, write_results
+from veritracer_bench.judges import COUNTED, Jury, Labelled, groups_of, jury_of, labelled, quality
+from veritracer_bench.methods import Question, arguments, resolve
+from veritracer_bench.plan import Subject, subject_of
+from veritracer_bench.running import pool_of
+from veritracer_bench.truth import Answers, Simulator, favourable_probability, measured
+from veritracer_bench.truth_tables import Truth
 
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
 PULLS = (0.0, 0.25, 0.5, 1.0, 2.0)
@@ -201,7 +199,7 @@ def model_cell(
     meta = {"numbers": numbers, "seconds": seconds, "where": where()}
     meta["configuration"] = asked.configuration(trainer)
     arrays = parameters(model) | {"probability": probability.astype(np.float32)}
-    truth_cells.write(asked.out, ("model", dataset, trainer, seed), meta, arrays)
+    truth.write_file(asked.out, ("model", dataset, trainer, seed), meta, arrays)
 
 
 def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: Asked) -> None:
@@ -222,14 +220,14 @@ def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: As
         arrays = measured(model, answers, stage.jury, stage.neighbours, simulator=stage.simulator)
     meta = {"seconds": seconds, "where": where(), "trainer": method.trainer, "threshold": model.threshold}
     meta["configuration"] = asked.configuration(method.trainer)
-    truth_cells.write(asked.out, ("truth", dataset, name, seed), meta, arrays)
+    truth.write_file(asked.out, ("truth", dataset, name, seed), meta, arrays)
 
 
 def judges_cell(dataset: str, asked: Asked) -> None:
     stage = stage_for(dataset, asked.epochs, asked.train_rows)
     meta = {"judges": stage.jury.quality(stage.test), "where": where(), "seconds": 0.0}
     meta["configuration"] = asked.configuration("standard")
-    truth_cells.write(asked.out, ("judges", dataset, "judges", 0), meta, {})
+    truth.write_file(asked.out, ("judges", dataset, "judges", 0), meta, {})
 
 
 def job(dataset: str, seeds: tuple[int, ...], methods: tuple[str, ...], asked: Asked) -> str:
@@ -270,12 +268,12 @@ def leave_out_job(dataset: str, trainer: str, number: int, asked: Asked) -> str:
     (model,) = fitted(shortened(dataset, asked.train_rows), trainer, [0], asked, leave_out=number)
     meta = {"seconds": time.perf_counter() - start, "where": where()}
     meta["configuration"] = asked.configuration(trainer)
-    truth_cells.write(asked.out, key, meta, parameters(model))
+    truth.write_file(asked.out, key, meta, parameters(model))
     return f"{dataset} {trainer}, left out {number}: {time.perf_counter() - start:.0f} s"
 
 
-def _done(key: truth_cells.Name, trainer: str, asked: Asked) -> bool:
-    cell = truth_cells.read_meta(asked.out, key)
+def _done(key: truth.Name, trainer: str, asked: Asked) -> bool:
+    cell = truth.read_meta(asked.out, key)
     return cell is not None and cell["configuration"] == json.loads(json.dumps(asked.configuration(trainer)))
 
 
@@ -307,11 +305,11 @@ def run(chosen: argparse.Namespace, asked: Asked) -> None:
 
 def tables(asked: Asked, stored: Path) -> None:
     """Write the numbers of all cells by dataset, the tables and the picture."""
-    write_results(stored, truth_cells.summarised(asked.out))
+    write_results(stored, truth.summarised(asked.out))
     cells = read_results(stored)
     text = truth_tables.page(cells)
     if find_spec("matplotlib") is not None:
-        from veritracer.bench.plots import frontier
+        from veritracer_bench.plots import frontier
 
         frontier(Truth(cells), stored / "frontier.png")
     print(text)

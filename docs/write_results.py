@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veritracer import bench
-from veritracer.bench import truth_tables
+import veritracer_bench as bench
+from veritracer_bench import truth_tables
 
 PAGE = Path(__file__).with_name("RESULTS.md")
 STORED = Path(__file__).parents[1] / "benchmarks/results/bench"

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import veritracer
+import veritracer_bench
 
 SOURCE = Path(veritracer.__file__).parent
+RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
@@ -36,7 +38,7 @@ ORDER = [
     ["datasets", "tablefiles"],
     ["metrics", "shifts", "baselines", "streaming"],
     ["calibration"],
-    ["report", "bench"],
+    ["report"],
     ["demo"],
     ["cli", "__main__"],
 ]
@@ -66,6 +68,13 @@ def test_imports_point_downwards(path: Path) -> None:
     assert own in LEVEL, f"{own} has no place in the order of modules"
     for name in imported(path) - {own}:
         assert LEVEL[name] <= LEVEL[own], f"{own} imports {name}, which stands above it"
+
+
+def test_the_library_does_not_need_its_evaluation() -> None:
+    """Only the verbs that run it import it, and it imports neither the command line nor the demo."""
+    users = {package_of(path) for path in MODULES if "veritracer_bench" in path.read_text()}
+    assert users == {"cli"}
+    assert not {name for path in RESEARCH for name in imported(path)} & {"cli", "demo"}
 
 
 def test_every_public_name_is_documented() -> None:

@@ -110,10 +110,22 @@ def listing(names: Iterable[object], limit: int = 5) -> str:
     return ", ".join(quoted[:limit]) + f" and {len(quoted) - limit:,} more"
 
 
-def unknown_name(expected: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that is not among the known ones, with the closest of them."""
+def closest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that this one was probably meant as; None where none is close.
+
+    >>> closest("incme", ["age", "income"]), closest("savings", ["age"])
+    ('income', None)
+    """
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
+
+
+def unknown_name(expected: str, name: object, known: Iterable[str], *, limit: int = 5) -> str:
+    """The message for a name that is not among the known ones, with the closest of them.
+
+    Where none is close the first ``limit`` of them are listed.
+    """
     known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
+    close = closest(name, known)
     return message(
-        expected, repr(name), f"did you mean {close[0]!r}?" if close else f"there are {listing(known)}"
+        expected, repr(name), f"did you mean {close!r}?" if close else f"there are {listing(known, limit)}"
     )

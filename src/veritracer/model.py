@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import os
 import warnings
@@ -29,7 +28,14 @@ from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
 from veritracer.distillation import Distillation, Held, Teacher
-from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
+from veritracer.errors import (
+    DataError,
+    TrainingError,
+    TrainingWarning,
+    VeriTracerWarning,
+    message,
+    unknown_name,
+)
 from veritracer.fine_tuning import EPOCHS, SLOWER
 from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
 from veritracer.ledger import Issued, Ledger, at_hand
@@ -621,6 +627,4 @@ def _double(theta: Theta) -> Theta:
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:
     known = list(names)
-    close = difflib.get_close_matches(name, known, n=1)
-    remedy = f"did you mean {close[0]!r}?" if close else f"the parameters are {', '.join(known)}"
-    return message("a parameter of VeriTraCER", repr(name), remedy)
+    return unknown_name("a parameter of VeriTraCER", name, known, limit=len(known))

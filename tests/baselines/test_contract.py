@@ -106,7 +106,7 @@ def test_a_row_does_not_depend_on_the_others(explainer: Baseline, rows: tuple[Te
 def test_batches_join_without_a_seam(explainer: Baseline, rows: tuple[Tensor, Tensor], monkeypatch) -> None:
     x = rows[0][:7]
     together = explainer.explain(x)
-    monkeypatch.setattr("veritracer.baselines.explainer.AT_ONCE", 3)
+    monkeypatch.setattr("veritracer.baselines.explainer.SEARCH_BATCH", 3)
     torch.testing.assert_close(explainer.explain(x), together, rtol=0, atol=1e-9)
 
 

@@ -22,10 +22,10 @@ from veritracer.baselines import (
     SnsOptions,
     Wachter,
     WachterOptions,
-    surrogate,
+    roar,
 )
-from veritracer.baselines.elastic import shrunk
 from veritracer.baselines.roar import Problem, _last_before_failure
+from veritracer.baselines.sns import shrunk
 from veritracer.encoding import Encoding
 from veritracer.schema import Schema
 
@@ -104,10 +104,10 @@ def test_elastic_changes_only_the_column_that_counts_most(square) -> None:
 def test_surrogate_of_a_linear_function_is_that_function() -> None:
     """Up to the ridge, whose weight of 1 stands against some thousand weighted points."""
     encoding, x, _ = encoded()
-    fixed = surrogate.category_columns(encoding)
+    fixed = roar.category_columns(encoding)
     weights = torch.linspace(-2, 2, x.shape[1], dtype=torch.float64)
-    sample = surrogate.draw(lambda z: z @ weights + 0.3, x, fixed, 5000, torch.Generator().manual_seed(0))
-    found = surrogate.fit(sample, x[:5], x[:5] @ weights + 0.3)
+    sample = roar.draw(lambda z: z @ weights + 0.3, x, fixed, 5000, torch.Generator().manual_seed(0))
+    found = roar.fit(sample, x[:5], x[:5] @ weights + 0.3)
     torch.testing.assert_close(found.slope[:, ~fixed], weights[~fixed].expand(5, -1), rtol=0, atol=0.02)
     torch.testing.assert_close(
         (found.slope * x[:5]).sum(-1) + found.offset, x[:5] @ weights + 0.3, rtol=0, atol=0.02
@@ -117,10 +117,10 @@ def test_surrogate_of_a_linear_function_is_that_function() -> None:
 def test_surrogate_equals_scikit_learns_weighted_ridge() -> None:
     """1e-8: two solvers of one linear system in float64."""
     encoding, x, _ = encoded()
-    fixed, module = surrogate.category_columns(encoding), mlp(x.shape[1])
-    sample = surrogate.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
+    fixed, module = roar.category_columns(encoding), mlp(x.shape[1])
+    sample = roar.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
     at_x = module(x[:3])[:, 0].detach()
-    found = surrogate.fit(sample, x[:3], at_x)
+    found = roar.fit(sample, x[:3], at_x)
     for i in range(3):
         here = (x[i] - sample.mean) / sample.scale
         points, logits = torch.cat([here[None], sample.z]), torch.cat([at_x[i : i + 1], sample.logit])
@@ -135,11 +135,11 @@ def test_surrogate_equals_scikit_learns_weighted_ridge() -> None:
 def test_surrogate_of_an_outlier_knows_at_least_its_own_logit() -> None:
     """A row so far away that the kernel of every sampled point is 0 in float64; 1e-9 is rounding at 1e4."""
     encoding, x, _ = encoded()
-    fixed, module = surrogate.category_columns(encoding), mlp(x.shape[1])
-    sample = surrogate.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
+    fixed, module = roar.category_columns(encoding), mlp(x.shape[1])
+    sample = roar.draw(lambda z: module(z)[:, 0], x, fixed, 400, torch.Generator().manual_seed(0))
     far = x[:1] + 1e4
     at_far = module(far)[:, 0].detach()
-    found = surrogate.fit(sample, far, at_far)
+    found = roar.fit(sample, far, at_far)
     torch.testing.assert_close(found.slope, torch.zeros_like(found.slope), rtol=0, atol=1e-9)
     torch.testing.assert_close((found.slope * far).sum(-1) + found.offset, at_far)
 
@@ -148,8 +148,8 @@ def test_roars_worst_model_is_the_linear_programs(square) -> None:
     """The inner maximisation in closed form against HiGHS, on linear models, for both decisions."""
     encoding, x, y = square
     weights, bias = (2.0, -1.0), -0.4
-    roar = Roar(plane(*weights, bias=bias), encoding, x, y)
-    local = roar._local(x)
+    explainer = Roar(plane(*weights, bias=bias), encoding, x, y)
+    local = explainer._local(x)
     for goal in (1.0, -1.0):
         goals = torch.full((len(x),), goal, dtype=torch.float64)
         found, _ = Problem(x, goals, *local, torch.zeros_like(goals)).objective(x, 0.1)
@@ -197,7 +197,7 @@ def test_roar_takes_the_last_cost_before_a_failure() -> None:
 def test_roar_leaves_categories_alone_and_sns_breaks_them() -> None:
     encoding, x, y = encoded()
     module = mlp(x.shape[1])
-    fixed = surrogate.category_columns(encoding)
+    fixed = roar.category_columns(encoding)
     assert fixed.sum() > 0
     assert torch.equal(Roar(module, encoding, x, y).explain(x[:20])[:, fixed], x[:20][:, fixed])
     found = Sns(module, encoding, x, y).explain(x[:20])

@@ -12,20 +12,31 @@ import pytest
 import torch
 from benchmarks import truth as benchmark
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.neighbors import LocalOutlierFactor
 
 import veritracer as vt
-from veritracer.bench import judges, truth_cells, truth_tables
-from veritracer.bench.cells import Cell, Key, read_results, where, write_results
-from veritracer.bench.fit_quality import DISTANT, groups_of, quality
-from veritracer.bench.judges import COUNTED, NAMES, Judge, Jury, Labelled, halves, jury_of
-from veritracer.bench.methods import resolve
-from veritracer.bench.plots import frontier
-from veritracer.bench.subjects import Subject
-from veritracer.bench.truth import Answers, Measured, Simulator, measured, median, summary
-from veritracer.bench.truth_numbers import Column, Truth, interval
 from veritracer.errors import NotSupportedError
 from veritracer.recourse import Neighbours
+from veritracer_bench import judges, truth, truth_tables
+from veritracer_bench.cells import Cell, Key, read_results, where, write_results
+from veritracer_bench.judges import (
+    COUNTED,
+    DISTANT,
+    NAMES,
+    Judge,
+    Jury,
+    Labelled,
+    groups_of,
+    halves,
+    jury_of,
+    quality,
+)
+from veritracer_bench.methods import resolve
+from veritracer_bench.plan import Subject
+from veritracer_bench.plots import frontier
+from veritracer_bench.truth import Answers, Measured, Simulator, measured, median, summary
+from veritracer_bench.truth_tables import Column, Truth, interval
 
 SHARE, AMOUNT = Column("acceptance, forest", "", 1), Column("distance", "", -1, share=False)
 
@@ -266,6 +277,15 @@ def test_a_share_of_one_still_has_an_interval() -> None:
     assert found.low == pytest.approx(200 / (200 + 1.96**2), abs=1e-3)
 
 
+@pytest.mark.parametrize(("positive", "rows"), [(0, 300), (37, 250), (299, 300)])
+def test_the_interval_of_one_seed_is_wilsons(positive: int, rows: int) -> None:
+    share = positive / rows
+    found = interval([share], [math.sqrt(share * (1 - share) / rows)], [rows], SHARE)
+    assert (found.low, found.high) == pytest.approx(
+        tuple(binomtest(positive, rows).proportion_ci(method="wilson")), abs=1e-6
+    )
+
+
 def test_seeds_and_rows_both_widen_an_interval() -> None:
     """With a spread of 0.1 between two seeds t is 12.7; with none, the rows alone count."""
     rows_alone = interval([0.5, 0.5], [0.02, 0.02], [600, 600], AMOUNT)
@@ -356,7 +376,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "cells" / "truth.loans.neighbour.0.npz").write_bytes(b"half")
     assert benchmark.job("loans", (0,), ("neighbour",), asked).startswith("loans 0: 1 cells")
     assert benchmark.job("loans", (0,), ("neighbour",), asked._replace(rows=4)).startswith("loans 0: 1 cells")
-    numbers: dict[Key, dict[str, float]] = {c.key: c.numbers for c in truth_cells.summarised(tmp_path)}
+    numbers: dict[Key, dict[str, float]] = {c.key: c.numbers for c in truth.summarised(tmp_path)}
     found = numbers[Key("truth", "loans", "neighbour", 0)]
     assert found["rows"] <= 4
     assert found.get("nearest", 0.0) < 0.2
@@ -365,6 +385,6 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_kept_classifier_decides_as_it_did(model: vt.VeriTraCER) -> None:
     x: NDArray[np.float64] = np.random.default_rng(0).random((20, model.encoding_.dim))
-    again = truth_cells.decides(benchmark.parameters(model), x)
+    again = truth.decides(benchmark.parameters(model), x)
     with torch.no_grad():
         np.testing.assert_array_equal(again, (model.classifier_(torch.from_numpy(x))[:, 0] > 0).numpy())

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from veritracer import bench
-from veritracer.bench import cells, plan
-from veritracer.bench.cells import Cell, Key
-from veritracer.bench.methods import COMPARED, resolve
-from veritracer.bench.paper_numbers import PAPER
-from veritracer.bench.paper_tables import MAKERS, tables_of
-from veritracer.bench.subjects import Subject, subject_of
-from veritracer.bench.tables import Entry, Results, markdown, verdict
-from veritracer.bench.targets import targets
+import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
+from veritracer_bench import cells, plan
+from veritracer_bench.cells import Cell, Key
+from veritracer_bench.methods import COMPARED, resolve
+from veritracer_bench.page import targets
+from veritracer_bench.paper_numbers import PAPER
+from veritracer_bench.plan import Subject, subject_of
+from veritracer_bench.tables import MAKERS, Entry, Results, markdown, tables_of, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +104,7 @@ def test_a_plan_refuses_what_does_not_exist(wrong: dict[str, object], said: str)
 
 def test_every_table_has_a_maker_and_every_method_a_training() -> None:
     assert set(MAKERS) == set(plan.TABLES)
-    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.trainers.TRAINERS)
+    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.methods.TRAINERS)
 
 
 def overlap(one: pd.DataFrame, other: pd.DataFrame) -> int:
@@ -206,13 +205,17 @@ def test_goals_are_judged_by_the_means() -> None:
     assert found == {"certified at κ = 0.2, HELOC": True, "RI, f_m(x′) = f(x′), HELOC": False}
 
 
-@pytest.mark.skipif(not (ROOT / "benchmarks/results/bench").is_dir(), reason="no stored results")
 def test_the_page_of_results_is_the_one_that_the_stored_results_give() -> None:
     text = runpy.run_path(str(ROOT / "docs/write_results.py"))["text"]()
     assert (ROOT / "docs/RESULTS.md").read_text(encoding="utf-8") == text, "run python docs/write_results.py"
 
 
 def test_stored_results_are_small_and_whole() -> None:
-    for path in (ROOT / "benchmarks/results/bench").glob("*.json"):
-        assert path.stat().st_size < 2_000_000, path
-        assert json.loads(path.read_text(encoding="utf-8"))["cells"]
+    """Every dataset of the paper, and of each all seeds of all methods of the tables, with their numbers."""
+    folder = ROOT / "benchmarks/results/bench"
+    assert {path.stem for path in folder.glob("*.json")} == set(plan.PAPER_DATASETS)
+    assert all(path.stat().st_size < 2_000_000 for path in folder.glob("*.json"))
+    stored = {cell.key: cell.numbers for cell in bench.read_results(folder)}
+    wanted = bench.Plan().wanted()
+    assert set(wanted) <= set(stored)
+    assert all(np.isfinite(stored[key]["certified"]) for key in wanted if key.experiment == "ri")

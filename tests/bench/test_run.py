@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import veritracer_bench as bench
 from processes import CLEAN, assert_refused, run, run_many
-from veritracer import bench
-from veritracer.bench import Key, groups
-from veritracer.bench.measuring import measure
-from veritracer.bench.plan import Group
+from veritracer_bench import Key, measuring
+from veritracer_bench.measuring import measure
+from veritracer_bench.plan import Group
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ["--smoke", "--datasets", "breast_cancer", "--methods", "neighbour,counternet", "--tables", "ri,loo"]
@@ -117,8 +117,8 @@ def test_results_of_other_sizes_are_not_taken_for_these(smoke: Path) -> None:
     kept = {cell.key.experiment for cell in bench.Run(replace(bench.smoke(), rows=8), smoke).cells()}
     assert kept == {"time"}
     group = Group("ri", "loans", "standard")
-    assert groups.is_trained(smoke, group, bench.smoke())
-    assert not groups.is_trained(smoke, group, replace(bench.smoke(), epochs=9))
+    assert measuring.is_trained(smoke, group, bench.smoke())
+    assert not measuring.is_trained(smoke, group, replace(bench.smoke(), epochs=9))
 
 
 def children_of(pid: int) -> list[int]:

@@ -223,9 +223,20 @@ def test_interrupted(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "report")])
+@pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "bench")])
 def test_a_missing_extra_is_named(absent: str, extra: str, tmp_path: Path) -> None:
     done = run("demo", "--paper", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
     assert_refused(done)
     assert done.stderr.endswith(f"— pip install 'veritracer[{extra}]'\n")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_bench_says_what_its_pictures_need(tmp_path: Path) -> None:
+    without = "sys.modules['matplotlib'] = None"
+    done = run("bench", "--smoke", "--stop-after", "0", "--out", "made", before=without, cwd=tmp_path)
+    assert done.returncode == 1  # nothing was measured
+    assert "note: expected matplotlib for the pictures, got an install without it" in done.stderr
+    assert "pip install 'veritracer[bench]'" in done.stderr
+    assert (tmp_path / "made" / "results.md").exists()
+    assert not (tmp_path / "made" / "plots").exists()

@@ -15,9 +15,9 @@ from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
-from veritracer.report.groups import groups_of
 from veritracer.report.html import write_report
-from veritracer.report.quality import reliability, wilson
+from veritracer.report.levers import groups_of
+from veritracer.report.quality import Reliability, intervals, reliability
 from veritracer.report.robustness import limits
 from veritracer.report.subject import subject_of
 from veritracer.schema import Feature
@@ -138,7 +138,8 @@ def test_reliability_of_a_true_model_is_on_the_diagonal() -> None:
 
 
 def test_wilson_s_interval_knows_the_ends() -> None:
-    low, high = wilson(np.array([0.0, 1.0, 0.5]), np.array([10, 10, 100]))
+    observed, rows = np.array([0.0, 1.0, 0.5]), np.array([10, 10, 100])
+    low, high = intervals(Reliability(observed, observed, rows))
     assert low[0] == 0
     assert high[1] == 1
     assert high[0] > 0.2  # none of ten does not mean never

@@ -12,7 +12,7 @@ from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
 from veritracer.errors import DataError, ParamSetError
-from veritracer.report import Story, Survival
+from veritracer.report import RetrainingComparison, Survival
 from veritracer.report.html import write_report
 
 FIGURES = {
@@ -28,7 +28,7 @@ FIGURES = {
     "losses",
 }
 SECTIONS = {"model", "promise", "belief", "demands", "fairness", "people", "training", "data", "origins"}
-STORY = Story(
+COMPARISON = RetrainingComparison(
     [
         Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),
         Survival("<i>plain</i>", rows=200, given=190, fine_tuned=120, from_scratch=110, cost=0.25),
@@ -41,7 +41,7 @@ STORY = Story(
 def path(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("report") / "deep" / "report.html"
     model, X, y, recourse = lending
-    return write_report(target, model, X, y, recourse=recourse, title="A title", story=STORY)
+    return write_report(target, model, X, y, recourse=recourse, title="A title", comparison=COMPARISON)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,10 @@ def test_it_is_small(path: Path) -> None:
 def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> None:
     model, X, y, recourse = hostile
     assert recourse.certified.any(), "the case must fill every section"
-    story = Story([Survival(SCRIPT, rows=2, given=2, fine_tuned=1)], SCRIPT, SCRIPT)
-    target = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT, story=story)
+    comparison = RetrainingComparison([Survival(SCRIPT, rows=2, given=2, fine_tuned=1)], SCRIPT, SCRIPT)
+    target = write_report(
+        tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT, comparison=comparison
+    )
     page = Page.read(target)
     assert page.unbalanced == []
     assert page.names().isdisjoint({"script", "img", "b", "i"})
@@ -115,7 +117,9 @@ def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> No
 
 def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
     model, X, y, recourse = lending
-    again = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title="A title", story=STORY)
+    again = write_report(
+        tmp_path / "r.html", model, X, y, recourse=recourse, title="A title", comparison=COMPARISON
+    )
     dated = re.compile(r"<time>.*?</time>")
     first, second = (dated.sub("", p.read_text(encoding="utf-8")) for p in (path, again))
     assert first == second
@@ -204,7 +208,7 @@ def test_a_story_counts_rows_once() -> None:
     with pytest.raises(DataError, match="between 0 and the number of rows"):
         Survival("x", rows=10, given=11)
     with pytest.raises(DataError, match="at least one method"):
-        Story([])
+        RetrainingComparison([])
 
 
 def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:

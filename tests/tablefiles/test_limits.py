@@ -21,7 +21,7 @@ SMALL = Limits(unpacked=20, unpacked_free=1 << 16)
 
 def count(path: Path, limits: Limits) -> int:
     with open_table(str(path), limits=limits) as table:
-        return sum(piece.num_rows for piece in table.pieces)
+        return sum(piece.num_rows for piece in table.chunks)
 
 
 def test_a_gzip_bomb(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_long_row_group_does_not_have_to_fit_into_memory(tmp_path: Path) -> No
         "from veritracer.tablefiles import open_table\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "with open_table(sys.argv[1]) as table:\n"
-        "    print(sum(piece.num_rows for piece in table.pieces))\n"
+        "    print(sum(piece.num_rows for piece in table.chunks))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "t.parquet")]

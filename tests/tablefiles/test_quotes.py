@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from veritracer.errors import DataError
 from veritracer.tablefiles import csv_text, open_table
-from veritracer.tablefiles.csv_rows import Rows
+from veritracer.tablefiles.csv_text import Rows
 
 NAMES = ("a", "b", "c", "d")
 HEAD = ",".join(NAMES) + "\n"
@@ -24,7 +24,7 @@ HEAD = ",".join(NAMES) + "\n"
 def read(text: str | bytes, folder: Path, **options: str) -> list[list[str]]:
     (folder / "t.csv").write_bytes(text.encode() if isinstance(text, str) else text)
     with open_table(str(folder / "t.csv"), **options) as table:
-        return [list(row.values()) for piece in table.pieces for row in piece.to_pylist()]
+        return [list(row.values()) for piece in table.chunks for row in piece.to_pylist()]
 
 
 def refused(text: str | bytes, folder: Path) -> str:
@@ -80,7 +80,7 @@ def test_names_may_have_lines_and_quotes(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('"first\nname","say ""x""",c\n1,2,3\n')
     with open_table(str(tmp_path / "t.csv")) as table:
         assert table.names == ("first\nname", 'say "x"', "c")
-        assert next(row for piece in table.pieces for row in piece.to_pylist())["c"] == "3"
+        assert next(row for piece in table.chunks for row in piece.to_pylist())["c"] == "3"
 
 
 ALPHABET = st.text(st.sampled_from('",\n\r ab'), max_size=40)
@@ -195,7 +195,7 @@ def test_a_mark_inside_of_a_file_is_text(tmp_path: Path, monkeypatch: pytest.Mon
     assert read(f"{mark}{mark}a,b\n1,2\n", tmp_path) == [["1", "2"]]
     with open_table(str(tmp_path / "t.csv")) as table:
         assert table.names == (f"{mark}a", "b")
-        assert list(table.pieces)
+        assert list(table.chunks)
 
 
 @pytest.mark.parametrize("separator", ["x", "1", ".", "-", "+", "é", '"', "\n", "", ",,"])
@@ -238,7 +238,7 @@ def test_every_byte_is_looked_at_a_few_times(
     (tmp_path / "t.csv").write_bytes(text)
     try:
         with open_table(str(tmp_path / "t.csv")) as table:
-            for _ in table.pieces:
+            for _ in table.chunks:
                 pass
     except DataError:
         pass

@@ -44,7 +44,7 @@ def test_by_default_every_value_reads_back(tmp_path: Path) -> None:
         assert sink.notes() == []
     with open_table(str(tmp_path / "t.csv")) as found:
         assert found.names == ("=name", "number", "whole")
-        cells = [row["=name"] for piece in found.pieces for row in piece.to_pylist()]
+        cells = [row["=name"] for piece in found.chunks for row in piece.to_pylist()]
     assert cells == [*RISKY, *HARMLESS, ""]
 
 
@@ -91,4 +91,4 @@ def test_a_name_that_begins_with_a_mark(tmp_path: Path) -> None:
         sink.write(pa.table({"\ufeffa": ["\ufeffx"], "b": ["y"]}))
     with open_table(str(tmp_path / "t.csv")) as found:
         assert found.names == ("\ufeffa", "b")
-        assert [piece.to_pylist() for piece in found.pieces] == [[{"\ufeffa": "\ufeffx", "b": "y"}]]
+        assert [piece.to_pylist() for piece in found.chunks] == [[{"\ufeffa": "\ufeffx", "b": "y"}]]

@@ -22,7 +22,7 @@ CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_si
 
 def rows_of(path: Path, **options: int) -> list[list[str]]:
     with open_table(str(path), **options) as table:
-        pieces = list(table.pieces)
+        pieces = list(table.chunks)
     return [list(row.values()) for piece in pieces for row in piece.to_pylist()]
 
 
@@ -117,7 +117,7 @@ def test_parquet_in_pieces(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": range(100), "b": [None, 1.5] * 50, "c": ["x", None] * 50})
     frame.to_parquet(tmp_path / "t.parquet")
     with open_table(str(tmp_path / "t.parquet"), rows=30) as table:
-        pieces = list(table.pieces)
+        pieces = list(table.chunks)
         assert table.share() == 1.0
     assert [piece.num_rows for piece in pieces] == [30, 30, 30, 10]
     with open_sink(str(tmp_path / "u.parquet")) as sink:

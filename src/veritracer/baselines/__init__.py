@@ -10,12 +10,10 @@ from typing import Any
 
 from veritracer.baselines.counternet import CounterNet, GeneratorOptions
 from veritracer.baselines.dice import Dice, DiceOptions
-from veritracer.baselines.elastic import Elastic, ElasticOptions
 from veritracer.baselines.explainer import Baseline, Explainer, Options
-from veritracer.baselines.neighbour import Neighbour
+from veritracer.baselines.floors import Neighbour, Wachter, WachterOptions
 from veritracer.baselines.roar import Roar, RoarOptions
-from veritracer.baselines.sns import Sns, SnsOptions
-from veritracer.baselines.wachter import Wachter, WachterOptions
+from veritracer.baselines.sns import Elastic, ElasticOptions, Sns, SnsOptions
 
 __all__ = [
     "BASELINES",

@@ -13,7 +13,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError, message
 from veritracer.network import from_module, sign_of
 
-AT_ONCE = 512
+SEARCH_BATCH = 512
 """Rows that are searched for together: many enough for one batched optimisation, few enough for memory."""
 
 
@@ -95,7 +95,7 @@ class Baseline(ABC, Generic[C]):
     def explain(self, x: Tensor) -> Tensor:
         """A counterfactual (n, d) in float64 for each encoded row (n, d); not valid where none was found."""
         rows = self._rows(x)
-        found = [self.search(batch) for batch in torch.split(rows, AT_ONCE) if len(batch)]
+        found = [self.search(batch) for batch in torch.split(rows, SEARCH_BATCH) if len(batch)]
         x_cf = torch.cat(found).detach() if found else rows.clone()
         return self.encoding.project(x_cf, rows) if self.config.project else x_cf
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from veritracer.calibration.calibrated import Calibration
-from veritracer.calibration.calibrating import calibrate
-from veritracer.calibration.moves import Move, measure
+from veritracer.calibration.calibrating import Calibration, calibrate
+from veritracer.calibration.displacement import Displacement, measure
 
-__all__ = ["Calibration", "Move", "calibrate", "measure"]
+__all__ = ["Calibration", "Displacement", "calibrate", "measure"]

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from veritracer.calibration.moves import Move, measure
+from veritracer.calibration.displacement import Displacement, measure
 from veritracer.errors import DataError, message
 from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
 from veritracer.model import VeriTraCER
@@ -87,7 +87,9 @@ class Updates:
         return self.kind in WARM
 
 
-def simulated(model: VeriTraCER, table: Table, updates: Updates, watch: Watch | None = None) -> list[Move]:
+def simulated(
+    model: VeriTraCER, table: Table, updates: Updates, watch: Watch | None = None
+) -> list[Displacement]:
     """How far each simulated update of ``model`` moves it; ``table`` is what it is retrained on."""
     param_set = model.param_set(1.0)
     chains = _warm(model, table, updates) if updates.is_warm else _cold(model, table, updates, watch)

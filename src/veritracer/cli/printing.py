@@ -119,13 +119,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def percent(share: float | None) -> str:
-    """A share as people write it; never 100 % unless it is all.
+    """A share for a column: one decimal, and never 100 % unless it is all."""
+    from veritracer.schema import values  # here: it brings pandas
 
-    >>> percent(0.9996), percent(1.0), percent(0.5), percent(None)
-    ('99.9 %', '100 %', '50.0 %', '–')
-    """
-    if share is None:
-        return "–"
-    if share >= 1.0:
-        return "100 %"
-    return f"{int(share * 1000) / 10:.1f} %"
+    return values.percent(share, fixed=True)

@@ -29,18 +29,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from veritracer.datasets.catalogue import Info, info, names
-    from veritracer.datasets.download import fetch
+    from veritracer.datasets.files import fetch
     from veritracer.datasets.loading import Dataset, Split, load, loans
-    from veritracer.datasets.loans_inference import loans_after, loans_truth
-    from veritracer.datasets.loans_portfolio import loans_chunks
+    from veritracer.datasets.loans_tables import loans_after, loans_chunks, loans_truth
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "catalogue": ["Info", "info", "names"],
-            "download": ["fetch"],
+            "files": ["fetch"],
             "loading": ["Dataset", "Split", "load", "loans"],
-            "loans_inference": ["loans_after", "loans_truth"],
-            "loans_portfolio": ["loans_chunks"],
+            "loans_tables": ["loans_after", "loans_chunks", "loans_truth"],
         },
     )

@@ -194,6 +194,6 @@ def folder_of(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def check_source(name: str, data_dir: str | os.PathLike[str] | None = None) -> None:
-    """Nothing; refuses an unknown name, and one whose file nobody has said the folder of."""
+    """Refuse an unknown name, and one whose file nobody has said the folder of."""
     if source_of(name).sha256_text:
         folder_of(name, data_dir)

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer.datasets import clinical, credit, students
+from veritracer.datasets import published
 from veritracer.datasets.catalogue import folder_of, source_of
 from veritracer.datasets.files import read
-from veritracer.datasets.loans_outcomes import Outcome
-from veritracer.datasets.loans_portfolio import ROWS, Do, portfolio
-from veritracer.datasets.parts import Parts
+from veritracer.datasets.loans_model import Outcome
+from veritracer.datasets.loans_tables import ROWS, Do, portfolio
+from veritracer.datasets.published import Parts
 from veritracer.errors import DatasetError, message
 from veritracer.schema import Schema
 
@@ -57,7 +57,7 @@ class Dataset:
         """A stratified split; the authors' own one for the paper's HELOC and (by default) OULA."""
         paper = self.variant == "paper"
         if paper and self.name == "oula" and (test_size, random_state) == (0.2, 0):
-            cut = students.AUTHORS_TRAINING_ROWS
+            cut = published.AUTHORS_TRAINING_ROWS
             return Split(self.X.iloc[:cut], self.X.iloc[cut:], self.y.iloc[:cut], self.y.iloc[cut:])
         from sklearn.model_selection import train_test_split
 
@@ -71,7 +71,7 @@ class Dataset:
     def original(self) -> Dataset:
         """The rows before the paper's shift: normal and suspect (ctg), before 2012 (who)."""
         groups = self._shift_groups()
-        kept = groups != "pathological" if self.name == "ctg" else groups < clinical.SHIFT_YEAR
+        kept = groups != "pathological" if self.name == "ctg" else groups < published.SHIFT_YEAR
         return self._restricted(kept.to_numpy(dtype=bool), "original")
 
     @property
@@ -92,11 +92,11 @@ class Dataset:
 
 
 _BUILDERS: dict[str, Callable[[pd.DataFrame, bool], Parts]] = {
-    "ctg": clinical.ctg,
-    "heloc": credit.heloc,
-    "oula": students.oula,
-    "taiwan_credit": credit.taiwan_credit,
-    "who": clinical.who,
+    "ctg": published.ctg,
+    "heloc": published.heloc,
+    "oula": published.oula,
+    "taiwan_credit": published.taiwan_credit,
+    "who": published.who,
 }
 
 
@@ -114,7 +114,7 @@ def load(
         if variant == "paper":
             remedy = "load it without variant"
             raise DatasetError(message("a dataset of the paper for variant='paper'", repr(name), remedy))
-        return loans() if name == "loans" else _dataset(name, variant, clinical.breast_cancer())
+        return loans() if name == "loans" else _dataset(name, variant, published.breast_cancer())
     parts = _BUILDERS[name](read(name, folder_of(name, data_dir)), variant == "paper")
     return _dataset(name, variant, parts)
 

@@ -1,4 +1,7 @@
-"""Three ways to give recourse, each with a model of its own that is later retrained in the ordinary way."""
+"""Three ways to give recourse, each with a model of its own that is later retrained in the ordinary way.
+
+A ``DriftScenario`` has today's rows and tomorrow's: what a model is trained on, and what it is retrained on.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,76 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
+from veritracer import datasets
 from veritracer.baselines import Wachter
-from veritracer.datasets import Split, loans_truth
-from veritracer.demo.years import Years
+from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, DatasetError, message
 from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
-from veritracer.report.story import Survival
+from veritracer.report.retraining_comparison import Survival
+
+SHIFTED = ("ctg", "who")
+
+
+@dataclass(frozen=True)
+class DriftScenario:
+    """Two samples of one table.
+
+    Attributes
+    ----------
+    data
+        The dataset of today.
+    today, tomorrow
+        Rows to learn from and rows to test on, before and after.
+    passing
+        What happened in between, as the end of a sentence.
+    """
+
+    data: Dataset
+    today: Split
+    tomorrow: Split
+    passing: str
+
+
+def drift_scenario(
+    dataset: str = "loans", *, drift: float = 1.0, seed: int = 0, data_dir: Path | None = None
+) -> DriftScenario:
+    """Today and tomorrow of a dataset.
+
+    ``loans`` moves on by a year, ``ctg`` and ``who`` have the paper's shift; the others get a bootstrap
+    sample of their own training rows.
+    """
+    if dataset == "loans":
+        data = datasets.loans(random_state=seed)
+        later = datasets.loans(year=2, drift=drift, random_state=seed)
+        passing = f"a year passes: economy, applicants and policy drift (drift {drift:g})"
+        return DriftScenario(data, data.split(), later.split(), passing)
+    if drift != 1.0:
+        remedy = "leave --drift out: the other datasets are as they are"
+        raise DatasetError(message("a drift for loans only", f"one for {dataset!r}", remedy))
+    whole = datasets.load(dataset, data_dir=data_dir)
+    if dataset in SHIFTED:
+        data = whole.original
+        later = whole.shifted
+        passing = f"the data shifts as in the paper: {len(data.X):,} rows become {len(later.X):,}"
+        return DriftScenario(data, data.split(random_state=seed), later.split(random_state=seed), passing)
+    split = whole.split(random_state=seed)
+    passing = "the model is retrained on a bootstrap sample of the training rows"
+    return DriftScenario(whole, split, _bootstrap(split, seed), passing)
+
+
+def _bootstrap(split: Split, seed: int) -> Split:
+    """The same test rows, and as many training rows, drawn with replacement."""
+    drawn = np.random.default_rng(seed).integers(0, len(split.X_train), len(split.X_train))
+    X: pd.DataFrame = split.X_train.iloc[drawn].reset_index(drop=True)
+    y: pd.Series[Any] = split.y_train.iloc[drawn].reset_index(drop=True)
+    return split._replace(X_train=X, y_train=y)
+
+
+# ---------------------------------------------------------------- three ways to give recourse
 
 
 class Given(NamedTuple):
@@ -75,10 +138,12 @@ class Belief:
     true: float | None
 
 
-def trained(method: Any, years: Years, *, epochs: int | None, seed: int, **options: Any) -> VeriTraCER:
+def trained(
+    method: Any, scenario: DriftScenario, *, epochs: int | None, seed: int, **options: Any
+) -> VeriTraCER:
     """Today's model."""
-    model = VeriTraCER(years.data.schema, method=method, epochs=epochs, random_state=seed, **options)
-    return model.fit(years.today.X_train, years.today.y_train)
+    model = VeriTraCER(scenario.data.schema, method=method, epochs=epochs, random_state=seed, **options)
+    return model.fit(scenario.today.X_train, scenario.today.y_train)
 
 
 def certified_recourse(recourse: Counterfactuals) -> Given:
@@ -103,7 +168,7 @@ def proposals(model: VeriTraCER, X: pd.DataFrame) -> Given:
     return Given(declined, x_cf, shown, _says_yes(model.classifier_, x_cf))
 
 
-def gradient_search(model: VeriTraCER, X: pd.DataFrame, years: Years) -> Given:
+def gradient_search(model: VeriTraCER, X: pd.DataFrame, scenario: DriftScenario) -> Given:
     """Plain gradient counterfactuals, as they are published: points of the encoded space.
 
     The method knows nothing of grids, of categories or of what people can change. Nothing is rounded, and
@@ -112,27 +177,27 @@ def gradient_search(model: VeriTraCER, X: pd.DataFrame, years: Years) -> Given:
     690 (0.99, 0.96), which then ask for three times as much: a longer way lasts longer.
     """
     declined = _declined(model, X)
-    x_train = model.encoding_.encode(years.today.X_train)
-    labels = torch.as_tensor(model.schema_.labels(years.today.y_train), dtype=x_train.dtype)
+    x_train = model.encoding_.encode(scenario.today.X_train)
+    labels = torch.as_tensor(model.schema_.labels(scenario.today.y_train), dtype=x_train.dtype)
     searched = Wachter(model.classifier_, model.encoding_, x_train, labels)
     x_cf = searched.explain(model.encoding_.encode(declined))
     return Given(declined, x_cf, None, _says_yes(model.classifier_, x_cf))
 
 
-def judge_of(years: Years, encoding: Encoding) -> HistGradientBoostingClassifier:
+def judge_of(scenario: DriftScenario, encoding: Encoding) -> HistGradientBoostingClassifier:
     """A model of another kind, fitted for accuracy on today's rows."""
-    labels = encoding.schema.labels(years.today.y_train)
-    return HistGradientBoostingClassifier(random_state=0).fit(encoding.encode(years.today.X_train), labels)
+    labels = encoding.schema.labels(scenario.today.y_train)
+    return HistGradientBoostingClassifier(random_state=0).fit(encoding.encode(scenario.today.X_train), labels)
 
 
 def believed(
-    name: str, recourse: Counterfactuals, years: Years, judge: HistGradientBoostingClassifier
+    name: str, recourse: Counterfactuals, scenario: DriftScenario, judge: HistGradientBoostingClassifier
 ) -> Belief:
     """What the judge, and the truth where it is known, say of everybody who was turned down."""
     declined = ~recourse.favourable
     shown, own = recourse.frame[declined], recourse.original[declined]
     true = None
-    if years.data.name == "loans":
+    if scenario.data.name == "loans":
         true = float((loans_truth(shown, own) > 0.5)[recourse.valid[declined]].sum() / declined.sum())
     accepted = judge.predict(recourse.x_cf[torch.from_numpy(declined)].numpy()) == 1
     return Belief(
@@ -144,7 +209,7 @@ def believed(
     )
 
 
-def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, years: Years) -> float:
+def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, scenario: DriftScenario) -> float:
     """The share of the promises that an update on tomorrow's rows keeps which was told to keep them."""
     certified_rows = np.flatnonzero(recourse.certified & ~recourse.favourable)
     if len(certified_rows) == 0:
@@ -152,27 +217,27 @@ def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, years: Years) -
     people = recourse.original.iloc[certified_rows]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "promises.db")) as ledger:
         model.issue(people, ids=list(range(len(people))), ledger=ledger)
-        made = model.update(years.tomorrow.X_train, years.tomorrow.y_train, keep=ledger, compare=False)
+        made = model.update(scenario.tomorrow.X_train, scenario.tomorrow.y_train, keep=ledger, compare=False)
     return float(_says_yes(made.classifier_, recourse.x_cf[torch.from_numpy(certified_rows)]).mean())
 
 
-def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: int) -> Outcome:
+def outcome(name: str, model: VeriTraCER, given: Given, scenario: DriftScenario, *, seed: int) -> Outcome:
     """What two ordinary retrainings on tomorrow's rows make of the promises.
 
     *Fine-tuned*: today's network goes on learning by cross-entropy. *From scratch*: the same procedure as
     today, with another seed.
     """
-    tuned = _fine_tuned(model, years.tomorrow, seed)
+    tuned = _fine_tuned(model, scenario.tomorrow, seed)
     params = {**model.get_params(deep=False), "random_state": seed + 1}
-    anew = VeriTraCER(**params).fit(years.tomorrow.X_train, years.tomorrow.y_train)
+    anew = VeriTraCER(**params).fit(scenario.tomorrow.X_train, scenario.tomorrow.y_train)
     later = {
         "fine_tuned": _says_yes(tuned, given.x_cf),
         "from_scratch": _says_yes(anew.classifier_, _seen_by(anew.encoding_, model.encoding_, given)),
     }
     counts = {when: int((yes & given.promised).sum()) for when, yes in later.items()}
     distance = (given.x_cf - model.encoding_.encode(given.X)).abs().sum(-1).numpy()[given.promised]
-    y = model.schema_.labels(years.tomorrow.y_test)
-    right = _says_yes(tuned, model.encoding_.encode(years.tomorrow.X_test)) == (y == 1)
+    y = model.schema_.labels(scenario.tomorrow.y_test)
+    right = _says_yes(tuned, model.encoding_.encode(scenario.tomorrow.X_test)) == (y == 1)
     return Outcome(
         Survival(
             name,
@@ -182,9 +247,9 @@ def outcome(name: str, model: VeriTraCER, given: Given, years: Years, *, seed: i
             certified=given.certified,
             **counts,
         ),
-        accuracy=float(model.score(years.today.X_test, years.today.y_test)),
+        accuracy=float(model.score(scenario.today.X_test, scenario.today.y_test)),
         accuracy_fine_tuned=float(right.mean()),
-        accuracy_from_scratch=float(anew.score(years.tomorrow.X_test, years.tomorrow.y_test)),
+        accuracy_from_scratch=float(anew.score(scenario.tomorrow.X_test, scenario.tomorrow.y_test)),
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from veritracer.errors import LetterError, message
+from veritracer.errors import LetterError, message, unknown_name
 from veritracer.recourse import letter_words
 from veritracer.recourse.letter_template import Format, Template
 from veritracer.recourse.reason_codes import ReasonCodes
@@ -97,6 +96,4 @@ def _words(value: Any) -> Any:
 def _check_fields(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name not in GIVEN:
-            close = difflib.get_close_matches(name, GIVEN, n=1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(GIVEN)}"
-            raise LetterError(message("a field of the default letter", repr(name), remedy))
+            raise LetterError(unknown_name("a field of the default letter", name, GIVEN, limit=len(GIVEN)))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from veritracer.report.story import Story, Survival
+from veritracer.report.retraining_comparison import RetrainingComparison, Survival
 
-__all__ = ["Story", "Survival"]
+__all__ = ["RetrainingComparison", "Survival"]

@@ -10,13 +10,11 @@ from pathlib import Path
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
 from veritracer.ledger.verdicts import VERDICTS
-from veritracer.report.bars import Bar, Row, bar_picture
-from veritracer.report.figure import Figure, Table, count, percent, short
-from veritracer.report.html import page_template, write_page
-from veritracer.report.sections import Section
+from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, count, percent, short
+from veritracer.report.html import Section, page_template, write_page
 from veritracer.version import __version__
 
-MOST = 200
+LISTED_ROWS = 200
 """Broken promises, and groups of promises, that the page lists; the JSON has all."""
 
 MEANING = {
@@ -96,14 +94,14 @@ def _distances(audit: Audit) -> Section:
         "in units of the distance that was promised to be safe. Where all are at most 1, promises are kept "
         "by proof."
     )
-    shown = audit.groups[:MOST]
+    shown = audit.groups[:LISTED_ROWS]
     layers = max((len(g.distances or ()) for g in shown), default=0)
     names = [f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(layers)]
     header = ["issued by", "κ", "promises", "by proof", "broken", *names, "in the way of a proof"]
     lines = [_group_line(group, layers) for group in shown]
     table = Table.of(header, lines)
-    if len(audit.groups) > MOST:
-        words += f" Shown are {MOST} of {len(audit.groups):,} groups."
+    if len(audit.groups) > LISTED_ROWS:
+        words += f" Shown are {LISTED_ROWS} of {len(audit.groups):,} groups."
     return Section("distances", "How far the model moved", words, tables=(("", table),) if lines else ())
 
 
@@ -131,7 +129,7 @@ def _broken(audit: Audit) -> Section:
         return Section("broken", title, "None.")
     told = {one.sequence: one for one in audit.recourse}
     lines = []
-    for line in audit.broken.head(MOST).to_dict("records"):
+    for line in audit.broken.head(LISTED_ROWS).to_dict("records"):
         new = told.get(line["sequence"])
         said = "not looked for" if new is None else f"From the {new.start}: {new.sentence}"
         number, kappa = f"{line['sequence']}", short(line["kappa"])
@@ -139,8 +137,8 @@ def _broken(audit: Audit) -> Section:
         lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
     header = ["number", "whose", "the closest new recourse", "κ", "logit", "promised until"]
     words = "The worst first: the logit says how far the model is from accepting what was promised."
-    if len(audit.broken) > MOST:
-        words += f" Shown are {MOST} of {len(audit.broken):,}; the JSON has all."
+    if len(audit.broken) > LISTED_ROWS:
+        words += f" Shown are {LISTED_ROWS} of {len(audit.broken):,}; the JSON has all."
     return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
 
 
@@ -150,11 +148,11 @@ def _unchecked(audit: Audit) -> tuple[Section, ...]:
         return ()
     lines = [
         [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]
-        for line in audit.unchecked.head(MOST).to_dict("records")
+        for line in audit.unchecked.head(LISTED_ROWS).to_dict("records")
     ]
     words = "What was promised is accepted as far as it is known, which is not as far as it was promised."
-    if len(audit.unchecked) > MOST:
-        words += f" Shown are {MOST} of {len(audit.unchecked):,}; the JSON has all."
+    if len(audit.unchecked) > LISTED_ROWS:
+        words += f" Shown are {LISTED_ROWS} of {len(audit.unchecked):,}; the JSON has all."
     table = Table.of(["number", "whose", "why", "κ"], lines, words=3)
     return (Section("unchecked", "Promises that can not be checked", words, tables=(("", table),)),)
 

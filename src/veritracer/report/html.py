@@ -1,19 +1,172 @@
-"""The report of a model and its recourse: one HTML file that needs nothing else."""
+"""The report of a model and its recourse: sections in order, as one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
-from veritracer.report.sections import headline, sections, tiles
-from veritracer.report.story import Story
-from veritracer.report.subject import subject_of
+from veritracer.report.advice import Card, belief_figures, cards, effort_figures, notes_in_words
+from veritracer.report.charts import Figure, Table, count, percent, short
+from veritracer.report.levers import compare, group_figure, group_tables, lever_figures
+from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures
+from veritracer.report.retraining_comparison import RetrainingComparison, survival_figure
+from veritracer.report.robustness import robustness_figure
+from veritracer.report.subject import Subject, model_facts, origins, schema_table, subject_of
+
+NOBODY = "There is nobody to give recourse to: the model turns no row of this table down."
+NOTHING = "No counterfactual was found for anybody, so there is nothing to show here."
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, what to know before reading on, and what follows: facts, figures, tables, cards."""
+
+    identity: str
+    title: str
+    words: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
+    cards: tuple[Card, ...] = ()
+
+
+def headline(subject: Subject) -> str:
+    """The report in one sentence."""
+    asked = int(subject.asked.sum())
+    if asked == 0:
+        return NOBODY
+    sure = int(subject.certified[subject.asked].sum())
+    told = f"Of {asked:,} {subject.who}, {sure:,} ({percent(sure / asked)}) can be told what to change"
+    proof = f"with a proof that it holds for every later model within {subject.models} of this one"
+    some = int((subject.recourse.conditional[subject.first] & subject.certified)[subject.asked].sum())
+    condition = f" (for {some:,} of them as long as it decides their original row as today)" if some else ""
+    return f"{told}, {proof}{condition}."
+
+
+def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
+    """The few numbers that everything else explains."""
+    found = []
+    if subject.labels is not None:
+        found.append(("accuracy", percent(accuracy(subject))))
+        area = auc(subject)
+        found += [] if np.isnan(area) else [("AUC", f"{area:.3f}")]
+    asked, given = subject.asked, subject.given
+    found.append((f"{subject.role}, of {count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
+    if asked.any():
+        found.append(("certified", percent(float(subject.certified[asked].mean()))))
+    if given.any():
+        found.append(("median changes", f"{np.median(subject.n_changes[given]):g}"))
+        found.append(("median cost", short(float(np.median(subject.cost[given])))))
+    return tuple(found)
+
+
+def sections(subject: Subject, comparison: RetrainingComparison | None) -> tuple[Section, ...]:
+    """All sections of the report."""
+    told = (
+        []
+        if comparison is None
+        else [Section("story", comparison.title, figures=(survival_figure(comparison),))]
+    )
+    training = Section("training", "How it was trained", figures=tuple(learning_figures(subject.model)))
+    return (
+        *told,
+        _model(subject),
+        _promise(subject),
+        _belief(subject),
+        _demands(subject),
+        _fairness(subject),
+        _people(subject),
+        training,
+        _data(subject),
+        Section("origins", "Versions and digests", facts=origins(subject)),
+    )
+
+
+def _model(subject: Subject) -> Section:
+    figures = tuple(quality_figures(subject))
+    words = ""
+    if subject.labels is None:
+        words = "No labels were given with the table, so how good the model is can not be said here."
+    elif not figures:
+        words = "All labels of the table are the same, so there is no ranking to judge."
+    return Section("model", "The model, and how good it is", words, model_facts(subject), figures)
+
+
+def _promise(subject: Subject) -> Section:
+    words = (
+        "κ says how far every weight of the model may move, by the measure that the set of models above "
+        "defines. A certificate is a proof over all models that close; the attack looks for one of them that "
+        "breaks the promise."
+    )
+    if not subject.given.any():
+        return Section("promise", "What is promised", NOTHING if subject.asked.any() else NOBODY)
+    return Section("promise", "What is promised", words, figures=(robustness_figure(subject),))
+
+
+def _belief(subject: Subject) -> Section:
+    title = "Whether anybody else believes it"
+    if not subject.given.any():
+        return Section("belief", title, NOTHING if subject.asked.any() else NOBODY)
+    figures = tuple(belief_figures(subject))
+    words = (
+        "A certificate is about this model. Whether the advice improves anybody's chances elsewhere is what "
+        "a panel of independent models says, some of which took no part in training or search."
+    )
+    if not figures:
+        words = "This model has no panel: nothing is known of what independent models make of its advice."
+    return Section("belief", title, f"{words} {notes_in_words(subject.recourse)}".strip(), figures=figures)
+
+
+def _demands(subject: Subject) -> Section:
+    if not subject.given.any():
+        return Section("demands", "What it asks of people", NOTHING if subject.asked.any() else NOBODY)
+    figures = (*effort_figures(subject), *lever_figures(subject))
+    return Section("demands", "What it asks of people", figures=figures)
+
+
+def _fairness(subject: Subject) -> Section:
+    title = "For whom it is harder"
+    found = compare(subject) if subject.given.any() else []
+    if not found:
+        return Section("fairness", title, "No feature is declared immutable or one-way: there are no groups.")
+    words = (
+        "Groups are made by the features that nobody can freely change. Different costs are no proof of "
+        "unfair treatment, since groups may start from different places; they say where to look."
+    )
+    constrained = sum(f.action != "free" for f in subject.schema.features)
+    if len(found) < constrained:
+        words += f" Shown: {len(found)} of {count(constrained, 'such feature')}."
+    figure = group_figure(subject, found)
+    figures = () if figure is None else (figure,)
+    return Section("fairness", title, words, figures=figures, tables=tuple(group_tables(subject, found)))
+
+
+def _people(subject: Subject) -> Section:
+    made = cards(subject)
+    if not made:
+        return Section("people", "Worked examples", NOBODY)
+    words = (
+        "Real rows of the table, in the order of what they are asked to do. Handle them as you do the table."
+    )
+    return Section("people", f"{len(made)} worked examples", words, cards=made)
+
+
+def _data(subject: Subject) -> Section:
+    rows = f"{count(len(subject.table), 'row')} are reported on"
+    share = "" if subject.labels is None else f"; {percent(float(subject.labels.mean()))} are favourable"
+    table = ("", schema_table(subject.schema))
+    return Section("data", "The data", f"{rows}{share}. What each column means:", tables=(table,))
+
+
+# ---------------------------------------------------------------- the page
 
 
 def write_report(
@@ -24,7 +177,7 @@ def write_report(
     *,
     recourse: Counterfactuals | None = None,
     title: str | None = None,
-    story: Story | None = None,
+    comparison: RetrainingComparison | None = None,
 ) -> Path:
     """Where the report was written: whole or not at all.
 
@@ -40,7 +193,7 @@ def write_report(
         What ``model.explain(X)`` returned; it is computed where it is absent.
     title
         The heading; by default it names the target.
-    story
+    comparison
         What became of promises after a retraining, to be told first.
     """
     subject = subject_of(model, X, y, recourse)
@@ -49,7 +202,7 @@ def write_report(
         title=title or (f"Recourse report: {target}" if target else "Recourse report"),
         headline=headline(subject),
         tiles=tiles(subject),
-        sections=sections(subject, story),
+        sections=sections(subject, comparison),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     return write_page(Path(path), page)

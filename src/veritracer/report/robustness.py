@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from veritracer.bounds.attack import attack
 from veritracer.network import sign_of
-from veritracer.report.chart import Axis, Chart, ticks
-from veritracer.report.figure import Figure, Table, count, percent
+from veritracer.report.charts import Axis, Chart, Figure, Table, count, percent, ticks
 from veritracer.report.subject import Subject
 
 MOST_ATTACKED = 200
 """Counterfactuals that are attacked; each needs a copy of all parameters and a search of its own."""
 
 STEPS = 15
-AT_ONCE = 50
+ATTACK_BATCH = 50
 
 
 class Limits(NamedTuple):
@@ -156,7 +155,7 @@ def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[
     recourse = subject.recourse
     param_set = recourse.param_set.at(kappa)
     found = [np.zeros(0, dtype=bool)]
-    for part in torch.split(torch.from_numpy(rows), AT_ONCE):
+    for part in torch.split(torch.from_numpy(rows), ATTACK_BATCH):
         x, x_cf = recourse.x[part], recourse.x_cf[part]
         sign = sign_of(param_set.network.logit(param_set.center, x).detach())
         worst = attack(param_set, x, x_cf, sign, steps=STEPS, restarts=0).worst_logit

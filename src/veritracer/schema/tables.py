@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer.errors import DataError, listing, message
+from veritracer.errors import DataError, closest, listing, message
 
 
 def table(frame: Any) -> pd.DataFrame:
@@ -68,10 +67,8 @@ def _named(table: pd.DataFrame, names: Sequence[str], target: str | None) -> pd.
     if absent or extra:
         parts = [f"{listing(absent)} missing"] if absent else []
         parts += [f"{listing(extra)} not in the schema"] if extra else []
-        close = difflib.get_close_matches(absent[0], extra, n=1) if absent else []
-        remedy = (
-            f"was {close[0]!r} meant as {absent[0]!r}?" if close else "was the table cut or joined before?"
-        )
+        close = closest(absent[0], extra) if absent else None
+        remedy = f"was {close!r} meant as {absent[0]!r}?" if close else "was the table cut or joined before?"
         raise DataError(
             message(
                 f"{len(names)} columns", f"{len(given)}; " + "; ".join(parts), remedy + " see schema.names"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -76,6 +77,24 @@ def value_in_words(value: Any) -> str:
         return f"{number}".replace("E", "e") if number else "0"
     whole = number == number.to_integral_value()
     return f"{int(number):,}" if whole else f"{number:,f}"
+
+
+def percent(share: float | None, *, fixed: bool = False) -> str:
+    """A share with one decimal, never more than it is, never none where there is some; "–" for None or nan.
+
+    ``fixed`` keeps a zero after the point, for columns.
+
+    >>> percent(1.0), percent(0.9996), percent(0.57), percent(0.0002), percent(0.0), percent(None)
+    ('100 %', '99.9 %', '57 %', '<0.1 %', '0 %', '–')
+    >>> percent(0.57, fixed=True), percent(1.0, fixed=True)
+    ('57.0 %', '100 %')
+    """
+    if share is None or share != share:
+        return "–"
+    tenths = math.floor(1000 * share + 1e-9)  # 1000 * 0.57 may be an ulp below 570
+    if share >= 1 or tenths == 0:
+        return "100 %" if share >= 1 else "<0.1 %" if share > 0 else "0.0 %" if fixed else "0 %"
+    return f"{tenths / 10:.1f} %" if fixed else f"{tenths / 10:g} %"
 
 
 def rounded_down(number: float, digits: int = 3) -> str:

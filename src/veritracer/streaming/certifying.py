@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from veritracer.certificate import Certificates
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
-from veritracer.streaming.columns import ADDED, check_columns
-from veritracer.streaming.pieces import Notes, Watch, frames, kept_columns
+from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
+from veritracer.tablefiles.opening import ADDED, check_columns
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
 

@@ -1,21 +1,36 @@
-"""Counterfactuals for a table of any length, written while it is read."""
+"""Counterfactuals for a table of any length, written while it is read: as rows, as letters, as promises.
+
+A folder of letters appears only when it is whole; promises are prepared while the table is read, and issued
+when it is whole.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from veritracer.errors import DataError, message
+from veritracer.ledger import Issued, Ledger
+from veritracer.ledger.records import Original
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.streaming.columns import ADDED, check_columns
-from veritracer.streaming.exact_columns import check_exact, exact_column
-from veritracer.streaming.pieces import Notes, Watch, frames, kept_columns
+from veritracer.recourse.letter_template import Format, Template
+from veritracer.recourse.reason_codes import as_codes
+from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
+from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
+from veritracer.tablefiles.sinks import writable
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
 """Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""
@@ -138,3 +153,131 @@ def _ends(found: Counterfactuals, *, only_unfavourable: bool) -> Counter[str]:
     ends = Counter(dict(zip(status.tolist(), count.tolist(), strict=True)))
     ends["favourable"] = int(alone.sum())
     return ends
+
+
+# ---------------------------------------------------------------- letters
+
+
+@contextmanager
+def letter_folder(
+    folder: Path,
+    *,
+    codes: str | os.PathLike[str] | None,
+    template: str | os.PathLike[str] | None,
+    kind: Format | None,
+    fields: Mapping[str, Any],
+) -> Iterator[Also]:
+    """What writes the letters of each piece, and adds the name of each person's letter as a column.
+
+    A file is named after the row, counted from 1, and holds nothing of any other. People who are favourable
+    already get none.
+    """
+    if folder.exists():
+        remedy = "name a new one, so that nobody gets an old letter"
+        raise DataError(message("a folder for letters that is not there yet", str(folder), remedy))
+    known = as_codes(codes)
+    source = Template.of(template, kind)
+    ending = "html" if source.format == "html" else "txt"
+    partial = folder.with_name(f"{folder.name}.partial")
+
+    def write(found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
+        names = [None if found.favourable[i] else f"{_row(found, i)}.{ending}" for i in range(len(found))]
+        told = [i for i, name in enumerate(names) if name is not None]
+        known.reasons([change for i in told for change in found.changes_of(i)])  # all that lack one, at once
+        for i, name in enumerate(names):
+            if name is not None:
+                letter = found.letter(i, template, known, format=source.format, **fields)
+                (partial / name).write_text(letter, encoding="utf-8")
+        return {f"{ADDED}letter": pa.array(names, pa.string())}
+
+    with writable(partial):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        try:
+            yield write
+            partial.replace(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _row(found: Counterfactuals, i: int) -> str:
+    """The number of the row, and of the alternative where there are several."""
+    label = found.frame.index[i]
+    if found.n == 1:
+        return f"{label:06}"
+    return f"{label[0]:06}-{found.alternative[i] + 1}"
+
+
+# ---------------------------------------------------------------- promises
+
+
+class NullSink:
+    """Takes a table and does not write it."""
+
+    def write(self, piece: pa.Table) -> None:
+        """Drop the chunk."""
+
+    def notes(self) -> list[str]:
+        """None."""
+        return []
+
+
+class IssueTerms(NamedTuple):
+    """What is the same for all promises of one run."""
+
+    id_column: str
+    threshold: float
+    expires: timedelta | datetime | None = None
+    original: Original = "plain"
+    key: bytes | str | None = None
+
+
+def issue_table(
+    recourse: Recourse,
+    table: Table,
+    sink: Sink,
+    ledger: Ledger,
+    terms: IssueTerms,
+    *,
+    options: Mapping[str, Any],
+    keep: Sequence[str] = (),
+    sentences: bool = False,
+    watch: Watch | None = None,
+) -> tuple[Explained, Issued]:
+    """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
+
+    Nothing is in the ledger before the whole table was read, and then everything is. What opens the
+    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
+    """
+    check_ids(table, terms.id_column)
+    with ledger.issuing(
+        recourse.module,
+        threshold=terms.threshold,
+        expires=terms.expires,
+        original=terms.original,
+        key=terms.key,
+    ) as batch:
+
+        def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
+            openings = batch.add(found, kept[terms.id_column].tolist())
+            return _openings(found, openings) if terms.original == "commitment" else {}
+
+        explained = explain_table(
+            recourse,
+            table,
+            sink,
+            options=options,
+            keep=list(dict.fromkeys([terms.id_column, *keep])),
+            sentences=sentences,
+            also=also,
+            watch=watch,
+        )
+    return explained, batch.issued
+
+
+def _openings(found: Counterfactuals, openings: list[bytes]) -> dict[str, pa.Array]:
+    """The column of openings; null where nothing was promised."""
+    cells = iter(openings)
+    promised = (found.status != "none").tolist()
+    texts = [b64encode(next(cells)).decode() if one else None for one in promised]
+    return {f"{ADDED}opening": pa.array(texts, pa.string())}

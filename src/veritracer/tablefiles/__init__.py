@@ -1,7 +1,7 @@
-"""Tables in files and pipes: CSV and Parquet, read and written piece by piece.
+"""Tables in files and pipes: CSV and Parquet, read and written chunk by chunk.
 
 ``open_table`` reads, ``typed`` and ``inferred`` give cells their types, ``open_sink`` writes; a file of any
-length needs the memory of a few pieces. Parquet, and fast CSV, come from the package pyarrow.
+length needs the memory of a few chunks. Parquet, and fast CSV, come from the package pyarrow.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ __all__ = [
     "Limits",
     "Sink",
     "Table",
+    "check_columns",
+    "check_ids",
     "inferred",
     "open_sink",
     "open_table",
@@ -25,21 +27,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from veritracer.tablefiles.bytestreams import STANDARD
-    from veritracer.tablefiles.cells import inferred, typed
-    from veritracer.tablefiles.limits import Limits
-    from veritracer.tablefiles.opening import Table, open_table
+    from veritracer.tablefiles.cells import inferred, read_table, typed
+    from veritracer.tablefiles.opening import STANDARD, Limits, Table, check_columns, check_ids, open_table
     from veritracer.tablefiles.sinks import Sink, open_sink, whole_file, writable
-    from veritracer.tablefiles.whole import read_table
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "bytestreams": ["STANDARD"],
-            "cells": ["inferred", "typed"],
-            "limits": ["Limits"],
-            "opening": ["Table", "open_table"],
+            "cells": ["inferred", "read_table", "typed"],
+            "opening": ["STANDARD", "Limits", "Table", "check_columns", "check_ids", "open_table"],
             "sinks": ["Sink", "open_sink", "whole_file", "writable"],
-            "whole": ["read_table"],
         },
     )

@@ -1,7 +1,11 @@
-"""Text cells as typed columns: by a schema where there is one, else by what all cells of a column allow."""
+"""Text cells as typed columns: by a schema where there is one, else by what all cells of a column allow.
+
+``read_table`` reads a table as a whole, to learn from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
+from veritracer.tablefiles.opening import Limits, open_table
 from veritracer.tablefiles.sinks import TEXT
 
 
@@ -125,3 +130,37 @@ def _narrowest(column: pa.ChunkedArray) -> Any:
         return found.to_pandas().to_numpy()
     emptied = pc.if_else(pc.is_in(column, value_set=pa.array(EMPTY)), None, column)
     return emptied.to_pandas().to_numpy(dtype=object)
+
+
+# ---------------------------------------------------------------- whole tables
+
+
+def read_table(
+    path: str,
+    *,
+    schema: Schema | None = None,
+    ignore: Sequence[str] = (),
+    separator: str = ",",
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+) -> pd.DataFrame:
+    """The whole table without the columns to ignore: typed by the schema, or by what its cells allow."""
+    with open_table(path, separator=separator, limits=limits) as table:
+        for name in ignore:
+            if name not in table.names:
+                raise DataError(unknown_name("a column to ignore", name, table.names))
+        kept = [name for name in table.names if name not in ignore]
+        if not kept:
+            remedy = "ignore fewer of them"
+            raise DataError(message(f"columns to read in {table.name}", "none", remedy))
+        chunks, size = [], 0
+        for chunk in table.chunks:
+            chunks.append(chunk.select(kept))
+            size += chunks[-1].nbytes
+            limits.check_whole(table.name, size)
+        if schema is None:
+            return inferred(pa.Table.from_batches(chunks), is_text=table.is_text)
+        start, frames = 0, []
+        for chunk in chunks:
+            frames.append(typed(chunk, schema, is_text=table.is_text, start=start))
+            start += chunk.num_rows
+        return pd.concat(frames)

@@ -1,24 +1,285 @@
-"""A table that is open for reading: its columns, and its rows piece by piece."""
+"""A table that is open for reading: its columns, and its rows chunk by chunk, refused where it asks too much.
+
+A few bytes can stand for very many: gzip packs a thousand to one, and a page of a Parquet file can declare a
+billion equal rows. So bytes are counted, unpacked, and looked at before they are read. Every limit is far
+above what honest tables need, and its message names a way around it. A table is held against the columns of
+the model that is to read it before either is read.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
 import re
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from veritracer.errors import DataError, message
-from veritracer.tablefiles.bytestreams import STANDARD, Counted, open_bytes
-from veritracer.tablefiles.limits import Limits
+from veritracer.errors import DataError, closest, listing, message
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+UNKNOWN = 16 << 30
+"""Bytes of memory that are assumed where the system does not tell."""
+
+CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
+
+@cache
+def _half_of_the_memory() -> int:
+    """Half of what this machine, or the container on it, has."""
+    known = hasattr(os, "sysconf")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else UNKNOWN
+    allowed = CONTAINER.read_text().strip() if CONTAINER.exists() else ""
+    return min(memory, int(allowed) if allowed.isdigit() else memory) // 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one table; those of :func:`open_table` are ``Limits()``.
+
+    Attributes
+    ----------
+    columns
+        Columns of a table.
+    unpacked
+        How many times its own size a gzip file may unpack to, beyond the first ``unpacked_free`` bytes.
+    unpacked_free
+        Bytes that any gzip file may unpack to.
+    group_rows, group_bytes
+        Rows of one row group of a Parquet file, and its unpacked bytes, as the file declares them.
+    whole
+        Bytes of a table that is read as a whole, to learn from; None is half of the machine's memory.
+    """
+
+    columns: int = 10_000
+    unpacked: int = 200
+    unpacked_free: int = 64 << 20
+    group_rows: int = 1 << 26
+    group_bytes: int = 8 << 30
+    whole: int | None = None
+
+    def check_names(self, name: str, names: Sequence[str]) -> None:
+        """Refuse too many columns, and columns of the same name."""
+        if len(names) > self.columns:
+            remedy = "leave out the columns that are no features"
+            received = f"{len(names):,} in {name}"
+            raise DataError(message(f"at most {self.columns:,} columns", received, remedy))
+        twice = sorted(column for column, count in Counter(names).items() if count > 1)
+        if twice:
+            received = f"{listing(twice)} more than once in {name}"
+            raise DataError(message("each column once", received, "rename or drop the duplicates"))
+
+    def check_unpacked(self, name: str, packed: int, unpacked: int) -> None:
+        """Refuse a gzip file that unpacks to far more than tables do."""
+        if unpacked > max(self.unpacked_free, self.unpacked * packed):
+            expected = f"a gzip file that unpacks to at most {self.unpacked} times its size"
+            received = f"{unpacked >> 20:,} MiB from the first {packed:,} bytes of {name}"
+            raise DataError(message(expected, received, "unpack it first if that is meant (gunzip)"))
+
+    def check_group(self, name: str, number: int, rows: int, size: int) -> None:
+        """Refuse a row group of a Parquet file that declares absurdly much."""
+        if rows > self.group_rows or size > self.group_bytes:
+            expected = f"row groups of at most {self.group_rows:,} rows and {self.group_bytes >> 30} GiB"
+            received = f"{rows:,} rows and {size / 2**30:.1f} GiB in group {number} of {name}"
+            remedy = (
+                "write the file in smaller groups: pyarrow.parquet.write_table(..., row_group_size=100_000)"
+            )
+            raise DataError(message(expected, received, remedy))
+
+    def check_whole(self, name: str, size: int) -> None:
+        """Refuse a table that would fill the memory when it is read as a whole."""
+        most = _half_of_the_memory() if self.whole is None else self.whole
+        if size > most:
+            half = ", half of the memory" if self.whole is None else ""
+            expected = f"a table of at most {most / 2**30:.3g} GiB{half} to read as a whole"
+            remedy = "give a sample of its rows"
+            raise DataError(message(expected, f"more in {name}", remedy))
+
+
+# ---------------------------------------------------------------- bytes from a file or from standard input
+
+
+STANDARD = "-"
+"""The name that stands for standard input, or for standard output."""
+
+HEAD = 1 << 20
+"""Bytes that are looked at in order to find out what a file is; a header has to fit into them."""
+
+
+class Counted(io.RawIOBase):
+    """A stream that starts with ``head`` and goes on with ``rest``, and knows how far it is."""
+
+    def __init__(self, head: bytes, rest: BinaryIO, measured: BinaryIO) -> None:
+        self.head, self.rest, self.measured = io.BytesIO(head), rest, measured
+        self.behind = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end."""
+        first = self.head.read(size)
+        missing = size - len(first) if size >= 0 else -1
+        data = first + self.rest.read(missing) if missing else first
+        self.behind += len(data)
+        return data
+
+    def close(self) -> None:
+        """Close what is below, unless it is standard input."""
+        if self.measured is not sys.stdin.buffer:
+            self.rest.close()
+            self.measured.close()
+        super().close()
+
+    @property
+    def consumed(self) -> int:
+        """How many bytes of the file (packed ones, where it is packed) were read."""
+        try:
+            return self.measured.tell()
+        except (OSError, ValueError):  # a pipe has no position, a closed file neither
+            return self.behind
+
+
+def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
+    """The first bytes of the file, the stream of all of them, and the size of the file where it has one."""
+    measured = sys.stdin.buffer if path == STANDARD else _opened(path)
+    first = measured.read(2)
+    rest: BinaryIO = measured
+    if first == b"\x1f\x8b":
+        rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
+    try:
+        head = first + rest.read(HEAD - len(first))
+    except (OSError, EOFError, zlib.error, DataError) as error:
+        Counted(b"", rest, measured).close()
+        if isinstance(error, DataError):
+            raise
+        raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
+    size = None if path == STANDARD else Path(path).stat().st_size
+    return head, Counted(head, rest, measured), size
+
+
+class _Unpacked(io.RawIOBase):
+    """What is packed in some bytes and a stream after them, as long as it is not absurdly much."""
+
+    def __init__(self, name: str, head: bytes, rest: BinaryIO, limits: Limits) -> None:
+        self.name, self.limits, self.unpacked = name, limits, 0
+        self.packed = _Joined(head, rest)
+        self.file = gzip.GzipFile(fileobj=io.BufferedReader(self.packed))
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        self.unpacked += len(data)
+        self.limits.check_unpacked(self.name, self.packed.taken, self.unpacked)
+        return data
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+class _Joined(io.RawIOBase):
+    """Some bytes, then a stream; counts what was taken."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self.parts, self.taken = [io.BytesIO(head), rest], 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # bytes-like is what it gets
+        data = self.parts[0].read(len(buffer)) or self.parts[1].read(len(buffer))
+        buffer[: len(data)] = data
+        self.taken += len(data)
+        return len(data)
+
+
+def _opened(path: str) -> BinaryIO:
+    place = Path(path)
+    if place.is_dir():
+        remedy = "name a CSV or Parquet file"
+        raise DataError(message("a file with a table", f"the folder {path}", remedy))
+    try:
+        return place.open("rb")
+    except FileNotFoundError:
+        remedy = "check the name, or pass - for standard input"
+        raise DataError(message("a file with a table", f"no file {path}", remedy)) from None
+    except OSError as error:
+        received = f"{path}, which can not be read ({error.strerror})"
+        raise DataError(message("a file with a table", received, "check its permissions")) from None
+
+
+# ---------------------------------------------------------------- whose columns these are
+
+
+ADDED = "recourse."
+"""How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
+
+
+class Columns(Protocol):
+    """What a model says of its table: a ``Schema``, or less."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features."""
+        ...
+
+    @property
+    def target(self) -> str | None:
+        """The column of the decision, which may be in the table."""
+        ...
+
+
+def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
+    """Refuse a table without all features, and columns that nobody has spoken of."""
+    absent = [name for name in known.names if name not in table.names]
+    named = {*known.names, known.target, *keep}
+    extra = [name for name in table.names if name not in named and not name.startswith(ADDED)]
+    unknown = [name for name in keep if name not in table.names]
+    if unknown:
+        received = f"no {listing(unknown)} in {table.name}"
+        raise DataError(message("columns to keep that exist", received, "check their spelling"))
+    features = [name for name in keep if name in known.names]
+    if features:
+        remedy = "leave them out of --keep: their values are in the output"
+        raise DataError(message("columns to keep that are no features", listing(features), remedy))
+    expected = f"the {len(known.names)} columns of the model in {table.name}"
+    if absent:
+        close = closest(absent[0], extra)
+        remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
+        raise DataError(message(expected, f"no {listing(absent)}", remedy))
+    if extra:
+        remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"
+        raise DataError(message(expected, f"{listing(extra)} too", remedy))
+
+
+def check_ids(table: Table, name: str) -> None:
+    """Refuse a table without the column that says whose each row is."""
+    if name not in table.names:
+        received = f"no {name!r} in {table.name}"
+        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
+
+
+# ---------------------------------------------------------------- a table that is open
+
+
 ROWS = 16_384
-"""Rows in a piece, at most."""
+"""Rows in a chunk, at most."""
 
 PARQUET_BUFFER = 1 << 20
 """Bytes of each column that are held at once, so that a long row group does not have to fit into memory."""
@@ -41,15 +302,15 @@ class Table:
         Whether cells are text that still has to be read as numbers (CSV), or have types (Parquet).
     share
         Says how much of it was read so far, from 0 to 1; None where nobody knows.
-    pieces
-        The rows, in pieces of at most ``ROWS``; once.
+    chunks
+        The rows, in chunks of at most ``ROWS``; once.
     """
 
     name: str
     names: tuple[str, ...]
     is_text: bool
     share: Callable[[], float | None]
-    pieces: Iterator[pa.RecordBatch]
+    chunks: Iterator[pa.RecordBatch]
 
 
 @contextmanager
@@ -64,7 +325,7 @@ def open_table(
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
-    asks for more than ``limits``, and one whose first piece can not be read: nobody should load a model for
+    asks for more than ``limits``, and one whose first chunk can not be read: nobody should load a model for
     it.
     """
     name = "standard input" if path == STANDARD else path
@@ -103,7 +364,7 @@ def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
     names = tuple(column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column))
     total, done = known.num_rows, [0]
 
-    def pieces() -> Iterator[pa.RecordBatch]:
+    def chunks() -> Iterator[pa.RecordBatch]:
         try:
             for batch in reader.iter_batches(batch_size=rows):
                 done[0] += batch.num_rows
@@ -112,7 +373,7 @@ def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
             remedy = "it was cut off or altered: write it again"
             raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
 
-    return Table(name, names, False, lambda: done[0] / max(total, 1), _begun(_counted(pieces(), name)))
+    return Table(name, names, False, lambda: done[0] / max(total, 1), _begun(_counted(chunks(), name)))
 
 
 @contextmanager
@@ -135,7 +396,7 @@ def _sliced(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBat
 
 
 def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    """The same pieces; refuses a table without a single row."""
+    """The same chunks; refuses a table without a single row."""
     count = 0
     for batch in found:
         count += batch.num_rows
@@ -146,7 +407,7 @@ def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBa
 
 
 def _begun(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same pieces, the first of which was read."""
+    """The same chunks, the first of which was read."""
     return chain([next(found)], found)
 
 

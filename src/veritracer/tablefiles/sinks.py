@@ -20,7 +20,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
-from veritracer.tablefiles.bytestreams import STANDARD
+from veritracer.tablefiles.opening import STANDARD
 
 Format = Literal["csv", "parquet", "jsonl"]
 FORMATS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl"}
@@ -204,7 +204,7 @@ def _neutral(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
 
 
 def _check_empty_cells(piece: pa.Table) -> None:
-    """Nothing; refuses an empty cell in a column in which the empty text is a value."""
+    """Refuse an empty cell in a column in which the empty text is a value."""
     for field, column in zip(piece.schema, piece.columns, strict=True):
         if column.null_count and "" in _meaning(field).get("known", {}):
             received = f"empty cells beside the value '' in the column {field.name!r}"

@@ -80,7 +80,7 @@ def audit_(
     if as_json:
         print_json({"passed": passed, "verified": checked is not None, **found.to_plain()})
     elif not quiet:
-        _tell(found, checked, passed=passed, out=out)
+        _print_summary(found, checked, passed=passed, out=out)
     if not passed:
         raise typer.Exit(FAILED)
 
@@ -103,7 +103,7 @@ def _write(out: Path, found: Audit, checked: Verification | None) -> None:
         write_audit(out, found, notes=notes)
 
 
-def _tell(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
+def _print_summary(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
     names = ledgers.VERDICTS
     shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
     lines = [[n, f"{found.counts[n]:,}", percent(s)] for n, s in zip(names, shares, strict=True)]

@@ -22,9 +22,10 @@ from veritracer.cli.printing import note, print_json, say
 from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
-    from veritracer.bench import Plan, Standing
+    from veritracer_bench import Plan, Standing
 
 NOT_ACHIEVED = 1
+PICTURES = "pip install 'veritracer[bench]'; the tables are whole without it"
 EVERY = 10.0
 """Seconds between two lines about progress, where there is no terminal."""
 
@@ -69,7 +70,7 @@ def bench(
     Exits with 1 while results are missing.
     """
     _check(out)
-    from veritracer import bench as library
+    import veritracer_bench as library
 
     use_one_thread()
     plan = _plan(data_dir, quick=quick, smoke=smoke)
@@ -84,6 +85,8 @@ def bench(
     cells = run.cells()
     made = library.write_all(out, cells, plan.tables)
     note((f"{what} failed: {why}" for what, why in run.failed.items()), quiet=quiet)
+    if not library.can_draw():
+        note([message("matplotlib for the pictures", "an install without it", PICTURES)], quiet=quiet)
     if as_json:
         summary = {"results": len(cells), "wanted": len(run.keys), "failed": run.failed}
         print_json({"out": str(out), **summary, "measured": run.measured, "trained": run.trained})
@@ -95,7 +98,7 @@ def bench(
 
 
 def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:
-    from veritracer import bench as library
+    import veritracer_bench as library
 
     folder = None if data_dir is None else str(data_dir)
     if smoke:

@@ -24,7 +24,7 @@ from veritracer.errors import DataError, TargetError, message, unknown_name
 
 if TYPE_CHECKING:
     from veritracer.calibration import Calibration
-    from veritracer.calibration.costs import Cost
+    from veritracer.calibration.coverage import Cost
     from veritracer.schema import Schema
 
 
@@ -108,7 +108,7 @@ def calibrate(
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        _tell(found)
+        _print_summary(found)
 
 
 def _rows(table: str | None, schema: Schema, separator: str) -> tuple[Any, Any]:
@@ -130,7 +130,7 @@ def _share(text: str) -> float:
         raise DataError(message("shares between 0 and 1 for --cover", repr(text), remedy)) from None
 
 
-def _tell(found: Calibration) -> None:
+def _print_summary(found: Calibration) -> None:
     from veritracer.calibration.coverage import rounded_up
 
     say(found.headline(), "")

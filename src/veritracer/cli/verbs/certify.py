@@ -59,8 +59,8 @@ def certify(
             tablefiles.open_table(counterfactuals, separator=separator, or_comma=True)
         )
         if known is not None:
-            streaming.check_columns(originals, known, kept)
-            streaming.check_columns(answers, known, [name for name in kept if name in answers.names])
+            tablefiles.check_columns(originals, known, kept)
+            tablefiles.check_columns(answers, known, [name for name in kept if name in answers.names])
         sink = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))

@@ -63,7 +63,7 @@ def demo(
     if as_json:
         print_json(_fields(found, page, time.perf_counter() - start))
     if talks:
-        _tell(found)
+        _print_summary(found)
         say(f"The report: {page}", f"All of it took {time.perf_counter() - start:.0f} seconds.")
 
 
@@ -101,8 +101,8 @@ def _steps(*, quiet: bool) -> Iterator[Any]:
 def _write(found: Demo, out: Path) -> Path:
     from veritracer.report.html import write_report
 
-    today = found.years.today
-    title = f"Recourse: {found.years.data.title[0].lower()}{found.years.data.title[1:]}"
+    today = found.scenario.today
+    title = f"Recourse: {found.scenario.data.title[0].lower()}{found.scenario.data.title[1:]}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # numbers beyond a learned range
         return write_report(
@@ -112,22 +112,22 @@ def _write(found: Demo, out: Path) -> Path:
             today.y_test,
             recourse=found.recourse,
             title=title,
-            story=found.story,
+            comparison=found.comparison,
         )
 
 
-def _tell(found: Demo) -> None:
-    data, first = found.years.data, found.outcomes[0]
-    rows = len(found.years.today.X_test)
+def _print_summary(found: Demo) -> None:
+    data, first = found.scenario.data, found.outcomes[0]
+    rows = len(found.scenario.today.X_test)
     say(
-        f"{data.title}: a model trained on {len(found.years.today.X_train):,} rows is right about "
+        f"{data.title}: a model trained on {len(found.scenario.today.X_train):,} rows is right about "
         f"{percent(first.accuracy)} of {rows:,} others; it turns {first.survival.rows:,} of them down.",
         "",
     )
     if found.example is not None:
         _tell_example(found, found.example)
     _tell_beliefs(found)
-    say(f"Then {found.years.passing}. Each method's own model is retrained in two ordinary ways.", "")
+    say(f"Then {found.scenario.passing}. Each method's own model is retrained in two ordinary ways.", "")
     header = (
         "promises kept",
         "declined",
@@ -197,8 +197,8 @@ def _fields(found: Demo, page: Path, seconds: float) -> dict[str, Any]:
     ]
     sentence = None if found.example is None else found.recourse.sentence(found.example)
     return {
-        "dataset": found.years.data.name,
-        "passing": found.years.passing,
+        "dataset": found.scenario.data.name,
+        "passing": found.scenario.passing,
         "example": sentence,
         "methods": methods,
         "beliefs": [asdict(each) for each in found.beliefs],

@@ -140,7 +140,7 @@ def explain(
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:
-            streaming.check_columns(source, known, kept)
+            tablefiles.check_columns(source, known, kept)
         also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
         sink = stack.enter_context(
             tablefiles.open_sink(
@@ -163,7 +163,7 @@ def explain(
         )
     note([*found.notes, *sink.notes()], quiet=quiet)
     if out is not None:
-        _tell(found, out, quiet=quiet, as_json=as_json)
+        _print_summary(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:
         raise typer.Exit(NOT_ACHIEVED)
 
@@ -191,7 +191,7 @@ def _recourse(folder: str, schema: Path | None) -> Recourse:
     return saved_model(folder).recourse(rules)
 
 
-def _tell(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
+def _print_summary(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:

@@ -133,7 +133,7 @@ def fit(
     if as_json:
         print_json(facts)
     elif not quiet:
-        _tell(model, facts)
+        _print_summary(model, facts)
 
 
 def save_model(model: VeriTraCER, out: Path) -> None:
@@ -259,7 +259,7 @@ def _share(value: Any) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
-def _tell(model: VeriTraCER, facts: dict[str, Any]) -> None:
+def _print_summary(model: VeriTraCER, facts: dict[str, Any]) -> None:
     best = facts["validation"]
     head = f"Trained on {facts['rows']:,} rows, {facts['features']} features, {facts['epochs']} epochs."
     rows = [["accuracy", percent(best["accuracy"])]]

@@ -110,8 +110,8 @@ def issue(
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:
-            streaming.check_ids(source, id_column)
-            streaming.check_columns(source, known, [id_column, *kept])
+            tablefiles.check_ids(source, id_column)
+            tablefiles.check_columns(source, known, [id_column, *kept])
         sink: Sink | None = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
@@ -121,7 +121,7 @@ def issue(
         explained, issued = streaming.issue_table(
             loaded.recourse(rules),
             source,
-            sink or streaming.Nowhere(),
+            sink or streaming.NullSink(),
             book,
             streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
             options=options,
@@ -130,10 +130,12 @@ def issue(
             watch=watch,
         )
     note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
-    _tell(explained, issued, out, quiet=quiet, as_json=as_json)
+    _print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
 
 
-def _tell(explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool) -> None:
+def _print_summary(
+    explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool
+) -> None:
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
         print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})

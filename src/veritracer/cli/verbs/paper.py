@@ -7,7 +7,7 @@ from typing import Any
 
 from veritracer.certificate import Certificate
 from veritracer.cli.printing import patience, print_json, print_table, say
-from veritracer.report.paper_figures import CONCLUSIONS, DELTA, Example, certificates, draw
+from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, Example, certificates, draw
 
 
 def show(out: Path, *, as_json: bool) -> None:

@@ -122,7 +122,7 @@ def update(
     if as_json:
         print_json({"model": str(out), **made.update_.to_plain()})
     elif not quiet:
-        _tell(made.update_)
+        _print_summary(made.update_)
         say(f"The model: {out}")
 
 
@@ -144,12 +144,12 @@ def _refuse(error: PromiseError, *, as_json: bool) -> None:
         )
     else:
         if report is not None:
-            _tell(report)
+            _print_summary(report)
         say(f"Nothing was written: {error}")
     raise typer.Exit(NOT_ACHIEVED)
 
 
-def _tell(report: UpdateReport) -> None:
+def _print_summary(report: UpdateReport) -> None:
     header = ("model", "accuracy", "promises kept", "by proof", "broken", "not checkable")
     rows = [
         [name, f"{way.accuracy:.4f}", percent(way.kept), *_counts(way)] for name, way in report.ways.items()

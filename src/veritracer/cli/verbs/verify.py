@@ -41,12 +41,12 @@ def verify(
         numbers = {name: getattr(found, name) for name in names}
         print_json({"ok": found.ok, **numbers, "findings": findings, "notes": notes})
     elif not quiet:
-        _tell(found, noted=head is not None)
+        _print_summary(found, noted=head is not None)
     if not found.ok:
         raise typer.Exit(CHANGED)
 
 
-def _tell(found: Verification, *, noted: bool) -> None:
+def _print_summary(found: Verification, *, noted: bool) -> None:
     erased = f", {found.erased:,} of them erased" if found.erased else ""
     say(f"{found.entries:,} entries, {found.promises:,} promises{erased}.")
     say(*_lines(found.findings, found.count), *_lines(found.notes, found.noted, "Noted, and no fault: "))

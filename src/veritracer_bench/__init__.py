@@ -1,0 +1,35 @@
+"""The paper's evaluation and the measurement of truth: what is measured, how it is run, and its tables.
+
+``Run(plan, out).go(workers)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
+tables, the page and pictures. Research stands apart from the library: nothing in ``veritracer`` imports this
+package but the verbs ``bench`` and ``demo --paper``. Its pictures need the extra ``bench``.
+"""
+
+from __future__ import annotations
+
+from veritracer_bench.cells import Cell, Key, read_results
+from veritracer_bench.methods import METHODS, Method
+from veritracer_bench.page import can_draw, page, write_all
+from veritracer_bench.plan import TABLES, Plan, quick, smoke
+from veritracer_bench.running import Run, Standing
+from veritracer_bench.tables import Results, Table, markdown
+
+__all__ = [
+    "METHODS",
+    "TABLES",
+    "Cell",
+    "Key",
+    "Method",
+    "Plan",
+    "Results",
+    "Run",
+    "Standing",
+    "Table",
+    "can_draw",
+    "markdown",
+    "page",
+    "quick",
+    "read_results",
+    "smoke",
+    "write_all",
+]

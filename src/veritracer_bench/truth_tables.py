@@ -1,0 +1,483 @@
+"""The tables of truth: what judges, the data and the simulator say of advice, as Markdown.
+
+``Truth`` has the stored numbers over seeds: means, worst seeds and 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from veritracer_bench.cells import Cell
+from veritracer_bench.judges import COUNTED, DISTANT, EVERYBODY, NAMES, NEIGHBOURS
+from veritracer_bench.methods import COMPARED, resolve
+from veritracer_bench.page import Target, targets_markdown
+from veritracer_bench.plan import TITLES
+from veritracer_bench.tables import Results
+from veritracer_bench.truth import COMMON, ERROR, MIDDLE
+
+POOLED = 200
+"""With fewer rows than these in a seed, all rows of all seeds count alike."""
+
+OURS, HOLLOW = "veritracer-default", "veritracer-plain"
+ORDER = (OURS, HOLLOW, *COMPARED, "dice")
+DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
+
+
+class Spread(NamedTuple):
+    """A number over seeds: mean, ends of its 95 % interval, worst seed, and how many seeds there are."""
+
+    mean: float
+    low: float
+    high: float
+    worst: float
+    seeds: int
+
+
+class Column(NamedTuple):
+    """A number and its title; ``sign`` says whether more (1) or less (-1) is better; a share is in [0, 1]."""
+
+    number: str
+    title: str
+    sign: int = 0
+    share: bool = True
+
+
+DISTANCE = Column("distance", "distance", -1, share=False)
+
+
+def interval(
+    values: Sequence[float], errors: Sequence[float], rows: Sequence[float], column: Column
+) -> Spread:
+    """The mean over seeds with an interval for both trainings and rows.
+
+    Seeds share their rows, so the error of the rows does not shrink with more seeds. A share's interval is
+    Wilson's, with as many rows as would have that error.
+    """
+    each, weights = np.asarray(values, dtype=float), np.ones(len(values)) / len(values)
+    if min(rows) < POOLED and sum(rows) > 0:
+        weights = np.asarray(rows, dtype=float) / sum(rows)
+    mean, count = float(weights @ each), len(each)
+    half = MIDDLE**2 * float(weights @ np.square(np.nan_to_num(errors)))
+    if count > 1:
+        between = float(np.square(weights * (each - mean)).sum()) * count / (count - 1)
+        half += float(student.ppf(0.975, count - 1)) ** 2 * between
+    ends = _wilson(mean, half, max(rows)) if column.share else (mean - half**0.5, mean + half**0.5)
+    worst = math.nan if column.sign == 0 else each.min() if column.sign > 0 else each.max()
+    return Spread(mean, ends[0], ends[1], float(worst), count)
+
+
+def _wilson(share: float, half: float, rows: float) -> tuple[float, float]:
+    """Wilson's interval of a share with this squared half-width; scipy's takes whole counts of rows only."""
+    inside = share * (1 - share)
+    count = rows if half == 0 or inside <= 0 else min(rows, inside * MIDDLE**2 / half)
+    count = max(count, 1.0)
+    middle = (share + MIDDLE**2 / (2 * count)) / (1 + MIDDLE**2 / count)
+    away = MIDDLE / (1 + MIDDLE**2 / count) * (inside / count + MIDDLE**2 / (4 * count**2)) ** 0.5
+    return max(0.0, middle - away), min(1.0, middle + away)
+
+
+class Truth:
+    """Stored numbers, asked by dataset, method and column; what is not there is None."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.results = Results(cells)
+        self._by: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.results.cells:
+            if cell.key.experiment == "truth":
+                self._by.setdefault((cell.key.dataset, cell.key.method), []).append(cell)
+
+    def datasets(self) -> list[str]:
+        """The datasets with an answer, in the order of the tables."""
+        return self.results.datasets("truth", DATASETS)
+
+    def methods(self, dataset: str) -> list[str]:
+        """The methods with an answer on a dataset: ours first, in all its settings, then the others."""
+        there = [method for name, method in self._by if name == dataset]
+        rank = {name: position for position, name in enumerate(ORDER)}
+        return sorted(there, key=lambda name: (rank.get(name.partition("[")[0], 99), name))
+
+    def spread(self, dataset: str, method: str, column: Column) -> Spread | None:
+        """The number over seeds."""
+        values, errors, rows = [], [], []
+        for cell in self._by.get((dataset, method), []):
+            value = cell.numbers.get(column.number, math.nan)
+            if not math.isnan(value):
+                values.append(value)
+                errors.append(cell.numbers.get(column.number + ERROR, 0.0))
+                common = column.number.endswith(COMMON)
+                rows.append(cell.numbers["rows" + COMMON if common else "rows"])
+        return interval(values, errors, rows, column) if values else None
+
+    def mean(self, dataset: str, method: str, column: Column) -> float:
+        """The mean over seeds, nan where there is none."""
+        spread = self.spread(dataset, method, column)
+        return math.nan if spread is None else spread.mean
+
+    def lowest(self, dataset: str, method: str, suffix: str = "") -> Spread | None:
+        """Acceptance by the judge, of those that count, who accepts least in the mean over seeds."""
+        columns = [Column(f"acceptance, {name}{suffix}", name, 1) for name in COUNTED]
+        found = [s for column in columns if (s := self.spread(dataset, method, column)) is not None]
+        return min(found, key=lambda spread: spread.mean, default=None)
+
+    def peers(self, dataset: str) -> list[str]:
+        """The methods of others on a dataset."""
+        return [name for name in self.methods(dataset) if not name.startswith(("veritracer", "generator"))]
+
+    def above_ours(self, dataset: str) -> list[str] | None:
+        """The others whose lowest judge accepts more than ours in any setting that goes no further.
+
+        Those that are nearer than any setting of ours are left out; None where we have no answer.
+        """
+        points = {}
+        for name in self.methods(dataset):
+            low = self.lowest(dataset, name)
+            if low is not None:
+                points[name] = self.mean(dataset, name, DISTANCE), low.mean
+        ours = [point for name, point in points.items() if name.partition("[")[0] == OURS]
+        found = []
+        for name in self.peers(dataset):
+            far, accepted = points.get(name, (math.nan, math.nan))
+            reached = [share for near, share in ours if near <= far]
+            if reached and accepted > max(reached):
+                found.append(name)
+        return found if ours else None
+
+    def paired(self, dataset: str, trainer: str, number: str) -> list[float]:
+        """The number of each seed less that of the standard model of the same seed."""
+        by = {
+            cell.key[2:]: cell.numbers.get(number, math.nan)
+            for cell in self.results.cells
+            if cell.key[:2] == ("model", dataset)
+        }
+        seeds = [seed for name, seed in by if name == trainer and ("standard", seed) in by]
+        return [by[trainer, seed] - by["standard", seed] for seed in seeds]
+
+    def groups(self, dataset: str) -> list[str]:
+        """The groups of people on a dataset."""
+        for cell in self.results.cells:
+            if cell.key[:2] == ("model", dataset):
+                names = [n.removeprefix("rows, ") for n in cell.numbers if n.startswith("rows, ")]
+                return [name for name in names if name != EVERYBODY]
+        return []
+
+    def group_differences(self, dataset: str, trainer: str, kind: str) -> dict[str, float]:
+        """How each group differs from a standard model's: in approval, Brier score or agreement."""
+        found = {name: self.paired(dataset, trainer, f"{kind}, {name}") for name in self.groups(dataset)}
+        return {group: float(np.mean(values)) for group, values in found.items() if values}
+
+
+def worst_of(differences: dict[str, float], kind: str) -> tuple[str, float]:
+    """The group with the worst difference: of approval either way, of the others the worse way."""
+    order: dict[str, Callable[[float], float]] = {"approval": abs, "Brier": float, "agreement": lambda d: -d}
+    worst = max(differences, key=lambda group: order[kind](differences[group]))
+    return worst, differences[worst]
+
+
+# ---------------------------------------------------------------- tables
+
+
+DISTANCES = {"heloc": 0.06, "taiwan_credit": 0.035, "oula": 0.03, "ctg": 0.08, "who": 0.10, "loans": 0.04}
+"""How far answers may go at the most, for the goals."""
+
+LEGEND = """\
+An entry is the mean over seeds, its 95 % interval in brackets, and the worst seed in parentheses. The rows
+are test rows that the method's own model declines (at most {rows} of them, drawn once; where a seed has fewer
+than 200, the rows of all seeds are pooled). A missing or invalid answer counts as refused by every judge,
+with gain 0; it has no distance and claims nothing. Intervals take in both the spread between trainings and
+the rows: judges and rows are the same for all seeds.
+
+- **Judges** are models of other classes, fitted for accuracy on the training rows only, with fixed seeds; an
+  entry is the share of the rows whose counterfactual they accept. Boosting and MLPs are also classes of the
+  panel, so that they count only in a second column: fitted on *unseen rows*, the half of the test rows that
+  the person is not in. The five that count are these two, forest, extra trees and logistic; MLPs are five
+  standard ones of this library, of other seeds.
+- **Already at x**: the share that the judge accepts as they are. **Of those declined at x**: acceptance among
+  the others. **Gain**: mean change of the judge's probability. **Overclaim**: the model's probability at x′
+  less the judge's.
+- **Distance**: L1 over the number of encoded columns. **Changed**: by more than 0.01 of the range. **LOF**:
+  local outlier factor among favourable training rows, each once (k = 10, L1). **Impossible rows** have a
+  category that is none.
+- **Other models**: the share of valid answers with f_m(x′) = f(x′), for models of the same training with
+  other seeds or without a hundredth of the rows, and for standard ones.
+- **The simulator** (`loans`): x⁺ is x after the action and its effects, π the true probability. Acceptance:
+  f(x⁺) is favourable; improvement: the outcome at x⁺ is; the gaming gap is the one less the other; true gain:
+  π(x⁺) − π(x); overclaim: the model's probability at x⁺ less π(x⁺).
+- **The models**: differences from a standard model of the same seed; approval rate, Brier score, and how
+  often it decides as the judges that count do. Groups are categories of at most an eighth of the rows, and
+  the tenth of the test rows that is farthest from the training rows."""
+
+
+DETAILS, STYLES = ("already", "of declined", "gain", "overclaim"), (".2f", ".2f", "+.2f", "+.2f")
+CERTIFIED = Column("certified", "certified, κ = 0.2", 1)
+CHANGED = Column("changed share", "share of features", -1, share=False)
+OUTLIER = Column("LOF", "LOF, median", -1, share=False)
+GAIN = Column("true gain", "true gain", 1, share=False)
+OVERCLAIM = Column("true overclaim", "overclaim", 0, share=False)
+CROSS = Column("truly cross", "cross one half", 1)
+
+JUDGED = tuple(Column(f"acceptance, {name}", name, 1) for name in NAMES)
+PLACE = (
+    CERTIFIED,
+    DISTANCE,
+    Column("changes", "features changed", -1, share=False),
+    Column("median changes", "median", -1, share=False),
+    CHANGED,
+    OUTLIER,
+    Column("inliers", "LOF ≤ 1.5", 1),
+    Column("nearest", "to the nearest favourable row", -1, share=False),
+    Column("broken", "impossible rows", -1),
+)
+OTHERS = (
+    Column("RI, same training", "other seed, same training", 1),
+    Column("RI, standard", "other seed, standard", 1),
+    Column("LOO, same training", "left out, same training", 1),
+    Column("LOO, standard", "left out, standard", 1),
+)
+SIMULATED = (
+    Column("acceptance after acting", "acceptance", 1),
+    Column("improvement", "improvement", 1),
+    Column("favourable at x", "favourable before"),
+    Column("gaming gap", "gaming gap", -1, share=False),
+    GAIN,
+    Column("true at x", "π(x)", 0, share=False),
+    Column("true after", "π(x⁺)", 1, share=False),
+    OVERCLAIM,
+    CROSS,
+)
+
+
+def page(cells: Iterable[Cell], picture: str = "frontier.png") -> str:
+    """All tables as Markdown, for what there is; "" where there is nothing."""
+    truth = Truth(cells)
+    if not truth.datasets():
+        return ""
+    asked = {cell.configuration["rows"] for cell in truth.results.cells if cell.key.experiment == "truth"}
+    rows = " or ".join(f"{most:,}" if most else "all" for most in sorted(asked))
+    parts = ["## Is the advice true?", LEGEND.format(rows=rows), "\n".join(_conditions(truth))]
+    found = [target for target in wanted(truth) if not math.isnan(target.measured)]
+    if found:
+        parts += ["### Truth: what was wanted", targets_markdown(found)]
+    parts += [f"![distance against the lowest judge]({picture})"]
+    for dataset in truth.datasets():
+        parts += _of_dataset(truth, dataset)
+    parts += [_models(truth), _judges(truth)]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def title_of(dataset: str) -> str:
+    """What tables call a dataset and its setting."""
+    name = dataset.removesuffix("-people")
+    title = TITLES.get(name, name.replace("loans-repaid", "loans, target repaid"))
+    return title + (", people's setting" if dataset != name else "")
+
+
+def method_title(method: str) -> str:
+    """What tables call a method; training without a panel is the hollow one."""
+    return resolve(method).title + (" (hollow)" if method.partition("[")[0] == HOLLOW else "")
+
+
+def _of_dataset(truth: Truth, dataset: str) -> Iterator[str]:
+    title = title_of(dataset)
+    yield _table(truth, dataset, f"{title}: who else accepts", JUDGED, lowest=True)
+    yield _details(truth, dataset, f"{title}: already at x → of those declined at x; gain; overclaim")
+    common = tuple(column._replace(number=column.number + COMMON) for column in JUDGED)
+    common += (Column("distance" + COMMON, "distance", -1, share=False),)
+    yield _table(truth, dataset, f"{title}: rows that every compared model declines", common, suffix=COMMON)
+    yield _table(truth, dataset, f"{title}: how far, and among whom", PLACE)
+    yield _table(truth, dataset, f"{title}: other models, f_m(x′) = f(x′) of valid answers", OTHERS)
+    yield _table(truth, dataset, f"{title}: what the simulator says", SIMULATED)
+
+
+def _table(
+    truth: Truth,
+    dataset: str,
+    title: str,
+    columns: Sequence[Column],
+    *,
+    lowest: bool = False,
+    suffix: str | None = None,
+) -> str:
+    """A line for each method; "" where no method has any of the numbers."""
+    lines = []
+    for method in truth.methods(dataset):
+        found = [truth.spread(dataset, method, column) for column in columns]
+        if lowest or suffix:
+            found.append(truth.lowest(dataset, method, suffix or ""))
+        if any(found):
+            lines.append([method_title(method), *(_text(spread) for spread in found)])
+    header = [
+        "",
+        *(column.title for column in columns),
+        *(["lowest that counts"] if lowest or suffix else []),
+    ]
+    return _markdown(title, header, lines) if lines else ""
+
+
+def _details(truth: Truth, dataset: str, title: str) -> str:
+    def mean(method: str, number: str) -> float:
+        values = truth.results.values("truth", dataset, method, number)
+        return float(np.mean(values)) if values else math.nan
+
+    lines = []
+    for method in truth.methods(dataset):
+        line = [method_title(method)]
+        for judge in NAMES:
+            numbers = [mean(method, f"{kind}, {judge}") for kind in DETAILS]
+            shown = ["–" if math.isnan(n) else format(n, s) for n, s in zip(numbers, STYLES, strict=True)]
+            line.append("–" if math.isnan(numbers[0]) else "{} → {}; {}; {}".format(*shown))
+        lines.append(line)
+    return _markdown(title, ["", *NAMES], lines)
+
+
+def _models(truth: Truth) -> str:
+    """Accuracy and AUC, and the largest differences from a standard model in any group."""
+    lines = []
+    for dataset in truth.datasets():
+        keys = dict.fromkeys(c.key.method for c in truth.results.cells if c.key[:2] == ("model", dataset))
+        for trainer in sorted(keys, key=lambda name: (name != OURS, name)):
+            numbers = [
+                truth.results.values("model", dataset, trainer, name)
+                for name in ("accuracy", "auc", "fit seconds")
+            ]
+            shown = [f"{np.mean(n):.3f} ({min(n):.3f})" for n in numbers[:2]] + [f"{np.mean(numbers[2]):.0f}"]
+            if trainer == "standard":
+                shown += ["–"] * 4
+            else:
+                shown += [_worst_group(truth, dataset, trainer, kind) for kind in ("approval", "Brier")]
+                shown += [_worst_group(truth, dataset, trainer, "agreement")]
+                shown += [_distant(truth, dataset, trainer)]
+            lines.append([title_of(dataset), trainer, str(len(numbers[0])), *shown])
+    header = ["", "training", "seeds", "accuracy (worst)", "AUC (worst)", "seconds to fit"]
+    header += ["approval, worst group", "Brier, worst group", "agreement, worst group"]
+    header += ["most distant tenth: approval, Brier, agreement"]
+    return _markdown("The models themselves, against a standard one of the same seed", header, lines)
+
+
+def _worst_group(truth: Truth, dataset: str, trainer: str, kind: str) -> str:
+    differences = truth.group_differences(dataset, trainer, kind)
+    if not differences:
+        return "–"
+    group, difference = worst_of(differences, kind)
+    return f"{difference:+.3f} ({group})"
+
+
+def _distant(truth: Truth, dataset: str, trainer: str) -> str:
+    shown = []
+    for kind in ("approval", "Brier", "agreement"):
+        differences = truth.group_differences(dataset, trainer, kind)
+        shown.append(f"{differences[DISTANT]:+.3f}" if DISTANT in differences else "–")
+    return ", ".join(shown)
+
+
+def _judges(truth: Truth) -> str:
+    lines = []
+    for dataset in truth.datasets():
+        line = [title_of(dataset)]
+        for judge in NAMES:
+            pair = [truth.results.values("judges", dataset, judge, n) for n in ("accuracy", "auc")]
+            line.append(f"{pair[0][0]:.3f}, {pair[1][0]:.3f}" if all(pair) else "–")
+        lines.append(line)
+    return _markdown("The judges themselves: accuracy and AUC on the test rows", ["", *NAMES], lines)
+
+
+def wanted(truth: Truth) -> Iterator[Target]:
+    """The goals, for every dataset that has an answer of ours in the paper's setting."""
+    for dataset in [name for name in truth.datasets() if not name.endswith("-people")]:
+        title = title_of(dataset)
+        yield _least(f"certified, {title}", 0.99, truth.mean(dataset, OURS, CERTIFIED))
+        yield from _wanted_of_judges(truth, dataset, title)
+        yield from _wanted_of_places(truth, dataset, title)
+        for column in OTHERS:
+            yield _least(f"{column.title}, {title}", 0.98, truth.mean(dataset, OURS, column))
+        yield from _wanted_of_models(truth, dataset, title)
+        if dataset == "loans":
+            gain, cross, over = (truth.mean(dataset, OURS, each) for each in (GAIN, CROSS, OVERCLAIM))
+            yield _least(f"true gain, {title}", 0.55, gain)
+            yield _least(f"truly cross one half, {title}", 0.97, cross)
+            yield _most(f"overclaim either way, {title}", 0.03, abs(over))
+        if dataset == "loans-repaid":
+            yield from _wanted_of_repaid(truth, dataset, title)
+
+
+def _wanted_of_repaid(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
+    """No method of others is better in acceptance, improvement or gaming gap."""
+    for column in (SIMULATED[0], SIMULATED[1], SIMULATED[3]):
+        own = truth.mean(dataset, OURS, column)
+        theirs = [truth.mean(dataset, name, column) for name in truth.peers(dataset)]
+        there = [value for value in theirs if not math.isnan(value)]
+        if there:
+            best = max(there) if column.sign > 0 else min(there)
+            said = f"{'≥' if column.sign > 0 else '≤'} {best:.3f} (best of the others)"
+            yield Target(f"{column.title}, {title}", said, own, (own - best) * column.sign >= 0)
+
+
+def _wanted_of_judges(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
+    for judge in [name for name in NAMES if name != NEIGHBOURS]:
+        spread = truth.spread(dataset, OURS, Column(f"acceptance, {judge}", judge, 1))
+        counts = "" if judge in COUNTED else " (the panel's class and rows: does not count)"
+        if spread is not None:
+            yield _least(f"{judge}, {title}{counts}", 0.90, spread.mean)
+            yield _least(f"{judge}, worst seed, {title}{counts}", 0.80, spread.worst)
+
+
+def _wanted_of_places(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
+    theirs = [truth.mean(dataset, method, OUTLIER) for method in ("roar", "counternet")]
+    bar = min((value for value in theirs if not math.isnan(value)), default=math.nan) + 0.1
+    own = truth.mean(dataset, OURS, OUTLIER)
+    if not math.isnan(bar):
+        yield Target(f"LOF, {title}", f"≤ {bar:.2f} (lower of ROAR, CounterNet, + 0.1)", own, own <= bar)
+    if dataset in DISTANCES:
+        yield _most(f"distance, {title}", DISTANCES[dataset], truth.mean(dataset, OURS, DISTANCE))
+    above = truth.above_ours(dataset)
+    if above is not None:
+        yield Target(f"methods above our curve, {title}", "0", float(len(above)), not above)
+    yield _most(f"share of features changed, {title}", 0.4, truth.mean(dataset, OURS, CHANGED))
+
+
+def _wanted_of_models(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
+    for number, least in (("accuracy", -0.005), ("auc", -0.005)):
+        values = truth.paired(dataset, OURS, number)
+        if values:
+            yield _least(f"{number} less a standard model's, {title}", least, float(np.mean(values)))
+    for kind, most in (("approval", 0.01), ("Brier", 0.005), ("agreement", 0.05)):
+        differences = truth.group_differences(dataset, OURS, kind)
+        if differences:
+            group, difference = worst_of(differences, kind)
+            size = {"approval": abs(difference), "Brier": difference, "agreement": -difference}[kind]
+            yield _most(f"{kind}, worse than a standard model's for {group}, {title}", most, size)
+
+
+def _least(what: str, least: float, value: float) -> Target:
+    return Target(what, f"≥ {least:g}", value, value >= least)
+
+
+def _most(what: str, most: float, value: float) -> Target:
+    return Target(what, f"≤ {most:g}", value, value <= most)
+
+
+def _conditions(truth: Truth) -> Iterator[str]:
+    """Seeds and rows of each dataset, and what it ran on."""
+    for dataset in truth.datasets():
+        rows = truth.results.values("truth", dataset, OURS, "rows")
+        if rows:
+            yield f"- {title_of(dataset)}: {len(rows)} seeds, {min(rows):.0f} to {max(rows):.0f} rows."
+    places = {tuple(sorted((k, str(v)) for k, v in cell.where.items())) for cell in truth.results.cells}
+    for place in sorted(places):
+        yield "- " + ", ".join(f"{name} {value}" for name, value in place) + "."
+
+
+def _text(spread: Spread | None) -> str:
+    if spread is None:
+        return "–"
+    shown = f"{spread.mean:.3f} [{spread.low:.2f}, {spread.high:.2f}]"
+    return shown if math.isnan(spread.worst) or spread.seeds < 2 else f"{shown} ({spread.worst:.2f})"
+
+
+def _markdown(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    text = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *lines)]
+    return "\n".join([f"### {title}", "", *text]) + "\n"

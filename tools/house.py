@@ -1,0 +1,236 @@
+"""Print a source tree in numbers: how many rooms the house has, and how far one walks through them.
+
+    python tools/house.py                        # src/veritracer and its siblings, as they are
+    python tools/house.py ../before/src --json   # another tree, as JSON
+
+Everything is read from the source, except for what ``import veritracer`` loads: that is asked of a fresh
+process. Code lines are those that hold a token other than a comment or a docstring. The import graph has the
+imports that happen when a module is imported, so neither those in functions nor those for type checkers.
+A lazy package (``veritracer/lazy.py``) imports nothing: whoever asks it for a name imports the module of that
+name. A public name is a function or a class of a module, without a leading underscore.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the tree, read and parsed."""
+
+    name: str
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        """The source."""
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def package(self) -> str:
+        """What relative names are relative to."""
+        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+
+    def code_lines(self) -> int:
+        """How many lines are neither empty, nor comments, nor docstrings."""
+        strings = {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if isinstance(node.value.value, str)
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        }
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        used = {
+            line
+            for token in tokens
+            if token.type not in NOT_CODE and token.string
+            for line in range(token.start[0], token.end[0] + 1)
+        }
+        return len(used - strings)
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """Every function and method, with its name."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function):
+                yield f"{self.name}.{node.name}", node
+
+    def public_names(self) -> list[str]:
+        """Functions and classes of the module."""
+        named = [node.name for node in self.tree.body if isinstance(node, Function | ast.ClassDef)]
+        return [name for name in named if not name.startswith("_")]
+
+
+@dataclass(frozen=True)
+class House:
+    """The modules of a source tree by name, and what each of them imports of the others."""
+
+    root: Path
+
+    @cached_property
+    def modules(self) -> dict[str, Module]:
+        """Every module."""
+        found = {}
+        for path in sorted(self.root.rglob("*.py")):
+            parts = path.relative_to(self.root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = Module(name, path)
+        return found
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """Which modules of the tree each module imports when it is imported itself."""
+        return {name: set(self._imported(module)) - {name} for name, module in self.modules.items()}
+
+    @cached_property
+    def _lazy(self) -> dict[str, dict[str, str]]:
+        """For each lazy package, the module of each of its names."""
+        return {name: dict(_listed(m.tree)) for name, m in self.modules.items() if "attach(" in m.text}
+
+    def _imported(self, module: Module) -> Iterator[str]:
+        for node in _at_import(module.tree.body):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names if alias.name in self.modules)
+            else:
+                base = module.package.split(".")[: -node.level + 1 or None] if node.level else []
+                yield from self._from(".".join([*base, *([node.module] if node.module else [])]), node)
+
+    def _from(self, source: str, node: ast.ImportFrom) -> Iterator[str]:
+        for alias in node.names:
+            inner = self._lazy.get(source, {}).get(alias.name, alias.name)
+            if f"{source}.{inner}" in self.modules:
+                yield f"{source}.{inner}"
+            elif source in self.modules:
+                yield source
+
+    def longest_chain(self) -> list[str]:
+        """The longest way down from module to module; modules that import each other count as one step."""
+        best: dict[str, list[str]] = {}
+
+        def chain(name: str, above: frozenset[str]) -> list[str]:
+            if name not in best:
+                below = (chain(n, above | {name}) for n in self.imports[name] if n not in above | {name})
+                best[name] = [name, *max(below, key=len, default=[])]
+            return best[name]
+
+        return max((chain(name, frozenset()) for name in self.modules), key=len)
+
+    def single_importer(self) -> list[str]:
+        """Modules, packages apart, that exactly one other module imports, at any time."""
+        users: dict[str, set[str]] = {name: set() for name in self.modules}
+        for name, module in self.modules.items():
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    for used in self._from(node.module, node):
+                        users[used].add(name)
+        plain = [name for name, module in self.modules.items() if module.path.name != "__init__.py"]
+        return [name for name in plain if len(users[name] - {name}) == 1]
+
+    def loaded(self, package: str = "veritracer") -> int:
+        """How many modules of the tree a fresh ``import`` of the package loads."""
+        program = f"import sys, {package}; print(*sys.modules)"
+        environment = {**os.environ, "PYTHONPATH": str(self.root.resolve())}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        )
+        return len(set(done.stdout.split()) & set(self.modules))
+
+
+def _at_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that are executed with the module: not in functions, not for type checkers."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If):
+            checking = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            yield from _at_import(node.orelse if checking else [*node.body, *node.orelse])
+        elif isinstance(node, ast.Try | ast.With):
+            yield from _at_import(node.body)
+
+
+def _listed(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Name and module of everything that a lazy package lists."""
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "attach":
+            for module, names in ast.literal_eval(call.args[1]).items():
+                yield from ((name, module) for name in names)
+
+
+def _width(function: Function) -> int:
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len([each for each in named if each.arg not in ("self", "cls")])
+
+
+def measure(root: Path) -> dict[str, int | float | str]:
+    """The numbers of a tree, by name, in the order in which they are printed."""
+    house = House(root)
+    code = {name: module.code_lines() for name, module in house.modules.items()}
+    functions = [each for module in house.modules.values() for each in module.functions()]
+    lengths = [((node.end_lineno or node.lineno) - node.lineno + 1, name) for name, node in functions]
+    widest, longest = max((_width(node), name) for name, node in functions), max(lengths)
+    public = [name for module in house.modules.values() for name in module.public_names()]
+    return {
+        "modules": len(house.modules),
+        "physical lines": sum(len(module.text.splitlines()) for module in house.modules.values()),
+        "code lines": sum(code.values()),
+        "code lines a module": round(sum(code.values()) / len(code)),
+        "longest import chain": len(house.longest_chain()),
+        "modules loaded by `import veritracer`": house.loaded(),
+        "public names": len(public),
+        "functions": len(functions),
+        "functions over 30 lines": sum(length > 30 for length, _ in lengths),
+        "longest function": f"{longest[0]} ({longest[1]})",
+        "widest signature": f"{widest[0]} ({widest[1]})",
+        "modules with one importer": len(house.single_importer()),
+    }
+
+
+def main() -> None:
+    """Print the numbers of the trees that are named, side by side."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("roots", nargs="*", type=Path, default=[Path(__file__).parents[1] / "src"])
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument("--modules", action="store_true", help="code lines of every module, and the chain")
+    given = parser.parse_args()
+    found = {str(root): measure(root) for root in given.roots}
+    if given.json:
+        print(json.dumps(found, indent=1))
+        return
+    print("| |", " | ".join(found), "|")
+    print("|---" * (len(found) + 1) + "|")
+    for name in next(iter(found.values())):
+        print(f"| {name} |", " | ".join(_text(numbers[name]) for numbers in found.values()), "|")
+    if given.modules:
+        for house in map(House, given.roots):
+            sizes = sorted((module.code_lines(), name) for name, module in house.modules.items())
+            print("", *(f"{size:5} {name}" for size, name in sizes), sep="\n")
+            print("", " -> ".join(house.longest_chain()), *house.single_importer(), sep="\n")
+
+
+def _text(value: int | float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+if __name__ == "__main__":
+    main()
