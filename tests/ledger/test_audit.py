@@ -15,9 +15,8 @@ from recourse_tables import SCHEMA, applicants
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.kept_models import describe
-from veritracer.ledger.promised import Promises
+from veritracer.ledger.promises import IssuingModel, Promises
+from veritracer.ledger.reading import InMemory, in_memory
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
 
@@ -168,7 +167,7 @@ def test_another_encoding_reads_the_raw_values() -> None:
 
 
 def test_a_region_keeps_its_width_in_another_encoding() -> None:
-    from veritracer.ledger.reading import rows_for
+    from veritracer.ledger.regions import rows_for
 
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
@@ -206,7 +205,7 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
 
     frame = pd.DataFrame({"a": [0.0, 1.0], "b": [0.0, 1.0]})
     schema = vt.Schema([vt.Feature(n, "continuous", lower=0.0, upper=1.0) for n in "ab"], "y", "yes", "no")
-    issuing = describe(module, Encoding.fit(schema, frame), 0.5, "linf", 1.0)
+    issuing = IssuingModel.of(module, Encoding.fit(schema, frame), 0.5, "linf", 1.0)
     point, own = (torch.tensor([row], dtype=torch.float64) for row in (x_cf, x))
     known: dict[str, object] = {"kappa": 0.1, "conditional": False, "radius": 0.1, "favourable": False}
     numbers = {"issued": 0.0, "expires": np.inf, "worst_logit": -1.0, **known, **columns}

@@ -9,8 +9,8 @@ import pytest
 from promise_cases import issued, moved, with_bias
 
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.in_memory import in_memory
-from veritracer.report.audit_page import MOST, headline, write_audit
+from veritracer.ledger.reading import in_memory
+from veritracer.report.audit_page import MAX_LISTED, headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from html_pages import Page
@@ -30,7 +30,7 @@ def test_a_failed_audit_names_people_and_what_they_can_do(tmp_path: Path) -> Non
     assert f"breaks {told.counts['broken']} of {told.live} live promises" in page.text
     assert "It verifies." in page.text
     assert told.recourse[0].sentence in page.by_id["broken"]
-    assert page.by_id["broken"].count("not looked for") == min(told.counts["broken"], MOST) - 2
+    assert page.by_id["broken"].count("not looked for") == min(told.counts["broken"], MAX_LISTED) - 2
     assert all(name in page.by_id["distances"] for name in ("W1", "b3", "linf"))
 
 

@@ -9,31 +9,31 @@ from pathlib import Path
 
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
-from veritracer.ledger.verdicts import VERDICTS
+from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.report.bars import Bar, Row, bar_picture
 from veritracer.report.figure import Figure, Table, count, percent, short
 from veritracer.report.html import page_template, write_page
 from veritracer.report.sections import Section
 from veritracer.version import __version__
 
-MOST = 200
+MAX_LISTED = 200
 """Broken promises, and groups of promises, that the page lists; the JSON has all."""
 
 MEANING = {
-    "kept by proof": "the model is in the set that the promise was proved for",
-    "kept, checked": "the model is outside of the set, but still accepts what was promised",
-    "overtaken": "the person is accepted as they were, and what was promised is too",
-    "broken": "what was promised is turned down",
-    "not checkable": "the ledger does not say enough to tell under this encoding: not counted as kept",
-    "expired": "past its end: not held against the model",
+    Verdict.PROVED: "the model is in the set that the promise was proved for",
+    Verdict.CHECKED: "the model is outside of the set, but still accepts what was promised",
+    Verdict.OVERTAKEN: "the person is accepted as they were, and what was promised is too",
+    Verdict.BROKEN: "what was promised is turned down",
+    Verdict.NOT_CHECKABLE: "the ledger does not say enough to tell under this encoding: not counted as kept",
+    EXPIRED: "past its end: not held against the model",
 }
 SERIES = {
-    "kept by proof": "s1",
-    "kept, checked": "s1",
-    "overtaken": "s0",
-    "broken": "s2",
-    "not checkable": "s2",
-    "expired": "s0",
+    Verdict.PROVED: "s1",
+    Verdict.CHECKED: "s1",
+    Verdict.OVERTAKEN: "s0",
+    Verdict.BROKEN: "s2",
+    Verdict.NOT_CHECKABLE: "s2",
+    EXPIRED: "s0",
 }
 
 
@@ -47,7 +47,7 @@ def write_audit(
     page = page_template().render(
         title=title or "Audit of promises",
         headline=" ".join([headline(audit), *notes]),
-        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, "expired")),
+        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, EXPIRED)),
         sections=(_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit), _origins(audit)),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -59,21 +59,21 @@ def headline(audit: Audit) -> str:
     if audit.live == 0:
         return "There is no live promise to be kept."
     people = count(audit.live, "live promise")
-    proved = percent(audit.counts["kept by proof"] / audit.live)
+    proved = percent(audit.counts[Verdict.PROVED] / audit.live)
     if audit.ok:
         return f"This model keeps all of {people}, {proved} of them by proof."
-    unknown = audit.counts["not checkable"]
+    unknown = audit.counts[Verdict.NOT_CHECKABLE]
     rest = f"; {unknown:,} can not be checked" if unknown else ""
-    if audit.counts["broken"] == 0:
+    if audit.counts[Verdict.BROKEN] == 0:
         return f"Of {people} this model is not known to break any{rest}; {proved} are kept by proof."
-    share = percent(audit.counts["broken"] / audit.live)
-    breaks = f"This model breaks {audit.counts['broken']:,} of {people} ({share})"
+    share = percent(audit.counts[Verdict.BROKEN] / audit.live)
+    breaks = f"This model breaks {audit.counts[Verdict.BROKEN]:,} of {people} ({share})"
     return f"{breaks}{rest}; {proved} are kept by proof."
 
 
 def _verdicts(audit: Audit) -> Section:
-    known = [name for name in (*VERDICTS, "expired") if audit.counts[name] or name != "expired"]
-    total = max(audit.live + audit.counts["expired"], 1)
+    known = [name for name in (*VERDICTS, EXPIRED) if audit.counts[name] or name != EXPIRED]
+    total = max(audit.live + audit.counts[EXPIRED], 1)
     rows = [
         Row(name, (Bar(audit.counts[name] / total, f"{audit.counts[name]:,}", SERIES[name]),))
         for name in known
@@ -87,7 +87,7 @@ def _verdicts(audit: Audit) -> Section:
 
 
 def _share(audit: Audit, name: str) -> str:
-    return "–" if name == "expired" or audit.live == 0 else percent(audit.counts[name] / audit.live)
+    return "–" if name == EXPIRED or audit.live == 0 else percent(audit.counts[name] / audit.live)
 
 
 def _distances(audit: Audit) -> Section:
@@ -96,14 +96,14 @@ def _distances(audit: Audit) -> Section:
         "in units of the distance that was promised to be safe. Where all are at most 1, promises are kept "
         "by proof."
     )
-    shown = audit.groups[:MOST]
+    shown = audit.groups[:MAX_LISTED]
     layers = max((len(g.distances or ()) for g in shown), default=0)
     names = [f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(layers)]
     header = ["issued by", "κ", "promises", "by proof", "broken", *names, "in the way of a proof"]
     lines = [_group_line(group, layers) for group in shown]
     table = Table.of(header, lines)
-    if len(audit.groups) > MOST:
-        words += f" Shown are {MOST} of {len(audit.groups):,} groups."
+    if len(audit.groups) > MAX_LISTED:
+        words += f" Shown are {MAX_LISTED} of {len(audit.groups):,} groups."
     return Section("distances", "How far the model moved", words, tables=(("", table),) if lines else ())
 
 
@@ -114,8 +114,8 @@ def _group_line(group: Group, layers: int) -> list[str]:
         f"{group.model[:12]} ({group.norm})",
         short(group.kappa),
         f"{sum(group.counts.values()):,}",
-        f"{group.counts['kept by proof']:,}",
-        f"{group.counts['broken']:,}",
+        f"{group.counts[Verdict.PROVED]:,}",
+        f"{group.counts[Verdict.BROKEN]:,}",
         *moved,
         group.obstacle or "–",
     ]
@@ -127,11 +127,11 @@ def _times(share: float) -> str:
 
 def _broken(audit: Audit) -> Section:
     title = "Broken promises"
-    if audit.counts["broken"] == 0:
+    if audit.counts[Verdict.BROKEN] == 0:
         return Section("broken", title, "None.")
     told = {one.sequence: one for one in audit.recourse}
     lines = []
-    for line in audit.broken.head(MOST).to_dict("records"):
+    for line in audit.broken.head(MAX_LISTED).to_dict("records"):
         new = told.get(line["sequence"])
         said = "not looked for" if new is None else f"From the {new.start}: {new.sentence}"
         number, kappa = f"{line['sequence']}", short(line["kappa"])
@@ -139,22 +139,22 @@ def _broken(audit: Audit) -> Section:
         lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
     header = ["number", "whose", "the closest new recourse", "κ", "logit", "promised until"]
     words = "The worst first: the logit says how far the model is from accepting what was promised."
-    if len(audit.broken) > MOST:
-        words += f" Shown are {MOST} of {len(audit.broken):,}; the JSON has all."
+    if len(audit.broken) > MAX_LISTED:
+        words += f" Shown are {MAX_LISTED} of {len(audit.broken):,}; the JSON has all."
     return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
 
 
 def _unchecked(audit: Audit) -> tuple[Section, ...]:
     """The promises that can not be checked, where there are any."""
-    if audit.counts["not checkable"] == 0:
+    if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [
         [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]
-        for line in audit.unchecked.head(MOST).to_dict("records")
+        for line in audit.unchecked.head(MAX_LISTED).to_dict("records")
     ]
     words = "What was promised is accepted as far as it is known, which is not as far as it was promised."
-    if len(audit.unchecked) > MOST:
-        words += f" Shown are {MOST} of {len(audit.unchecked):,}; the JSON has all."
+    if len(audit.unchecked) > MAX_LISTED:
+        words += f" Shown are {MAX_LISTED} of {len(audit.unchecked):,}; the JSON has all."
     table = Table.of(["number", "whose", "why", "κ"], lines, words=3)
     return (Section("unchecked", "Promises that can not be checked", words, tables=(("", table),)),)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.records import Original
+from veritracer.ledger.layout import Original
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.columns import ADDED, check_ids
 from veritracer.streaming.explaining import Explained, explain_table
