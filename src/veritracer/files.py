@@ -38,11 +38,11 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
-def write_text(place: Path, text: str, *, shared: bool = False) -> Path:
-    """The place, after the text is there as a whole; folders on the way are made."""
+def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> Path:
+    """The place, after the content (a text as UTF-8) is there as a whole; folders on the way are made."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(place, shared=shared) as file:
-        file.write(text.encode())
+        file.write(content.encode() if isinstance(content, str) else content)
     return place
 
 

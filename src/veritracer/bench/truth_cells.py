@@ -8,8 +8,6 @@ so that no cell waits for another one.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from veritracer.bench.cells import Cell, Key
 from veritracer.bench.judges import NAMES
 from veritracer.bench.truth import Number, summary
+from veritracer.files import whole_file
 from veritracer.network import Network
 
 Name = tuple[str, str, str, int]
@@ -48,13 +47,8 @@ def write(out: Path, name: Name, meta: Mapping[str, Any], arrays: Mapping[str, N
     path = _path(out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"meta": np.array(json.dumps({"name": name, **meta})), **arrays}
-    handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
+    with whole_file(path, shared=True) as file:
         np.savez_compressed(file, **content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(partial).chmod(0o644)
-    Path(partial).replace(path)
 
 
 def read(path: Path) -> File:

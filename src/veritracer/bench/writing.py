@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from veritracer.bench.cells import Cell, write_json, write_results
 from veritracer.bench.page import page
 from veritracer.bench.paper_tables import tables_of
 from veritracer.bench.tables import Results, Table, plain
+from veritracer.files import write_whole
 
 PAGE, TABLES = "results.md", "tables.json"
 
@@ -25,17 +24,9 @@ def write_all(out: Path, cells: Sequence[Cell], names: Sequence[str]) -> list[Ta
     tables = tables_of(results, names)
     write_results(out / "results", cells)
     write_json(out / TABLES, {"tables": [plain(table) for table in tables]})
-    _write_text(out / PAGE, page(cells, names=names))
+    write_whole(out / PAGE, page(cells, names=names), shared=True)
     if importlib.util.find_spec("matplotlib") is not None:
         from veritracer.bench.plots import draw
 
         draw(results, out / "plots")
     return tables
-
-
-def _write_text(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).chmod(0o644)
-    Path(name).replace(path)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,6 +15,7 @@ from veritracer.calibration.costs import Cost
 from veritracer.calibration.coverage import Coverage, percent, rounded_up
 from veritracer.calibration.moves import Move
 from veritracer.calibration.recommending import Recommendation
+from veritracer.files import document_text, envelope
 from veritracer.param_sets import RadiusRule
 
 FORMAT, VERSION = "veritracer-calibration", 1
@@ -89,14 +88,11 @@ class Calibration:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return document_text(self.to_dict(), path)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values; a number that is not finite is None."""
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        content = {**envelope(FORMAT, VERSION), **asdict(self)}
         finite: dict[str, Any] = _finite(content)
         return finite
 

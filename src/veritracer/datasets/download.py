@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import http.client
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from veritracer.datasets.catalogue import Source, file_name, source_of
 from veritracer.datasets.files import digest
 from veritracer.errors import DatasetError, message
+from veritracer.files import write_whole
 
 _TIMEOUT = 30.0
 _MOST_BYTES = 64 * 2**20  # ten times the largest of the files
@@ -84,15 +84,9 @@ def _normalised(content: bytes, source: Source) -> bytes:
 
 
 def _write(folder: Path, name: str, content: bytes) -> Path:
-    path, partial = folder / name, folder / f"{name}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        return write_whole(folder / name, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise DatasetError(
             message(f"a folder that can be written, {folder}", str(error), "pass another one")
         ) from None
-    return path

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from veritracer.balls import Norm
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, VeriTracerError, message
+from veritracer.files import envelope
 from veritracer.network import Network, Theta, from_module
 from veritracer.param_sets import ParamSet, RadiusRule
 
@@ -89,8 +90,7 @@ class IssuingModel:
         """The model as canonical JSON, with the digest of its weights."""
         shape = self.network
         content = {
-            "format": FORMAT,
-            "version": VERSION,
+            **envelope(FORMAT, VERSION),
             "network": {"slopes": shape.slopes, "readout": shape.readout, "biased": shape.biased},
             "threshold": self.threshold,
             "encoding": json.loads(self.encoding.to_json()),

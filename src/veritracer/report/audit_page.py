@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from veritracer.files import write_whole
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.report.bars import Bar, Row, bar_picture
 from veritracer.report.figure import Figure, Table, count, percent, short
-from veritracer.report.html import page_template, write_page
+from veritracer.report.html import page_template
 from veritracer.report.sections import Section
 from veritracer.version import __version__
 
@@ -51,7 +52,7 @@ def write_audit(
         sections=(_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit), _origins(audit)),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return write_page(Path(path), page)
+    return write_whole(Path(path), page)
 
 
 def headline(audit: Audit) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from veritracer.files import write_whole
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.sections import headline, sections, tiles
@@ -52,7 +53,7 @@ def write_report(
         sections=sections(subject, story),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return write_page(Path(path), page)
+    return write_whole(Path(path), page)
 
 
 def page_template() -> jinja2.Template:
@@ -65,15 +66,3 @@ def page_template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html")
-
-
-def write_page(path: Path, page: str) -> Path:
-    """The path, after the page was written there: whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path

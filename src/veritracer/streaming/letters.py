@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.errors import DataError, message
+from veritracer.files import whole_folder
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter_template import Format, Template
 from veritracer.recourse.reason_codes import as_codes
@@ -41,26 +42,19 @@ def letter_folder(
     known = as_codes(codes)
     source = Template.of(template, kind)
     ending = "html" if source.format == "html" else "txt"
-    partial = folder.with_name(f"{folder.name}.partial")
 
-    def write(found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
+    def write(place: Path, found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
         names = [None if found.favourable[i] else f"{_row(found, i)}.{ending}" for i in range(len(found))]
         told = [i for i, name in enumerate(names) if name is not None]
         known.reasons([change for i in told for change in found.changes_of(i)])  # all that lack one, at once
         for i, name in enumerate(names):
             if name is not None:
                 letter = found.letter(i, template, known, format=source.format, **fields)
-                (partial / name).write_text(letter, encoding="utf-8")
+                (place / name).write_text(letter, encoding="utf-8")
         return {f"{ADDED}letter": pa.array(names, pa.string())}
 
-    with writable(partial):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
-            yield write
-            partial.replace(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with writable(folder), whole_folder(folder) as place:
+        yield partial(write, place)
 
 
 def _row(found: Counterfactuals, i: int) -> str:

@@ -20,7 +20,6 @@ __all__ = [
     "open_table",
     "read_table",
     "typed",
-    "whole_file",
     "writable",
 ]
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from veritracer.tablefiles.cells import inferred, typed
     from veritracer.tablefiles.limits import Limits
     from veritracer.tablefiles.opening import Table, open_table
-    from veritracer.tablefiles.sinks import Sink, open_sink, whole_file, writable
+    from veritracer.tablefiles.sinks import Sink, open_sink, writable
     from veritracer.tablefiles.whole import read_table
 else:
     __getattr__, __dir__ = attach(
@@ -39,7 +38,7 @@ else:
             "cells": ["inferred", "typed"],
             "limits": ["Limits"],
             "opening": ["Table", "open_table"],
-            "sinks": ["Sink", "open_sink", "whole_file", "writable"],
+            "sinks": ["Sink", "open_sink", "writable"],
             "whole": ["read_table"],
         },
     )
