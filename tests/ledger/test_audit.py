@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.promises import IssuingModel, Promises
 from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
 
@@ -369,3 +371,26 @@ def test_recourse_objects_are_audited_too() -> None:
     model, promises, _ = issued()
     assert audit(promises, model.recourse()).ok
     assert in_memory(issued()[2], model.classifier_).counts().live == promises.counts().live
+
+
+def test_a_model_is_known_by_its_type_and_not_by_its_attributes() -> None:
+    model, promises, _ = issued()
+    lookalike = SimpleNamespace(**vars(model), recourse=model.recourse)
+    with pytest.raises(NotSupportedError, match="a model with its encoding, got a SimpleNamespace"):
+        vt.audit(promises, lookalike)
+    assert vt.audit(promises, model.recourse(), recourse=0).counts == vt.audit(promises, model).counts
+
+
+def test_a_recourse_is_audited_at_the_threshold_that_it_was_given() -> None:
+    model, promises, _ = issued()
+    other = vt.Recourse(model.classifier_, None, model.encoding_, threshold=0.3)
+    (group,) = vt.audit(promises, other, recourse=0).groups
+    assert (group.obstacle, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
+
+
+def test_verdicts_are_the_words_that_documents_always_had() -> None:
+    words = ["kept by proof", "kept, checked", "overtaken", "broken", "not checkable"]
+    assert [verdict.value for verdict in VERDICTS] == words
+    assert [verdict.code for verdict in VERDICTS] == list(range(5))
+    found = json.loads(vt.audit(issued()[1], issued()[0]).to_json())
+    assert list(found["counts"]) == [*words, "expired"]
