@@ -27,7 +27,7 @@ import veritracer as vt
 from benchmarks.ledger import PROMISES, write
 from benchmarks.record import save, show
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.candidate import Candidate
+from veritracer.ledger.verdicts import Candidate
 from veritracer.network import to_module
 
 KINDS = ("inside", "outside", "another encoding")

@@ -27,10 +27,9 @@ import torch
 
 import veritracer as vt
 from benchmarks.record import save, show
-from veritracer.ledger.chain import SALT
+from veritracer.ledger.database import place_of
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, Record, Terms, sealed_record
-from veritracer.ledger.sql.database import place_of
+from veritracer.ledger.layout import PARTS, SALT, Record, Terms, sealed_record
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 

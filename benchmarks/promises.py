@@ -41,9 +41,8 @@ import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.verdicts import PROOF, Judge
+from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.verdicts import Auditor, Candidate, Verdict
 
 DRIFTS = {
     "ctg": ("shift", "bar 20 %", "against"),
@@ -112,7 +111,7 @@ def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals, I
 def confirmed(model: vt.VeriTraCER, found: vt.Counterfactuals, promises: InMemory) -> tuple[int, int]:
     """How many promises are kept by proof, and for how many of these the shown values are accepted."""
     (piece,), (issuing,) = promises.pieces, promises.issuing
-    proved = Judge(Candidate.of(model)).judge(piece, issuing).verdict == PROOF
+    proved = Auditor(Candidate.of(model)).judge(piece, issuing).verdict == Verdict.PROVED.code
     shown = found.frame[found.status != "none"][proved]
     yes = model.predict(shown) == model.schema_.favourable if len(shown) else np.zeros(0, dtype=bool)
     return int(proved.sum()), int(yes.sum())

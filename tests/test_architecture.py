@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import veritracer
 import veritracer_bench
+from processes import CLEAN
 
 SOURCE = Path(veritracer.__file__).parent
 RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors", "version", "threads", "lazy", "defaults"],
+    ["errors", "version", "threads", "lazy", "defaults", "files"],
     ["schema"],
     ["encoding"],
     ["network", "balls"],
-    ["param_sets"],
+    ["param_sets", "intersection"],
     ["bounds"],
     ["proving"],
     ["decisions"],
@@ -75,6 +78,23 @@ def test_the_library_does_not_need_its_evaluation() -> None:
     users = {package_of(path) for path in MODULES if "veritracer_bench" in path.read_text()}
     assert users == {"cli"}
     assert not {name for path in RESEARCH for name in imported(path)} & {"cli", "demo"}
+
+
+def test_the_estimator_does_not_import_the_ledger() -> None:
+    program = (
+        "import sys, veritracer.model, veritracer.saved;"
+        "print([name for name in sys.modules if name.startswith('veritracer.ledger')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=CLEAN)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_all_exceptions_stand_in_one_tree() -> None:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and path.name != "errors.py":
+                bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                assert not any(base.endswith(("Error", "Warning", "Exception")) for base in bases), path
 
 
 def test_every_public_name_is_documented() -> None:

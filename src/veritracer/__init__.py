@@ -30,6 +30,7 @@ __all__ = [
     "Schema",
     "VeriTraCER",
     "__version__",
+    "audit",
     "calibrate",
     "certified_radius",
     "certify",
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from veritracer.calibration import Calibration, calibrate
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
     from veritracer.encoding import Encoding
-    from veritracer.ledger import Ledger
+    from veritracer.ledger import Ledger, audit
     from veritracer.model import VeriTraCER
     from veritracer.panel import Panel
     from veritracer.param_sets import ParamSet
@@ -57,7 +58,7 @@ else:
             "calibration": ["Calibration", "calibrate"],
             "certificate": ["Certificate", "Certificates", "Membership", "certified_radius", "certify"],
             "encoding": ["Encoding"],
-            "ledger": ["Ledger"],
+            "ledger": ["Ledger", "audit"],
             "model": ["VeriTraCER"],
             "panel": ["Panel"],
             "param_sets": ["ParamSet"],

@@ -8,7 +8,9 @@
     │   └── TargetError    its labels do not
     ├── NotSupportedError  a network, a norm or an option that we can not reason about soundly
     ├── ParamSetError      a set of models that does not belong to the model at hand
+    │   └── EmptyIntersectionError   several sets that have no model in common
     ├── TrainingError      training can not start or can not go on
+    │   └── PromiseError   no acceptable model keeps what was promised
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
     ├── LetterError        a letter without a reason code, or with a template that can not be filled in
     ├── DatasetError       a dataset that is unknown, absent or damaged
@@ -53,8 +55,24 @@ class ParamSetError(VeriTracerError, ValueError):
     """A set of models that does not belong to the model at hand."""
 
 
+class EmptyIntersectionError(ParamSetError):
+    """No common model of the sets was found; ``pairs`` are those that provably have none."""
+
+    def __init__(self, sentence: str, pairs: list[tuple[int, int]]) -> None:
+        super().__init__(sentence)
+        self.pairs = pairs
+
+
 class TrainingError(VeriTracerError, RuntimeError):
     """Training can not start, or can not go on."""
+
+
+class PromiseError(TrainingError):
+    """No acceptable model keeps what was promised; ``report`` has the numbers where an update was tried."""
+
+    def __init__(self, sentence: str, report: object = None) -> None:
+        super().__init__(sentence)
+        self.report = report
 
 
 class ModelFileError(VeriTracerError, ValueError):

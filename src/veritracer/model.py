@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -27,22 +25,16 @@ from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
-from veritracer.distillation import Distillation, Held, Teacher
+from veritracer.distillation import Distillation, Teacher
 from veritracer.errors import (
     DataError,
     TrainingError,
     TrainingWarning,
-    VeriTracerWarning,
     message,
     unknown_name,
 )
-from veritracer.fine_tuning import EPOCHS, SLOWER
+from veritracer.fine_tuning import EPOCHS
 from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
-from veritracer.ledger import Issued, Ledger, at_hand
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality, split
-from veritracer.ledger.records import Original
-from veritracer.ledger.sources import Source, reading
 from veritracer.network import Theta, from_module, to_module
 from veritracer.panel import Panel
 from veritracer.panel.fitting import Labelled
@@ -52,9 +44,15 @@ from veritracer.progress import watch
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Usual
+from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.neighbours import Neighbours, thinned
 from veritracer.schema import Schema
 from veritracer.training import Trained, train
+
+if TYPE_CHECKING:
+    from veritracer.ledger import Issued, Ledger, UpdateReport
+    from veritracer.ledger.layout import Original
+    from veritracer.ledger.reading import Source
 
 
 class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -130,6 +128,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     >>> model.predict(data.X.head(2)).tolist()
     ['malignant', 'malignant']
     """
+
+    update_: UpdateReport
+    """What the update came to that made this estimator; absent where none did."""
 
     def __init__(
         self,
@@ -302,19 +303,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
         ``"encrypted"`` with ``key``, or only their ``"commitment"``. ``options`` are those of ``explain``.
         """
-        found = self.explain(X, **options)
-        with at_hand(ledger) as book:
-            issued = book.issue(
-                found,
-                self.classifier_,
-                ids=ids,
-                threshold=self.threshold,
-                expires=expires,
-                now=now,
-                original=original,
-                key=key,
-            )
-        return replace(issued, recourse=found)
+        from veritracer.ledger.estimators import issue
+
+        terms = {"expires": expires, "now": now, "original": original, "key": key}
+        return issue(self, X, ids, ledger, terms, options)
 
     def update(
         self,
@@ -353,53 +345,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         at
             Promises that are live at this moment; None is now.
         """
+        from veritracer.ledger.estimators import update
+
         check_is_fitted(self, "classifier_")
-        chosen = Settings(
-            epochs=epochs,
-            learning_rate=SLOWER * self.learning_rate if learning_rate is None else learning_rate,
-            batch_size=self.batch_size,
-            random_state=self._seed(),
-            **options,
-        )
-        x = self._encode(X)
-        labels = torch.as_tensor(self.encoding_.schema.labels(y), dtype=x.dtype)
-        made = copy.copy(self)
-        learned = split(labels, chosen.held_out, chosen.random_state)[0]
-        rows = Labelled(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
-        made.panel_ = self._panel_for(panel, rows, chosen.random_state)
-        with reading(keep) as source:
-            made.classifier_, made.update_ = kept_update(
-                Candidate.of(self),
-                x,
-                labels,
-                source,
-                chosen,
-                scratch=partial(self._anew, X, y),
-                held=made._held(rows, chosen.random_state),
-            )
-        return made
-
-    def _panel_for(self, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
-        """The panel of a model that is updated on these rows."""
-        if choice not in ("keep", "refit", None):
-            raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
-        if self.panel_ is None or choice == "keep":
-            return self.panel_
-        return None if choice is None else clone(self.panel_).fit_encoded(self.encoding_, rows, seed=seed)
-
-    def _held(self, rows: Labelled, seed: int) -> Held | None:
-        """What keeps an update near to what the panel says; nothing without a panel that counts."""
-        if self.panel_ is None or self.panel_.strength == 0 or self.weight_accuracy <= 0:
-            return None
-        return Held(
-            self.panel_,
-            self.encoding_,
-            from_module(self.classifier_)[0],
-            rows,
-            threshold_logit=threshold_logit(self.threshold),
-            accuracy=self.weight_accuracy,
-            random_state=seed,
-        )
+        options |= {"keep": keep, "epochs": epochs, "learning_rate": learning_rate, "panel": panel}
+        return update(self, (X, y), self._encode(X), random_state=self._seed(), **options)
 
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """What answers ``explain``; with another ``schema``, other rules of what may change."""
@@ -554,18 +504,6 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
         return self
 
-    def _anew(self, X: Any, y: ArrayLike, train: NDArray[np.int64], held: NDArray[np.int64]) -> Anew:
-        """The same procedure on some of the rows, judged on others."""
-        table, labels = as_table(X), np.asarray(y)
-        parts = [table.iloc[part] if hasattr(table, "iloc") else table[part] for part in (train, held)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VeriTracerWarning)  # of a model that is only compared with
-            model = type(self)(**{**self.get_params(deep=False), "schema": self.schema_})
-            model.fit(parts[0], labels[train])
-            x, known = model._encode(parts[1]), self.encoding_.schema.labels(labels[held])
-        scores = quality(model.classifier_, x, torch.as_tensor(known, dtype=x.dtype), model.threshold)
-        return Anew(Candidate.of(model), *scores)
-
     def _encode(self, X: Any) -> Tensor:
         return self.encoding_.encode(self._checked(X))
 
@@ -613,6 +551,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+@recourse_of.register(VeriTraCER)
+def _recourse_of(model: VeriTraCER) -> Recourse:
+    return model.recourse()
 
 
 def _labelled(prepared: Prepared) -> list[Labelled]:

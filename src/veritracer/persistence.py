@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer.errors import ModelFileError, message
+from veritracer.files import envelope, write_whole
 from veritracer.version import __version__
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def write(folder: str | os.PathLike[str], content: Mapping[str, Any], tensors: M
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-        document = {"format": FORMAT, "version": VERSION, "tensors_sha256": _sha(data), "content": content}
+        document = {**envelope(FORMAT, VERSION), "tensors_sha256": _sha(data), "content": content}
         document["digest"] = _digest(document)
-        _write_through(fresh / TENSORS, data)
-        _write_through(fresh / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False).encode())
+        write_whole(fresh / TENSORS, data)
+        write_whole(fresh / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False))
         fresh.chmod(0o755)
         _exchange(fresh, target)
     finally:
@@ -144,14 +145,6 @@ def _digest(document: Mapping[str, Any]) -> str:
 
 def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write_through(path: Path, data: bytes) -> None:
-    """Write and wait until the disk has it: a rename must not overtake the content."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _previous(target: Path) -> Path:

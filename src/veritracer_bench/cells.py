@@ -7,13 +7,13 @@ import math
 import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from veritracer.files import document_text, write_whole
 from veritracer.version import __version__
 
 FORMAT = "veritracer-bench-1"
@@ -52,15 +52,7 @@ def write(folder: Path, cell: Cell) -> None:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON document by renaming a finished file; nan, which JSON does not have, becomes null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(_plain(document), file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).chmod(0o644)
-    Path(name).replace(path)
+    write_whole(path, document_text(_plain(document)) + "\n", shared=True)
 
 
 def read(folder: Path, key: Key) -> Cell | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from veritracer.files import write_whole
 from veritracer_bench.cells import Cell, write_json, write_results
 from veritracer_bench.plan import TABLES, TITLES
 from veritracer_bench.tables import Results, Table, markdown, number_text, plain, tables_of, verdict
@@ -209,7 +208,7 @@ def write_all(out: Path, cells: Sequence[Cell], names: Sequence[str]) -> list[Ta
     tables = tables_of(results, names)
     write_results(out / "results", cells)
     write_json(out / TABLES_FILE, {"tables": [plain(table) for table in tables]})
-    _write_text(out / PAGE_FILE, page(cells, names=names))
+    write_whole(out / PAGE_FILE, page(cells, names=names), shared=True)
     if can_draw():
         from veritracer_bench.plots import draw
 
@@ -220,11 +219,3 @@ def write_all(out: Path, cells: Sequence[Cell], names: Sequence[str]) -> list[Ta
 def can_draw() -> bool:
     """Whether matplotlib, which the extra ``bench`` brings, is installed."""
     return importlib.util.find_spec("matplotlib") is not None
-
-
-def _write_text(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).chmod(0o644)
-    Path(name).replace(path)

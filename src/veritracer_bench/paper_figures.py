@@ -17,6 +17,7 @@ from veritracer.bounds import BOUNDS, dual
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
 from veritracer.certificate import Certificate, certify
+from veritracer.files import whole_file
 from veritracer.param_sets import ParamSet
 
 if TYPE_CHECKING:
@@ -170,9 +171,5 @@ def draw(path: Path, delta: float = DELTA) -> Path:
 
 def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        figure.savefig(partial, dpi=110, format="png")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format="png")

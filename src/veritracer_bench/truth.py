@@ -13,8 +13,6 @@ computed from these files, so that no cell waits for another one.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from veritracer.certificate import certify
 from veritracer.datasets.loans_model import TERMS, Outcome
 from veritracer.decisions import threshold_logit
 from veritracer.errors import VeriTracerWarning
+from veritracer.files import whole_file
 from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
 from veritracer.network import Network
@@ -303,13 +302,8 @@ def write_file(out: Path, name: Name, meta: Mapping[str, Any], arrays: Mapping[s
     path = _path(out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"meta": np.array(json.dumps({"name": name, **meta})), **arrays}
-    handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
+    with whole_file(path, shared=True) as file:
         np.savez_compressed(file, **content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(partial).chmod(0o644)
-    Path(partial).replace(path)
 
 
 def read_file(path: Path) -> File:

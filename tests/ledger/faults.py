@@ -28,10 +28,9 @@ from ledger_cases import behind, ids, untrained
 
 import veritracer as vt
 from veritracer.errors import LedgerError
-from veritracer.ledger.chain import SALT
+from veritracer.ledger import database as tables
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, Record, Terms, sealed_record
-from veritracer.ledger.sql import tables
+from veritracer.ledger.layout import PARTS, SALT, Record, Terms, sealed_record
 
 TERMS = Terms(0.0, 1e11)
 STOP = b"\x01"

@@ -13,9 +13,9 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
+from veritracer.ledger import database as tables
 from veritracer.ledger import new_key
-from veritracer.ledger.sql import tables
-from veritracer.ledger.sql.database import connect, place_of
+from veritracer.ledger.database import connect, place_of
 
 KEY = new_key()
 

@@ -12,8 +12,8 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import fitted
 from veritracer.encoding import Encoding
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.promised import RawRows
+from veritracer.ledger.promises import RawRows
+from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.network import from_module, to_module
 
 

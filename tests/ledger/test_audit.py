@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from recourse_tables import SCHEMA, applicants
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.kept_models import describe
-from veritracer.ledger.promised import Promises
+from veritracer.ledger.promises import IssuingModel, Promises
+from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
 
@@ -168,7 +169,7 @@ def test_another_encoding_reads_the_raw_values() -> None:
 
 
 def test_a_region_keeps_its_width_in_another_encoding() -> None:
-    from veritracer.ledger.reading import rows_for
+    from veritracer.ledger.regions import rows_for
 
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
@@ -206,7 +207,7 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
 
     frame = pd.DataFrame({"a": [0.0, 1.0], "b": [0.0, 1.0]})
     schema = vt.Schema([vt.Feature(n, "continuous", lower=0.0, upper=1.0) for n in "ab"], "y", "yes", "no")
-    issuing = describe(module, Encoding.fit(schema, frame), 0.5, "linf", 1.0)
+    issuing = IssuingModel.of(module, Encoding.fit(schema, frame), 0.5, "linf", 1.0)
     point, own = (torch.tensor([row], dtype=torch.float64) for row in (x_cf, x))
     known: dict[str, object] = {"kappa": 0.1, "conditional": False, "radius": 0.1, "favourable": False}
     numbers = {"issued": 0.0, "expires": np.inf, "worst_logit": -1.0, **known, **columns}
@@ -370,3 +371,26 @@ def test_recourse_objects_are_audited_too() -> None:
     model, promises, _ = issued()
     assert audit(promises, model.recourse()).ok
     assert in_memory(issued()[2], model.classifier_).counts().live == promises.counts().live
+
+
+def test_a_model_is_known_by_its_type_and_not_by_its_attributes() -> None:
+    model, promises, _ = issued()
+    lookalike = SimpleNamespace(**vars(model), recourse=model.recourse)
+    with pytest.raises(NotSupportedError, match="a model with its encoding, got a SimpleNamespace"):
+        vt.audit(promises, lookalike)
+    assert vt.audit(promises, model.recourse(), recourse=0).counts == vt.audit(promises, model).counts
+
+
+def test_a_recourse_is_audited_at_the_threshold_that_it_was_given() -> None:
+    model, promises, _ = issued()
+    other = vt.Recourse(model.classifier_, None, model.encoding_, threshold=0.3)
+    (group,) = vt.audit(promises, other, recourse=0).groups
+    assert (group.obstacle, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
+
+
+def test_verdicts_are_the_words_that_documents_always_had() -> None:
+    words = ["kept by proof", "kept, checked", "overtaken", "broken", "not checkable"]
+    assert [verdict.value for verdict in VERDICTS] == words
+    assert [verdict.code for verdict in VERDICTS] == list(range(5))
+    found = json.loads(vt.audit(issued()[1], issued()[0]).to_json())
+    assert list(found["counts"]) == [*words, "expired"]

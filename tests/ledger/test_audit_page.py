@@ -9,7 +9,7 @@ import pytest
 from promise_cases import issued, moved, with_bias
 
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.in_memory import in_memory
+from veritracer.ledger.reading import in_memory
 from veritracer.report.audit_page import LISTED_ROWS, headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))

@@ -18,8 +18,8 @@ from ledger_cases import KEY, TABLES, issue, recourse, rows_of
 import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import Verification, chain
-from veritracer.ledger.sql import tables
-from veritracer.ledger.sql.database import place_of
+from veritracer.ledger import database as tables
+from veritracer.ledger.database import place_of
 
 Cell = tuple[sa.Table, Any, str]  # table, key of the row, column
 
@@ -276,7 +276,7 @@ def test_a_head_is_checked_before_it_is_looked_for(victim: Victim) -> None:
 def test_findings_are_counted_beyond_those_that_are_told(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veritracer.ledger.verifying.MOST", 3)
+    monkeypatch.setattr("veritracer.ledger.chain.MAX_FINDINGS", 3)
     with victim.behind() as connection:
         connection.execute(sa.update(tables.texts).values(shown=b"{}"))
     found = victim.verified()

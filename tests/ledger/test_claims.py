@@ -17,10 +17,10 @@ import veritracer as vt
 from recourse_tables import applicants
 from veritracer.certificate import Certificates, certify
 from veritracer.errors import LedgerError
-from veritracer.ledger import claims
+from veritracer.ledger import database as tables
+from veritracer.ledger import issuing
+from veritracer.ledger.layout import from_json, table_of
 from veritracer.ledger.regions import reach_of
-from veritracer.ledger.sql import tables
-from veritracer.ledger.texts import from_json, table_of
 
 Edit = Callable[[vt.Counterfactuals], vt.Counterfactuals]
 
@@ -177,7 +177,7 @@ def test_a_condition_must_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         found = certify(*given, **options)
         return replace(found, conditional=np.ones(len(found), dtype=bool))
 
-    monkeypatch.setattr(claims, "certify", conditionally)
+    monkeypatch.setattr(issuing, "certify", conditionally)
     refused(recourse(), "the condition that a proof needs", tmp_path)
     with vt.Ledger(tmp_path / "promises.db") as ledger:
         found = recourse()

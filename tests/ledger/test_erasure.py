@@ -10,7 +10,7 @@ from ledger_cases import issue, model, recourse
 
 import veritracer as vt
 from veritracer.errors import LedgerError
-from veritracer.ledger.chain import SALT
+from veritracer.ledger.layout import SALT
 
 
 def test_an_erased_record_can_not_be_read_and_the_chain_holds(place: str) -> None:
@@ -52,7 +52,7 @@ def test_nothing_of_the_person_is_left_in_the_file(tmp_path: Path) -> None:
 def test_a_reader_may_hold_up_the_cleaning_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veritracer.ledger.sql.database.READERS_MAY_TAKE", 10)
+    monkeypatch.setattr("veritracer.ledger.database.READERS_MAY_TAKE", 10)
     with vt.Ledger(tmp_path / "promises.db") as ledger:
         issued = issue(ledger, recourse())
         reading = ledger.promises(chunk=2)

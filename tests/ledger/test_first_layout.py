@@ -20,12 +20,12 @@ from raw_cases import explained, linear, narrow, person, wider
 import veritracer as vt
 from processes import run_many
 from veritracer.ledger import audit
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.sources import raw_needed
-from veritracer.ledger.sql import tables
-from veritracer.ledger.sql.database import connect, place_of
-from veritracer.ledger.verdicts import CUT, REASONS, VERDICTS, Judge
+from veritracer.ledger import database as tables
+from veritracer.ledger.database import connect, place_of
+from veritracer.ledger.reading import raw_needed
+from veritracer.ledger.verdicts import VERDICTS, Auditor, Candidate, Unchecked
 
+SECOND = PLACE.with_name("second_layout.db")
 HEAD = "25683454200157b67e3b08019bbd7b0279d0ba92a78451ed7c13e55b87387ce1"
 
 
@@ -50,7 +50,7 @@ def old(place: str, tmp_path: Path) -> str:
 
 def verdicts(ledger: vt.Ledger, model: Any, encoding: vt.Encoding) -> dict[str, str]:
     """The verdict on each person's promise."""
-    judge, said = Judge(Candidate.of(model, encoding)), {}
+    judge, said = Auditor(Candidate.of(model, encoding)), {}
     with ledger.snapshot() as view:
         for piece in view.promises(raw_for=raw_needed(view, encoding.digest)):
             judged = judge.judge(piece, view.models()[piece.model])
@@ -121,7 +121,7 @@ def test_another_encoding_judges_what_was_shown_as_far_as_it_is_known(old: str, 
     assert {v for n, v in said.items() if n not in kept | {"edited 0"}} == {"not checkable"}
     reasons = dict(zip(found.unchecked["id"], found.unchecked["reason"], strict=True))
     assert {n for n in reasons if n.startswith("region")} == {f"region {i}" for i in (1, 2, 3, 4)}
-    assert set(reasons.values()) == {REASONS[CUT]}
+    assert set(reasons.values()) == {Unchecked.CUT}
     assert (found.ok, found.passes(allow_broken=1)) == (False, False)
     assert found.passes(allow_broken=1, allow_unchecked=len(reasons))
 
@@ -190,6 +190,20 @@ def save_a_model_that_reads_more(folder: Path) -> None:
         ):
             weight.copy_(torch.as_tensor(value, dtype=torch.float64))
     made.save(folder)
+
+
+def test_a_ledger_from_before_the_modules_were_merged_opens_and_verifies(tmp_path: Path) -> None:
+    place = tmp_path / "second.db"
+    shutil.copy(SECOND, place)
+    head = "52c184df3dd546d53f180ab1151cfc29daa947604c99c111c8061f81517ae657"
+    with vt.Ledger(place, key=KEY, create=False) as ledger:
+        assert (ledger.head, ledger.verify(head).ok, ledger.verify(head).noted) == (head, True, 0)
+        counts = ledger.counts()
+        assert (counts.live, counts.released, counts.erased) == (14, 1, 1)
+        told = [ledger.shown(number) for piece in ledger.promises() for number in piece.sequence.tolist()]
+        assert {one["method"] for one in told} == {"ibp"}
+        assert [one["id"] for one in told if one["original"] is None] == [f"hidden {i}" for i in range(4)]
+        assert vt.audit(ledger, narrow()[0], encoding=narrow()[1]).counts["kept by proof"] == 14
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,10 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import audit, chain
-from veritracer.ledger.kept_models import describe, to_bytes
-from veritracer.ledger.records import HEADER, METHODS, PARTS
-from veritracer.ledger.sealing import sealer
-from veritracer.ledger.sql import tables
-from veritracer.ledger.sql.database import connect, place_of
+from veritracer.ledger import database as tables
+from veritracer.ledger.database import connect, place_of
+from veritracer.ledger.layout import HEADER, METHODS, PARTS, commitment, sealer
+from veritracer.ledger.promises import IssuingModel
 
 NOW = time.time() + 3600.0  # after every entry that is made while the tests run
 
@@ -76,7 +76,7 @@ class Forger:
         salts = held["salts"]
         contents = [held[part] for part in PARTS]
         made = [
-            chain.commitment(salts[16 * k : 16 * k + 16], part) if part is not None else os.urandom(32)
+            commitment(salts[16 * k : 16 * k + 16], part) if part is not None else os.urandom(32)
             for k, part in enumerate(contents)
         ]
         encoded = {name: held[name] for name in ("salts", "who", "x_cf", "x")}
@@ -176,8 +176,8 @@ def within(**content: Any) -> Callable[[bytes], bytes]:
 
 def other_model(forger: Forger, **changes: Any) -> int:
     """A model entry whose document says something else."""
-    made = describe(model(1).classifier_, model(1).encoding_, 0.5, "linf", "mean-abs")
-    document, tensors = to_bytes(made)
+    made = IssuingModel.of(model(1).classifier_, model(1).encoding_, 0.5, "linf", "mean-abs")
+    document, tensors = made.to_bytes()
     content = json.loads(document)
     for path, value in changes.items():
         *folder, last = path.split("__")
@@ -189,8 +189,8 @@ def other_model(forger: Forger, **changes: Any) -> int:
         else:
             place[last] = value
     document = changes.get("document") or json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
-    digest = chain.sha256(document).hexdigest()
-    seen = chain.commitment(b"", document) + chain.commitment(b"", tensors)
+    digest = sha256(document).hexdigest()
+    seen = commitment(b"", document) + commitment(b"", tensors)
     row = {"document": document, "tensors": tensors}
     return forger.append("model", header(digest=digest), commitments=seen, models=row)
 

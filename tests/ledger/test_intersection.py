@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import NORMS, make_case
-from veritracer.errors import ParamSetError
-from veritracer.ledger.intersection import EmptyIntersectionError, Intersection
+from veritracer.errors import EmptyIntersectionError, ParamSetError
+from veritracer.intersection import Intersection
 from veritracer.network import to_module
 from veritracer.param_sets import ParamSet
 

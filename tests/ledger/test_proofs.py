@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 import veritracer as vt
 from networks import NORMS, make_case
 from veritracer.encoding import Encoding
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.kept_models import describe
-from veritracer.ledger.promised import Promises
-from veritracer.ledger.verdicts import BROKEN, CHECKED, OVERTAKEN, PROOF, Judge
+from veritracer.ledger.promises import IssuingModel, Promises
+from veritracer.ledger.verdicts import Auditor, Candidate, Verdict
 from veritracer.network import to_module
 
 NAMES = [f"c{i}" for i in range(4)]
@@ -41,7 +39,7 @@ def test_verdicts_agree_with_predictions(
     found = vt.certify(today, case.x, case.x_cf, case.param_set)
     given_ = np.flatnonzero(found.valid)
     promised = np.where(found.certified, kappa, found.radius)[given_]
-    issuing = describe(today, ENCODING, 0.5, norm, "mean-abs")
+    issuing = IssuingModel.of(today, ENCODING, 0.5, norm, "mean-abs")
     rows = torch.from_numpy(given_)
     promises = Promises(
         model=issuing.digest,
@@ -64,13 +62,13 @@ def test_verdicts_agree_with_predictions(
     sign = np.where(found.favourable[given_], 1, -1)
     for moved in zip(*case.param_set.at(kappa * far).sample(6, g, corners=corners), strict=True):
         later = to_module(issuing.network, moved)
-        judged = Judge(Candidate.of(later, ENCODING)).judge(promises, issuing)
+        judged = Auditor(Candidate.of(later, ENCODING)).judge(promises, issuing)
         with torch.no_grad():
             there, own = (issuing.network.logit(moved, r).numpy() for r in (promises.x_cf, promises.x))
         turned_down, kept = there * sign >= 0, own * sign > 0
-        assert not (turned_down & (judged.verdict != BROKEN)).any()
-        assert not (kept & (judged.verdict == OVERTAKEN)).any()
-        assert not (~kept & (judged.verdict == CHECKED) & (np.abs(own) > 1e-3)).any()
+        assert not (turned_down & (judged.verdict != Verdict.BROKEN.code)).any()
+        assert not (kept & (judged.verdict == Verdict.OVERTAKEN.code)).any()
+        assert not (~kept & (judged.verdict == Verdict.CHECKED.code) & (np.abs(own) > 1e-3)).any()
         if far <= 0.5:
             whole = (promised >= kappa) & (~promises.conditional | (kept & (np.abs(own) > 1e-3)))
-            assert (judged.verdict[whole] == PROOF).all()
+            assert (judged.verdict[whole] == Verdict.PROVED.code).all()

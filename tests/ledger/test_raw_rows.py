@@ -22,10 +22,9 @@ from torch import nn
 import veritracer as vt
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.keeping import Demands, exposed
-from veritracer.ledger.verdicts import CUT, REASONS, UNREADABLE, VERDICTS
+from veritracer.ledger.obligations import SetConstraints, unprotected
+from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
 from veritracer.report.audit_page import headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
@@ -244,7 +243,7 @@ def test_a_condition_that_can_not_be_read_is_not_kept(original: str, conditional
         assert told.counts["not checkable" if hidden else "kept, checked"] == 1
         assert told.ok is not hidden
         if hidden:
-            assert told.unchecked["reason"].tolist() == [REASONS[UNREADABLE]]
+            assert told.unchecked["reason"].tolist() == [Unchecked.UNREADABLE]
         assert verdict(ledger, declines) == "broken", "whatever can not be read"
         assert verdict(ledger, narrow()[0], narrow()[1]) == (
             "kept, checked" if hidden else "kept by proof"
@@ -272,11 +271,11 @@ def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> No
     plain = json.loads(found.to_json())
     assert plain["ok"] is False
     assert plain["counts"]["not checkable"] == 1
-    assert [one["reason"] for one in plain["unchecked"]] == [REASONS[CUT]]
+    assert [one["reason"] for one in plain["unchecked"]] == [Unchecked.CUT]
     assert headline(found).startswith("Of 2 live promises this model is not known to break any; 1 can not be")
     page = Page.read(write_audit(tmp_path / "audit.html", found))
     assert "can not be checked" in page.text
-    assert REASONS[CUT] in page.by_id["unchecked"]
+    assert Unchecked.CUT in page.by_id["unchecked"]
     assert "None." in page.by_id["broken"]
 
 
@@ -284,7 +283,7 @@ def test_the_penalty_of_an_update_sees_what_was_promised() -> None:
     found = explained(person(age=85), drift={"age": 2.0})
     candidate = Candidate.of(linear(wider(), 1.0), wider())
     with promised(found).snapshot() as view:
-        rows = exposed(view, candidate, Demands.of(view, candidate))
+        rows = unprotected(view, candidate, SetConstraints.of(view, candidate))
     at = wider().columns.index("age")
     low, width = wider().fitted[0].low, wider().width("age")
     assert len(rows) == 1

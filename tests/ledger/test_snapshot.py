@@ -9,9 +9,9 @@ from ledger_cases import ids, issue, model, recourse
 
 import veritracer as vt
 from recourse_tables import applicants
-from veritracer.ledger import audit, kept_models
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.keeping import Demands, exposed
+from veritracer.ledger import IssuingModel, audit
+from veritracer.ledger.obligations import SetConstraints, unprotected
+from veritracer.ledger.verdicts import Candidate
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def interrupted(place: str, monkeypatch: pytest.MonkeyPatch) -> vt.Ledger:
     """A ledger in which another model makes its first promises as soon as anybody reads the models."""
     with vt.Ledger(place) as ledger:
         issue(ledger, recourse())
-    plain, meanwhile = kept_models.from_bytes, [True]
+    plain, meanwhile = IssuingModel.from_bytes, [True]
 
     def from_bytes(*given: Any) -> Any:
         if meanwhile and meanwhile.pop():
@@ -28,7 +28,7 @@ def interrupted(place: str, monkeypatch: pytest.MonkeyPatch) -> vt.Ledger:
                 writer.issue(other, model(1).classifier_, ids=ids(other, "meanwhile"))
         return plain(*given)
 
-    monkeypatch.setattr(kept_models, "from_bytes", from_bytes)
+    monkeypatch.setattr(IssuingModel, "from_bytes", from_bytes)
     return vt.Ledger(place)
 
 
@@ -46,8 +46,8 @@ def test_an_update_reads_demands_and_rows_of_one_state(interrupted: vt.Ledger) -
     candidate = Candidate.of(model())
     with interrupted as ledger:
         with ledger.snapshot() as view:
-            demands = Demands.of(view, candidate)
-            rows = exposed(view, candidate, demands)
+            demands = SetConstraints.of(view, candidate)
+            rows = unprotected(view, candidate, demands)
         assert len({demand.limit.model for demand in (*demands.provable, *demands.others)}) == 1
         assert len(rows) <= int((recourse().status != "none").sum())
 

@@ -13,8 +13,8 @@ from ledger_cases import KEY, behind, ids, issue, model, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import DataError, LedgerError
-from veritracer.ledger import kept_models, new_key
-from veritracer.ledger.sql import tables
+from veritracer.ledger import IssuingModel, new_key
+from veritracer.ledger import database as tables
 
 DAY = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # an entry is not dated before its ledger
 LATER = DAY + timedelta(days=400)
@@ -223,7 +223,7 @@ def test_model_issue_takes_a_path_and_gives_the_recourse(tmp_path: Path) -> None
 
 
 def test_a_large_batch_waits_on_disk(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veritracer.ledger.spool.IN_MEMORY", 1000)
+    monkeypatch.setattr("veritracer.ledger.issuing.SPOOL_BYTES", 1000)
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse(), original="commitment")
         assert ledger.verify(issued.head).ok
@@ -321,11 +321,11 @@ def test_a_password_is_not_told() -> None:
 
 
 def test_issuing_models_with_other_weights_are_refused() -> None:
-    made = kept_models.describe(model().classifier_, model().encoding_, 0.5, "linf", "mean-abs")
-    other = kept_models.describe(model(1).classifier_, model().encoding_, 0.5, "linf", "mean-abs")
-    document, _ = kept_models.to_bytes(made)
-    _, tensors = kept_models.to_bytes(other)
+    made = IssuingModel.of(model().classifier_, model().encoding_, 0.5, "linf", "mean-abs")
+    other = IssuingModel.of(model(1).classifier_, model().encoding_, 0.5, "linf", "mean-abs")
+    document, _ = made.to_bytes()
+    _, tensors = other.to_bytes()
     with pytest.raises(LedgerError, match="the weights that an issuing model's digest names, got others"):
-        kept_models.from_bytes(document, tensors)
+        IssuingModel.from_bytes(document, tensors)
     with pytest.raises(LedgerError, match="version 1 of veritracer-issuing-model"):
-        kept_models.from_bytes(document.replace(b'"version": 1}', b'"version": 2}'), tensors)
+        IssuingModel.from_bytes(document.replace(b'"version": 1}', b'"version": 2}'), tensors)

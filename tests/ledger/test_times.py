@@ -12,8 +12,8 @@ from ledger_cases import behind, issue, model, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import DataError, VeriTracerWarning
-from veritracer.ledger.entries import time_of
-from veritracer.ledger.sql import tables
+from veritracer.ledger import database as tables
+from veritracer.ledger.chain import time_of
 from veritracer.ledger.times import in_words, moment
 
 START = datetime.now(UTC) + timedelta(days=1)

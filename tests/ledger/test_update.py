@@ -15,14 +15,13 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import applicants
-from veritracer.errors import TrainingError
+from veritracer.errors import PromiseError, TrainingError
+from veritracer.intersection import Intersection
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.in_memory import InMemory, in_memory
-from veritracer.ledger.intersection import Intersection
-from veritracer.ledger.keeping import Demands, PromiseError
-from veritracer.ledger.kept_update import Settings, kept_update, split
-from veritracer.ledger.updating import update
+from veritracer.ledger.constrained_update import Settings, constrained_update
+from veritracer.ledger.obligations import SetConstraints, split, update
+from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.verdicts import Candidate
 
 FAST = {"epochs": 30, "learning_rate": 1e-2, "compare": False}
 
@@ -108,7 +107,7 @@ def test_a_model_that_left_the_sets_is_brought_back() -> None:
     assert audit(promises, away).counts["kept by proof"] == 0
     x = model.encoding_.encode(applicants(200, seed=3)[0])
     y = torch.from_numpy((applicants(200, seed=3)[1] == "yes").astype(float))
-    module, report = kept_update(away, x, y, promises, Settings(epochs=2, compare=False))
+    module, report = constrained_update(away, x, y, promises, Settings(epochs=2, compare=False))
     assert report.ways["today"].counts["kept by proof"] == 0
     assert audit(promises, away.with_module(module)).counts["kept by proof"] == promises.counts().live
 
@@ -174,8 +173,8 @@ def test_a_small_kappa_can_be_left_to_the_penalty() -> None:
     tight[:3] = 1e-4
     mixed = changed(promises, kappa=tight, radius=np.maximum(piece.radius, tight), conditional=False)
     candidate = Candidate.of(model)
-    assert Demands.of(mixed, candidate).tightest[0].limit.kappa == 1e-4
-    wider = Demands.of(mixed, candidate, least_kappa=0.01)
+    assert SetConstraints.of(mixed, candidate).tightest[0].limit.kappa == 1e-4
+    wider = SetConstraints.of(mixed, candidate, least_kappa=0.01)
     assert wider.tightest[0].limit.kappa > 0.01
     assert wider.unproved() == {"proved below kappa = 0.01 only": 3}
     frame, y = applicants(300, seed=6)
@@ -189,7 +188,7 @@ def test_a_small_kappa_can_be_left_to_the_penalty() -> None:
 def test_promises_of_another_encoding_or_threshold_are_said_to_have_no_proof() -> None:
     model, promises, found = issued()
     others = in_memory(found, model.classifier_, threshold=0.6, first=1000)
-    demands = Demands.of(promises + others, Candidate.of(model))
+    demands = SetConstraints.of(promises + others, Candidate.of(model))
     assert demands.unproved() == {"threshold 0.5 instead of 0.6": others.counts().live}
     assert len(demands.tightest) == 1
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veritracer.errors import DataError
+from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
 from veritracer.tablefiles import csv_text, open_sink, open_table, read_table, typed
-from veritracer.tablefiles.sinks import whole_file
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
 

@@ -6,13 +6,11 @@ JSON.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -34,6 +32,7 @@ from veritracer.calibration.coverage import (
 from veritracer.calibration.displacement import Displacement, displacements_of, tensor_names
 from veritracer.calibration.retraining import Kind, Table, Updates, Watch, simulated
 from veritracer.errors import DataError, message
+from veritracer.files import document_text, envelope
 from veritracer.fine_tuning import EPOCHS
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module
@@ -110,14 +109,11 @@ class Calibration:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return document_text(self.to_dict(), path)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values; a number that is not finite is None."""
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        content = {**envelope(FORMAT, VERSION), **asdict(self)}
         finite: dict[str, Any] = _finite(content)
         return finite
 

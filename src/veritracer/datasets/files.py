@@ -5,7 +5,6 @@ Content is checked before anything is written.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import http.client
@@ -21,6 +20,7 @@ import pandas as pd
 
 from veritracer.datasets.catalogue import Source, file_name, source_of
 from veritracer.errors import DatasetError, message
+from veritracer.files import write_whole
 
 
 def read(name: str, folder: Path) -> pd.DataFrame:
@@ -127,15 +127,9 @@ def _normalised(content: bytes, source: Source) -> bytes:
 
 
 def _write(folder: Path, name: str, content: bytes) -> Path:
-    path, partial = folder / name, folder / f"{name}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        return write_whole(folder / name, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise DatasetError(
             message(f"a folder that can be written, {folder}", str(error), "pass another one")
         ) from None
-    return path

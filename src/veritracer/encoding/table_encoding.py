@@ -20,6 +20,7 @@ from veritracer.encoding.fitting import Fitted
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
+from veritracer.files import envelope
 from veritracer.schema import Schema
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.values import value_in_words
@@ -260,8 +261,7 @@ class Encoding:
     def to_json(self) -> str:
         """The encoding as JSON text that :meth:`from_json` reads back exactly, to the last bit."""
         content = {
-            "format": _FORMAT,
-            "version": _VERSION,
+            **envelope(_FORMAT, _VERSION),
             "schema": json.loads(self.schema.to_json()),
             "fitted": [fitted.to_plain() for fitted in self.fitted],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from veritracer.errors import PromiseError
 from veritracer.lazy import attach
 
 __all__ = [
@@ -19,37 +20,36 @@ __all__ = [
     "Promises",
     "Snapshot",
     "UpdateReport",
+    "Verdict",
     "Verification",
-    "at_hand",
     "audit",
     "head_of",
     "new_key",
+    "open_ledger",
 ]
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit, audit
-    from veritracer.ledger.book import Ledger, at_hand, head_of
+    from veritracer.ledger.chain import Finding, Verification
+    from veritracer.ledger.constrained_update import UpdateReport
     from veritracer.ledger.issuing import Issued
-    from veritracer.ledger.keeping import PromiseError
-    from veritracer.ledger.promised import IssuingModel, Limit, Promises
-    from veritracer.ledger.sealing import new_key
-    from veritracer.ledger.snapshot import Counts, Snapshot
-    from veritracer.ledger.update_report import UpdateReport
-    from veritracer.ledger.verdicts import VERDICTS
-    from veritracer.ledger.verifying import Finding, Verification
+    from veritracer.ledger.layout import new_key
+    from veritracer.ledger.ledger import Ledger, head_of, open_ledger
+    from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises
+    from veritracer.ledger.reading import Snapshot
+    from veritracer.ledger.verdicts import VERDICTS, Verdict
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "auditing": ["Audit", "audit"],
-            "book": ["Ledger", "at_hand", "head_of"],
+            "chain": ["Finding", "Verification"],
+            "constrained_update": ["UpdateReport"],
             "issuing": ["Issued"],
-            "keeping": ["PromiseError"],
-            "promised": ["IssuingModel", "Limit", "Promises"],
-            "sealing": ["new_key"],
-            "snapshot": ["Counts", "Snapshot"],
-            "update_report": ["UpdateReport"],
-            "verdicts": ["VERDICTS"],
-            "verifying": ["Finding", "Verification"],
+            "layout": ["new_key"],
+            "ledger": ["Ledger", "head_of", "open_ledger"],
+            "promises": ["Counts", "IssuingModel", "Limit", "Promises"],
+            "reading": ["Snapshot"],
+            "verdicts": ["VERDICTS", "Verdict"],
         },
     )

@@ -1,35 +1,51 @@
-"""An audit: every live promise against one model, streamed, in one pass."""
+"""An audit: every live promise against one model, streamed, in one pass.
+
+Promises that the model does not keep are listed: whose they are, by how much they are broken, and what these
+people could do now. Those that can not be checked are listed too, each with the reason.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from veritracer.bounds.rounding import reported
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.encoding import Encoding
-from veritracer.ledger.broken import BrokenPromises, NewRecourse, UncheckedPromises
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.promised import IssuingModel, Promises
-from veritracer.ledger.sources import Source, raw_needed
+from veritracer.errors import DataWarning
+from veritracer.files import document_text, envelope
+from veritracer.ledger.layout import Row, table_of
+from veritracer.ledger.promises import IssuingModel, Promises, Told, select
+from veritracer.ledger.reading import Source, View, raw_needed
 from veritracer.ledger.times import Moment, in_words, moment
-from veritracer.ledger.verdicts import BROKEN, VERDICTS, Judge
+from veritracer.ledger.verdicts import (
+    EXPIRED,
+    VERDICTS,
+    Auditor,
+    Candidate,
+    Judged,
+    Obstacle,
+    Unchecked,
+    Verdict,
+)
 from veritracer.threads import one_thread
 
-FORMAT, VERSION = "veritracer-audit", 1
 RECOURSE = AUDIT_RECOURSE
 """Broken promises that get new recourse unless more are asked for: each is a search of its own."""
 
 CHUNK = 50_000
+
+PROMISED = ("kappa", "model", "issued", "expires")
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,28 @@ class Group:
     def farthest(self) -> float | None:
         """The largest of the distances."""
         return None if self.distances is None else max(self.distances)
+
+
+class Start(StrEnum):
+    """From where new recourse begins: what the person has, or what they were promised."""
+
+    ORIGINAL = "original row"
+    PROMISED = "promised row"
+
+
+class NewRecourse(NamedTuple):
+    """What a person whose promise was broken could do now.
+
+    ``start`` says from where: their original row, or the promised row where the former is not kept
+    or is accepted by now. ``changes`` are (feature, from, to) in raw values.
+    """
+
+    sequence: int
+    id: str
+    start: Start
+    status: str
+    changes: tuple[tuple[str, Any, Any], ...]
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -103,15 +141,15 @@ class Audit:
     @property
     def ok(self) -> bool:
         """Whether every promise is kept: none is broken, and all could be checked."""
-        return self.counts["broken"] == self.counts["not checkable"] == 0
+        return self.counts[Verdict.BROKEN] == self.counts[Verdict.NOT_CHECKABLE] == 0
 
     def passes(self, *, allow_broken: int = 0, allow_unchecked: int = 0) -> bool:
         """Whether no more promises than that are broken, or can not be checked."""
-        broken, unknown = self.counts["broken"], self.counts["not checkable"]
+        broken, unknown = self.counts[Verdict.BROKEN], self.counts[Verdict.NOT_CHECKABLE]
         return broken <= allow_broken and unknown <= allow_unchecked
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{self.counts[name]:,} {name}" for name in (*VERDICTS, "expired"))
+        parts = ", ".join(f"{self.counts[name]:,} {name}" for name in (*VERDICTS, EXPIRED))
         return f"{self.live:,} live promises: {parts}"
 
     __repr__ = __str__  # and not the table of broken ones
@@ -122,16 +160,12 @@ class Audit:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The whole audit as JSON text, also written to ``path``."""
-        text = json.dumps(self.to_plain(), ensure_ascii=False, indent=1, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return document_text(self.to_plain(), path)
 
     def to_plain(self) -> dict[str, Any]:
         """The whole audit as numbers, texts, lists and mappings."""
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            **envelope("veritracer-audit", 1),
             "at": in_words(self.at),
             "ok": self.ok,
             "live": self.live,
@@ -179,7 +213,7 @@ def audit(
     on_cpu = next(candidate.module.parameters()).device.type == "cpu"
     with one_thread(on_cpu):
         with source.snapshot(at) as view:
-            run, counted = _Run(Judge(candidate), view.models(), BrokenPromises(recourse)), view.counts()
+            run, counted = _Run(Auditor(candidate), view.models(), BrokenPromises(recourse)), view.counts()
             raw_for = raw_needed(view, candidate.encoding.digest)
             for promises in view.promises(chunk=chunk, raw_for=raw_for):
                 run.add(promises)
@@ -192,7 +226,7 @@ def audit(
         model_digest=candidate.network.digest(candidate.theta),
         encoding_digest=candidate.encoding.digest,
         threshold=candidate.threshold,
-        counts={**run.counts(), "expired": int(counted.expired)},
+        counts={**run.counts(), EXPIRED: int(counted.expired)},
         groups=run.by_group(),
         broken=run.broken.table(),
         recourse=found,
@@ -204,16 +238,16 @@ def audit(
 class _Run:
     """What an audit has found so far: verdicts counted by issuing model and kappa, and those to be listed."""
 
-    judge: Judge
+    auditor: Auditor
     models: Mapping[str, IssuingModel]
     broken: BrokenPromises
-    unchecked: UncheckedPromises = field(default_factory=UncheckedPromises)
+    unchecked: UncheckedPromises = field(default_factory=lambda: UncheckedPromises())
     groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
     done: int = 0
 
     def add(self, promises: Promises) -> None:
-        """Nothing; these promises are judged."""
-        judged = self.judge.judge(promises, self.models[promises.model])
+        """Judge these promises."""
+        judged = self.auditor.judge(promises, self.models[promises.model])
         kappas, which = np.unique(promises.kappa, return_inverse=True)
         counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
         np.add.at(counts, (which, judged.verdict), 1)
@@ -230,7 +264,7 @@ class _Run:
 
     def by_group(self) -> tuple[Group, ...]:
         """The same by issuing model and kappa."""
-        found = (_group(self.judge, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
+        found = (_group(self.auditor, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
         return tuple(sorted(found, key=_how_far, reverse=True))
 
 
@@ -238,11 +272,12 @@ def _named(counts: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(VERDICTS, counts.tolist(), strict=True))
 
 
-def _group(judge: Judge, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
-    obstacle = judge.obstacle(issuing)
-    comparable = obstacle != "another architecture"
-    distances = _shares(issuing, kappa, judge.candidate) if comparable else None
-    return Group(issuing.digest, issuing.norm, kappa, _named(counts), obstacle, distances)
+def _group(auditor: Auditor, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
+    obstacle = auditor.obstacle(issuing)
+    said = "" if obstacle is None else auditor.in_words(obstacle, issuing)
+    comparable = obstacle is not Obstacle.ARCHITECTURE
+    distances = _shares(issuing, kappa, auditor.candidate) if comparable else None
+    return Group(issuing.digest, issuing.norm, kappa, _named(counts), said, distances)
 
 
 def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[float, ...] | None:
@@ -259,7 +294,120 @@ def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[
 
 
 def _how_far(group: Group) -> tuple[int, float]:
-    return group.counts[VERDICTS[BROKEN]], np.inf if group.farthest is None else group.farthest
+    return group.counts[Verdict.BROKEN], np.inf if group.farthest is None else group.farthest
+
+
+@dataclass
+class BrokenPromises:
+    """All broken promises of a run, as they are found; the rows of the worst ones are kept.
+
+    ``most`` is how many of them are to be given new recourse; None is all.
+    """
+
+    most: int | None
+    pieces: list[pd.DataFrame] = field(default_factory=list)
+    worst: list[tuple[float, Promises]] = field(default_factory=list)
+
+    def add(self, promises: Promises, judged: Judged) -> None:
+        """Notes the broken ones among these promises."""
+        rows = np.flatnonzero(judged.verdict == Verdict.BROKEN.code)
+        if len(rows) == 0:
+            return
+        some, margin = select(promises, rows), judged.margin[rows]
+        self.pieces.append(_listed(some, logit=margin))
+        kept = np.lexsort((some.sequence, margin))[: self.most]
+        self.worst += [(float(margin[k]), select(some, np.array([k]))) for k in kept]
+        self.worst = sorted(self.worst, key=lambda pair: (pair[0], int(pair[1].sequence[0])))[: self.most]
+
+    def table(self) -> pd.DataFrame:
+        """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
+        return _joined(self.pieces, "logit", ["logit", "sequence"])
+
+    def told(self, view: View) -> list[Told]:
+        """What the people of the worst ones were shown, and what they have."""
+        return view.told([int(one.sequence[0]) for _, one in self.worst])
+
+    def recourse(self, candidate: Candidate, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
+        """New recourse by the candidate for the worst ones, in their order: from what they really have."""
+        if not self.worst:
+            return ()
+        favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
+        own = [t.shown if t.original is None else t.original for t in told]
+        same = _decided(candidate, own) == favourable
+        known = torch.tensor([t.original is not None for t in told])
+        original = (known & same).tolist()
+        start = [row if kept else t.shown for row, t, kept in zip(own, told, original, strict=True)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
+            found = candidate.recourse().explain(
+                _table(candidate, start), only_unfavourable=False, search_radius=False
+            )
+        return tuple(
+            NewRecourse(
+                int(one.sequence[0]),
+                one.ids[0],
+                Start.ORIGINAL if original[i] else Start.PROMISED,
+                str(found.status[i]),
+                tuple((c.feature.name, c.before, c.after) for c in found.changes_of(i)),
+                found.sentence(i),
+            )
+            for i, (_, one) in enumerate(self.worst)
+        )
+
+
+@dataclass
+class UncheckedPromises:
+    """All promises of a run that can not be checked, as they are found."""
+
+    pieces: list[pd.DataFrame] = field(default_factory=list)
+
+    def add(self, promises: Promises, judged: Judged) -> None:
+        """Notes those among these promises."""
+        rows = np.flatnonzero(judged.verdict == Verdict.NOT_CHECKABLE.code)
+        if len(rows):
+            some = select(promises, rows)
+            sentences = np.array([reason.value for reason in Unchecked], dtype=object)
+            self.pieces.append(_listed(some, reason=sentences[judged.why[rows]]))
+
+    def table(self) -> pd.DataFrame:
+        """All of them, with the reason."""
+        return _joined(self.pieces, "reason", ["sequence"])
+
+
+def _listed(some: Promises, **more: Any) -> pd.DataFrame:
+    """A line for each promise: whose it is, something more, and what was promised."""
+    return pd.DataFrame(
+        {
+            "sequence": some.sequence,
+            "id": some.ids,
+            **more,
+            "kappa": some.kappa,
+            "model": some.model,
+            "issued": some.issued,
+            "expires": some.expires,
+        }
+    )
+
+
+def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.DataFrame:
+    """The pieces as one table, with dates in words."""
+    if not pieces:
+        return pd.DataFrame({name: [] for name in ("sequence", "id", column, *PROMISED)})
+    whole = pd.concat(pieces).sort_values(order, ignore_index=True)
+    for name in ("issued", "expires"):
+        whole[name] = [in_words(moment) for moment in whole[name]]
+    return whole
+
+
+def _table(candidate: Candidate, rows: Sequence[Row]) -> pd.DataFrame:
+    return table_of(rows, candidate.encoding.schema.names)
+
+
+def _decided(candidate: Candidate, rows: Sequence[Row]) -> Tensor:
+    """Whether the candidate says favourable of each raw row, (n,)."""
+    x = candidate.encoding.encode(_table(candidate, rows), out_of_range="ignore")
+    with torch.no_grad():
+        return candidate.network.logit(candidate.theta, x) > 0
 
 
 def _plain_group(group: Group) -> dict[str, Any]:

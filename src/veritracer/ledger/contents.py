@@ -21,12 +21,25 @@ from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, VeriTracerError
-from veritracer.ledger.arrays import ENCRYPTED, counterfactuals, raw_ends, rows_of
-from veritracer.ledger.promised import IssuingModel
-from veritracer.ledger.records import CERTIFIED, FAVOURABLE, HEADER, LAYOUTS, METHODS, ORIGINALS, REGION
+from veritracer.ledger.layout import (
+    CERTIFIED,
+    ENCRYPTED,
+    FAVOURABLE,
+    HEADER,
+    LAYOUTS,
+    METHODS,
+    ORIGINALS,
+    REGION,
+    Row,
+    checked_json,
+    counterfactuals,
+    decrypted,
+    numbers_of,
+    raw_ends,
+    table_of,
+)
+from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.regions import ROUNDING
-from veritracer.ledger.sealing import opened
-from veritracer.ledger.texts import Row, checked_json, table_of
 from veritracer.proving import PRECISION
 
 if TYPE_CHECKING:
@@ -194,7 +207,7 @@ def _originals(issuing: IssuingModel, stored: list[Stored], seal: Fernet | None)
             rows.append(row)
             blobs.append(x)
     if kept:
-        own = rows_of(blobs, encoding.dim)
+        own = numbers_of(blobs, encoding.dim)
         yield from _where("'x' is no row of this encoding", ~_are_rows(own), kept)
         yield from _compared("original", encoding, kept, rows, own)
 
@@ -252,7 +265,7 @@ def _readable(one: Stored, seal: Fernet | None) -> tuple[bytes, bytes] | None:
     if one.header[3] != ENCRYPTED:
         return one.x, one.original
     try:
-        return None if seal is None else (opened(one.x, seal), opened(one.original, seal))
+        return None if seal is None else (decrypted(one.x, seal), decrypted(one.original, seal))
     except LedgerError:
         return None
 

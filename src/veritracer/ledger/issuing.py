@@ -1,28 +1,49 @@
-"""From counterfactuals to promises: prepared piece by piece, issued all at once."""
+"""From counterfactuals to promises: checked again, prepared piece by piece, issued all at once.
+
+Nothing is issued on trust: ``Counterfactuals`` are values that anybody can copy and edit. Before they become
+promises, the texts that are going to be kept are encoded anew and have to be the rows that were certified, to
+the bit; the model itself has to decide as they say; and everything that they claim of later models is proved
+again, for the very set that the ledger is going to name. Without the search for the largest radius that is
+cheap. Records then wait for their place in the chain: in memory, on disk once they are many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from veritracer.errors import LedgerError, message
-from veritracer.ledger import kept_models
-from veritracer.ledger.claims import check_claims
-from veritracer.ledger.entries import content_of, promised_at, to_bytes
-from veritracer.ledger.promised import IssuingModel
-from veritracer.ledger.records import Terms, Texts, records
-from veritracer.ledger.spool import Spool
+from veritracer.bounds import Box
+from veritracer.certificate import Certificates, certify
+from veritracer.decisions import decisions
+from veritracer.encoding import Encoding
+from veritracer.errors import DataError, LedgerError, message
+from veritracer.ledger.chain import content_of, to_bytes
+from veritracer.ledger.layout import Record, Row, Terms, Texts, dated_header, records, table_of
+from veritracer.ledger.promises import IssuingModel
+from veritracer.ledger.regions import reach_of
+from veritracer.ledger.store import Reader, Store, Writer
+from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
+from veritracer.threads import one_thread
 
-if TYPE_CHECKING:
-    from veritracer.ledger.sql.reader import Reader
-    from veritracer.ledger.sql.store import Store
-    from veritracer.ledger.sql.writer import Writer
+ROUNDING = 1e-9
+"""A bound that is computed again, in other company, may differ by this share of its size."""
+
+SPOOL_BYTES = 64 * 2**20
+"""Bytes up to which records are kept in memory; more go to a file without a name."""
+
+_REMEDY = "explain again, and issue what explain answers as it is"
+
+_LENGTHS = struct.Struct("<8i")
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,13 +105,11 @@ class Batch:
 
     def add(self, found: Counterfactuals, ids: Sequence[Any]) -> list[bytes]:
         """The openings of the promises that were added (empty unless originals are only committed to)."""
-        model = kept_models.describe(
-            self.module, found.encoding, self.threshold, found.norm, found.radius_rule
-        )
+        model = IssuingModel.of(self.module, found.encoding, self.threshold, found.norm, found.radius_rule)
         self._check(model, found)
         self.model, texts = model, Texts.of(found)
         check_claims(found, texts, self.module, model)
-        made, openings = records(found, texts, ids, self.terms)
+        made, openings = records(found, texts, identities(ids, found), self.terms)
         for record in made:
             self.spool.put(record)
             self.ids.append(record.who.decode())
@@ -99,7 +118,7 @@ class Batch:
         return openings
 
     def commit(self, store: Store) -> None:
-        """Nothing; the promises are in the ledger, all of them."""
+        """Write the promises into the ledger, all of them."""
         if not self.spool.count:
             with store.reading() as reader:
                 head = reader.head()
@@ -110,13 +129,13 @@ class Batch:
             number = self._model_number(writer, reader, issued)
             first = writer.seq + 1
             for record in self.spool:
-                writer.promise(record._replace(header=promised_at(record.header, issued, expires)), number)
+                writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
             head = writer.link
         sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
         self._issued = Issued(sequence, self.ids, head.hex(), self.skipped, self.openings)
 
     def close(self) -> None:
-        """Nothing; what was prepared is gone."""
+        """Discard what was prepared."""
         self.spool.close()
 
     def _check(self, model: IssuingModel, found: Counterfactuals) -> None:
@@ -135,4 +154,153 @@ class Batch:
             if content_of(kind, header)["digest"] == self.model.digest:
                 return int(seq)
         header = to_bytes({"digest": self.model.digest, "time": time})
-        return writer.model(header, *kept_models.to_bytes(self.model))
+        return writer.model(header, *self.model.to_bytes())
+
+
+class Spool:
+    """Records in the order in which they were put, to be read once they are all there."""
+
+    def __init__(self) -> None:
+        # Closed by close(); a file without a name is gone with the process, whatever ends it.
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def put(self, record: Record) -> None:
+        """Keep the record."""
+        self.file.write(_LENGTHS.pack(*(-1 if part is None else len(part) for part in record)))
+        self.file.write(b"".join(part for part in record if part is not None))
+        self.count += 1
+
+    def __iter__(self) -> Iterator[Record]:
+        self.file.seek(0)
+        for _ in range(self.count):
+            lengths = _LENGTHS.unpack(self.file.read(_LENGTHS.size))
+            yield Record(*(None if n < 0 else self.file.read(n) for n in lengths))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Discard what was kept."""
+        self.file.close()
+
+
+def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
+    """Whose each counterfactual is; refuses a list of another length, and people without a name."""
+    people = int(found.person.max()) + 1 if len(found) else 0
+    if isinstance(ids, str) or len(ids) != people:
+        received = repr(ids) if isinstance(ids, str) else f"{len(ids):,} for {people:,} rows"
+        raise DataError(message("an id for each row", received, "pass ids= with one for each row of X"))
+    texts = ["" if _is_missing(one) else str(one) for one in ids]
+    empty = sum(not text.strip() for text in texts)
+    if empty:
+        remedy = "a promise is made to somebody: give everybody an id"
+        raise DataError(message("an id for each row", f"{empty:,} that are empty or missing", remedy))
+    names = [utf8(text) for text in texts]
+    return [names[person] for person in found.person.tolist()]
+
+
+def utf8(identity: Any, what: str = "an id") -> bytes:
+    """The text as it is kept; refuses half of a character, which no file and no letter can hold."""
+    try:
+        return str(identity).encode()
+    except UnicodeEncodeError:
+        remedy = "repair it, or read it anew with the encoding that it was written in"
+        raise DataError(message(f"{what} of whole characters", ascii(str(identity)), remedy)) from None
+
+
+def _is_missing(one: Any) -> bool:
+    return one is None or one is pd.NA or one is pd.NaT or (isinstance(one, float) and one != one)
+
+
+def check_claims(found: Counterfactuals, texts: Texts, module: nn.Module, issuing: IssuingModel) -> None:
+    """Refuse counterfactuals that say more than is shown, decided and proved."""
+    if found.encoding_digest != issuing.encoding.digest:
+        received = f"{issuing.encoding.digest[:12]}… where they speak of {found.encoding_digest[:12]}…"
+        raise LedgerError(message("the encoding that the certificates speak of", received, _REMEDY))
+    if len(texts.rows) == 0:
+        return
+    rows = torch.from_numpy(texts.rows)
+    x, x_cf = found.x[rows].cpu(), found.x_cf[rows].cpu()
+    _check_encoded("values that encode to the certified rows", issuing.encoding, texts.shown, x_cf)
+    _check_encoded("original rows that encode to the explained ones", issuing.encoding, texts.original, x)
+    _check_regions(found, rows)
+    with one_thread():
+        _check_decisions(found, texts.rows, module, x, x_cf)
+        _check_proofs(found, texts.rows, issuing, x, x_cf)
+
+
+def _check_encoded(expected: str, encoding: Encoding, rows: list[Row], certified: Tensor) -> None:
+    try:
+        again = encoding.encode(table_of(rows, encoding.schema.names), out_of_range="ignore")
+    except (DataError, LedgerError) as error:
+        raise LedgerError(message(expected, f"others ({error})", _REMEDY)) from error
+    _refuse(expected, (again != certified).any(-1).numpy())
+
+
+def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
+    """The region is the one that overshoot and drift say, where something is proved of it."""
+    region = reach_of(found).region(found.x_cf[rows].cpu(), found.x[rows].cpu())
+    box = region if isinstance(region, Box) else Box(region, region)
+    pairs = (box.lower, found.lower[rows].cpu()), (box.upper, found.upper[rows].cpu())
+    other = torch.stack([(ours != theirs).any(-1) for ours, theirs in pairs]).any(0).numpy()
+    _refuse("the regions that overshoot and drift ask for", other & _proved(found)[rows.numpy()])
+
+
+def _check_decisions(
+    found: Counterfactuals, rows: NDArray[np.intp], module: nn.Module, x: Tensor, x_cf: Tensor
+) -> None:
+    today, there = (decisions(module, points).sign for points in (x, x_cf))
+    _refuse("today's decisions on the original rows", found.favourable[rows] != (today > 0).numpy())
+    _refuse("counterfactuals that are decided otherwise today", (there == today).numpy())
+
+
+def _check_proofs(
+    found: Counterfactuals, rows: NDArray[np.intp], issuing: IssuingModel, x: Tensor, x_cf: Tensor
+) -> None:
+    """Everything that is said of later models has a proof, and an unconditional one where no more is said."""
+    certified, radius = found.certified[rows], found.radius[rows]
+    kappa = np.where(certified, found.kappa, radius)
+    worst = found.worst_logit[rows]
+    _refuse("certificates whose bound is below 0", certified != (worst < 0))
+    _refuse("a radius of at least kappa, and finite numbers", ~(radius >= kappa) | np.isinf(radius))
+    region = Box(found.lower[rows].cpu(), found.upper[rows].cpu())
+    proofs = _Proofs(issuing, x, x_cf, None if reach_of(found).is_point else region)
+    for value in np.unique(kappa[_proved(found)[rows]]):
+        some = np.flatnonzero(_proved(found)[rows] & (kappa == value))
+        again = proofs.at(float(value), some)
+        _refuse("a proof for every certificate", ~again.certified)
+        _refuse("the condition that a proof needs", again.conditional & ~found.conditional[rows][some])
+        named = certified[some]
+        _refuse("the method that proves it", named & (again.method != found.method[rows][some]))
+        slack = ROUNDING * (1 + np.abs(again.worst_logit))
+        _refuse("the bound that is proved", named & (worst[some] < again.worst_logit - slack))
+    for value in np.unique(radius[radius > kappa]):
+        some = np.flatnonzero((radius > kappa) & (radius == value))
+        _refuse("a proof for every radius", ~proofs.at(float(value), some).certified)
+
+
+class _Proofs:
+    """The same rows, to be proved at one kappa or another."""
+
+    def __init__(self, issuing: IssuingModel, x: Tensor, x_cf: Tensor, region: Box | None) -> None:
+        self.issuing, self.x, self.x_cf, self.region = issuing, x, x_cf, region
+        self.module = to_module(issuing.network, issuing.theta)
+
+    def at(self, kappa: float, some: NDArray[np.intp]) -> Certificates:
+        """Certificates of some of them."""
+        part = torch.from_numpy(some)
+        target = self.x_cf[part] if self.region is None else self.region.select(part)
+        return certify(self.module, self.x[part], target, self.issuing.param_set(kappa), radius=False)
+
+
+def _proved(found: Counterfactuals) -> NDArray[np.bool_]:
+    """Where something is said of later models."""
+    said: NDArray[np.bool_] = found.certified | (found.radius > 0)
+    return said
+
+
+def _refuse(expected: str, wrong: NDArray[np.bool_]) -> None:
+    if wrong.any():
+        received = f"{int(wrong.sum()):,} of {len(wrong):,} rows without"
+        raise LedgerError(message(expected, received, _REMEDY))

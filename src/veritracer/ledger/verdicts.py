@@ -1,41 +1,140 @@
-"""What a model makes of promises: kept by proof or as far as was checked, overtaken, broken, or unknown."""
+"""A model that promises are held against, and its verdict on each: kept, overtaken, broken, or unknown.
+
+The model is ours, or any torch MLP with its encoding and its threshold. A verdict is *kept by proof* where
+the model is in the promised set, and else what it predicts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from enum import Enum, StrEnum, auto
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from veritracer.bounds import Box
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error, reported
-from veritracer.decisions import AT_ONCE, check_computed, decisions
-from veritracer.errors import LedgerError, message
-from veritracer.ledger.candidate import Candidate
-from veritracer.ledger.promised import IssuingModel, Promises
-from veritracer.ledger.reading import Rows, rows_for
+from veritracer.decisions import AT_ONCE as ROWS_AT_ONCE
+from veritracer.decisions import check_computed, decisions
+from veritracer.encoding import Encoding
+from veritracer.errors import LedgerError, NotSupportedError, message
+from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
+from veritracer.ledger.regions import Rows, rows_for
+from veritracer.network import Network, Theta, from_module
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
+from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema
 
-VERDICTS = ("kept by proof", "kept, checked", "overtaken", "broken", "not checkable")
-"""In the order of their numbers; a promise that has expired gets none of them."""
 
-PROOF, CHECKED, OVERTAKEN, BROKEN, NOT_CHECKABLE = range(5)
+class Verdict(StrEnum):
+    """What a model makes of one promise; the value is what reports, JSON and tables call it.
 
-REASONS = (
-    "its condition can not be checked: the original row can not be read",
-    "how far it went is not known: the ledger kept its region only up to the range of the old encoding",
-    "its proof speaks of this model, which turns it down: the ledger was altered (run veritracer verify), "
-    "or this is a bug that must be reported",
-)
-"""Why a promise is not checkable, in the order of their numbers."""
+    A promise that has expired gets no verdict.
+    """
 
-UNREADABLE, CUT, CONTRADICTED = range(3)
+    PROVED = "kept by proof"
+    CHECKED = "kept, checked"
+    OVERTAKEN = "overtaken"
+    BROKEN = "broken"
+    NOT_CHECKABLE = "not checkable"
+
+    @property
+    def code(self) -> int:
+        """The number that stands for it in arrays: its place in ``VERDICTS``."""
+        return VERDICTS.index(self)
+
+
+VERDICTS = tuple(Verdict)
+"""In the order of their codes."""
+
+EXPIRED = "expired"
+"""What reports call promises past their end, which are counted beside the verdicts."""
+
+
+class Unchecked(StrEnum):
+    """Why a promise is not checkable; the value is the sentence that people read."""
+
+    UNREADABLE = "its condition can not be checked: the original row can not be read"
+    CUT = "how far it went is not known: the ledger kept its region only up to the range of the old encoding"
+    CONTRADICTED = (
+        "its proof speaks of this model, which turns it down: the ledger was altered "
+        "(run veritracer verify), or this is a bug that must be reported"
+    )
+
+    @property
+    def code(self) -> int:
+        """The number that stands for it in arrays."""
+        return tuple(Unchecked).index(self)
+
+
+class Obstacle(Enum):
+    """Why nothing can be proved of a model for the promises of another one, whatever the distance."""
+
+    ENCODING = auto()
+    THRESHOLD = auto()
+    ARCHITECTURE = auto()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model as an audit sees it.
+
+    Attributes
+    ----------
+    module
+        The classifier; the sign of its logit is the decision.
+    network, theta
+        Its architecture and parameters, in float64.
+    encoding
+        The map between raw tables and its inputs.
+    threshold
+        The probability at which that is: part of the last bias, and not applied again.
+    recourse
+        What finds new recourse for people whose promise it breaks.
+    """
+
+    module: nn.Module
+    network: Network
+    theta: Theta
+    encoding: Encoding
+    threshold: float
+    recourse: Callable[[], Recourse]
+
+    @classmethod
+    def of(cls, model: Any, encoding: Encoding | None = None, threshold: float | None = None) -> Candidate:
+        """The candidate that ``model`` is: a fitted VeriTraCER, a ``Recourse``, or a torch module.
+
+        A module needs its ``encoding``; ``threshold`` is the model's own, else 0.5.
+        """
+        if isinstance(model, Candidate):
+            return model
+        if not isinstance(model, nn.Module):
+            own = recourse_of(model)
+            module, known, finder, noted = own.module, own.encoding, lambda: own, own.threshold
+        elif encoding is not None:
+            module, known, finder, noted = model, encoding, lambda: Recourse(model, None, encoding), None
+        else:
+            received = f"a {type(model).__name__} without"
+            remedy = "pass a fitted VeriTraCER, or a torch module and encoding="
+            raise NotSupportedError(message("a model with its encoding", received, remedy))
+        threshold = threshold if threshold is not None else 0.5 if noted is None else noted
+        check_threshold(threshold)
+        network, theta = from_module(module)
+        if not all(bool(t.isfinite().all()) for t in theta):
+            remedy = "training diverged: update again at a smaller learning rate"
+            raise NotSupportedError(message("finite weights", "nan or infinity among them", remedy))
+        exact = tuple(t.detach().to("cpu", torch.float64) for t in theta)
+        return cls(module, network, exact, encoding or known, threshold, finder)
+
+    def with_module(self, module: nn.Module) -> Candidate:
+        """The same encoding and threshold with another classifier."""
+        return Candidate.of(module, self.encoding, self.threshold)
 
 
 class Judged(NamedTuple):
@@ -52,7 +151,7 @@ class Judged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judge:
+class Auditor:
     """One model against which promises are held."""
 
     candidate: Candidate
@@ -68,15 +167,16 @@ class Judge:
         same, turned = self._originals(rows, sign, needed=~always)
         proved = always | (while_declined & same)
         cut, unknown = self._not_checkable(promises, rows)
-        verdict = np.full(len(promises), BROKEN, dtype=np.int8)
-        verdict[holds] = CHECKED
-        verdict[holds & turned] = OVERTAKEN
-        verdict[holds & (cut | unknown)] = NOT_CHECKABLE
-        verdict[proved] = PROOF
+        verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
+        verdict[holds] = Verdict.CHECKED.code
+        verdict[holds & turned] = Verdict.OVERTAKEN.code
+        verdict[holds & (cut | unknown)] = Verdict.NOT_CHECKABLE.code
+        verdict[proved] = Verdict.PROVED.code
         contradicted = proved & turned_down  # what issue makes can not be
-        verdict[contradicted] = NOT_CHECKABLE
-        why = np.where(contradicted, CONTRADICTED, np.where(cut, CUT, UNREADABLE)).astype(np.int8)
-        return Judged(verdict, -reported(-torch.from_numpy(margin)).numpy(), why)
+        verdict[contradicted] = Verdict.NOT_CHECKABLE.code
+        why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
+        why[contradicted] = Unchecked.CONTRADICTED.code
+        return Judged(verdict, -reported(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the region, and where the condition of a promise can not be read in another encoding.
@@ -90,7 +190,7 @@ class Judge:
         return rows.cut.numpy(), promises.conditional & ~rows.known.numpy()
 
     def _check_labels(self, issuing: IssuingModel) -> None:
-        """Nothing; refuses a model that decides between other labels, or calls another one favourable."""
+        """Refuse a model that decides between other labels, or calls another one favourable."""
         mine, theirs = ((s.unfavourable, s.favourable) for s in self._schemas(issuing))
         if mine != theirs:
             expected = f"a model that says {theirs[1]!r} where it is favourable, and else {theirs[0]!r}"
@@ -100,22 +200,29 @@ class Judge:
     def _schemas(self, issuing: IssuingModel) -> tuple[Schema, Schema]:
         return self.candidate.encoding.schema, issuing.encoding.schema
 
-    def obstacle(self, issuing: IssuingModel) -> str:
-        """Why nothing can be proved for this issuing model, whatever the distance; empty if it can."""
+    def obstacle(self, issuing: IssuingModel) -> Obstacle | None:
+        """Why nothing can be proved for this issuing model, whatever the distance; None if it can."""
         self._check_labels(issuing)
         mine = self.candidate
         if mine.encoding.digest != issuing.encoding.digest:
-            return "another encoding"
+            return Obstacle.ENCODING
         if mine.threshold != issuing.threshold:
-            return f"threshold {mine.threshold:g} instead of {issuing.threshold:g}"
+            return Obstacle.THRESHOLD
         shapes = [[tuple(t.shape) for t in theta] for theta in (mine.theta, issuing.theta)]
-        return "" if mine.network == issuing.network and shapes[0] == shapes[1] else "another architecture"
+        same = mine.network == issuing.network and shapes[0] == shapes[1]
+        return None if same else Obstacle.ARCHITECTURE
+
+    def in_words(self, obstacle: Obstacle, issuing: IssuingModel) -> str:
+        """The obstacle as people read it."""
+        if obstacle is Obstacle.THRESHOLD:
+            return f"threshold {self.candidate.threshold:g} instead of {issuing.threshold:g}"
+        return "another encoding" if obstacle is Obstacle.ENCODING else "another architecture"
 
     def inside(self, issuing: IssuingModel, kappa: float) -> bool:
         """Whether the model is in the promised set, in float64; never with another encoding or threshold."""
         key = issuing.digest, kappa
         if key not in self._inside:
-            free = not self.obstacle(issuing)
+            free = self.obstacle(issuing) is None
             self._inside[key] = free and issuing.param_set(kappa).contains(self.candidate.theta)
         return self._inside[key]
 
@@ -143,7 +250,7 @@ class Judge:
         margin = -sign * logit
         holds, turned_down = (margin > 0) & clear, margin <= 0
         wide = rows.region.nonzero().squeeze(-1)
-        for part in torch.split(wide, AT_ONCE):
+        for part in torch.split(wide, ROWS_AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
                 question = Question(rows.x_cf[part], box, sign[part])
@@ -177,7 +284,7 @@ class Judge:
             error = logit_error(self._alone, trace(self._alone, around), PRECISION)
             clear = logit.abs() > error
             check_computed(self._computed(x), logit, error)
-            for part in torch.split((~clear).nonzero().squeeze(-1), AT_ONCE):
+            for part in torch.split((~clear).nonzero().squeeze(-1), ROWS_AT_ONCE):
                 clear[part] = decisions(self.candidate.module, x[part]).clear
         return logit, clear
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from veritracer.lazy import attach
 
-__all__ = ["Counterfactuals", "Neighbours", "Reason", "ReasonCodes", "Recourse"]
+__all__ = ["Counterfactuals", "Neighbours", "Reason", "ReasonCodes", "Recourse", "recourse_of"]
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
-    from veritracer.recourse.facade import Recourse
+    from veritracer.recourse.facade import Recourse, recourse_of
     from veritracer.recourse.neighbours import Neighbours
     from veritracer.recourse.reason_codes import Reason, ReasonCodes
 else:
@@ -18,7 +18,7 @@ else:
         __name__,
         {
             "counterfactuals": ["Counterfactuals"],
-            "facade": ["Recourse"],
+            "facade": ["Recourse", "recourse_of"],
             "neighbours": ["Neighbours"],
             "reason_codes": ["Reason", "ReasonCodes"],
         },

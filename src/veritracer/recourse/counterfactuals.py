@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +19,7 @@ from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, message
+from veritracer.files import document_text, envelope
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.common_advice import common_levers
 from veritracer.recourse.evidence import Evidence
@@ -302,8 +301,7 @@ class Counterfactuals:
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
         head = {
-            "format": FORMAT,
-            "version": VERSION,
+            **envelope(FORMAT, VERSION),
             "kappa": self.kappa,
             "norm": self.norm,
             "radius_rule": self.radius_rule,
@@ -317,10 +315,7 @@ class Counterfactuals:
             "encoding_digest": self.encoding_digest,
         }
         rows = [self._row(i) for i in range(len(self))]
-        text = json.dumps({**head, "rows": rows}, ensure_ascii=False, indent=1, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return document_text({**head, "rows": rows}, path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""

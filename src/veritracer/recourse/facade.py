@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from veritracer.balls import Norm
 from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
-from veritracer.errors import AdviceWarning, DataError, SchemaError, message
+from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, message
 from veritracer.network import from_module
 from veritracer.panel import Panel
 from veritracer.panel.fitting import Labelled
@@ -207,6 +208,21 @@ class Recourse:
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models that certificates speak of."""
         return ParamSet.around(self.module, self.kappa if kappa is None else kappa, self.norm, self.radius)
+
+
+@singledispatch
+def recourse_of(model: Any) -> Recourse:
+    """What answers ``explain`` for a fitted model; estimators register how they do.
+
+    A ``Recourse`` is its own answer; what nobody registered is refused.
+    """
+    remedy = "pass a fitted VeriTraCER, or a torch module and encoding="
+    raise NotSupportedError(message("a model with its encoding", f"a {type(model).__name__}", remedy))
+
+
+@recourse_of.register(Recourse)
+def _itself(model: Recourse) -> Recourse:
+    return model
 
 
 def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.DataFrame | None) -> Encoding:

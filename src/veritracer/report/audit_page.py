@@ -7,31 +7,32 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from veritracer.files import write_whole
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
-from veritracer.ledger.verdicts import VERDICTS
+from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, count, percent, short
-from veritracer.report.html import Section, page_template, write_page
+from veritracer.report.html import Section, page_template
 from veritracer.version import __version__
 
 LISTED_ROWS = 200
 """Broken promises, and groups of promises, that the page lists; the JSON has all."""
 
 MEANING = {
-    "kept by proof": "the model is in the set that the promise was proved for",
-    "kept, checked": "the model is outside of the set, but still accepts what was promised",
-    "overtaken": "the person is accepted as they were, and what was promised is too",
-    "broken": "what was promised is turned down",
-    "not checkable": "the ledger does not say enough to tell under this encoding: not counted as kept",
-    "expired": "past its end: not held against the model",
+    Verdict.PROVED: "the model is in the set that the promise was proved for",
+    Verdict.CHECKED: "the model is outside of the set, but still accepts what was promised",
+    Verdict.OVERTAKEN: "the person is accepted as they were, and what was promised is too",
+    Verdict.BROKEN: "what was promised is turned down",
+    Verdict.NOT_CHECKABLE: "the ledger does not say enough to tell under this encoding: not counted as kept",
+    EXPIRED: "past its end: not held against the model",
 }
 SERIES = {
-    "kept by proof": "s1",
-    "kept, checked": "s1",
-    "overtaken": "s0",
-    "broken": "s2",
-    "not checkable": "s2",
-    "expired": "s0",
+    Verdict.PROVED: "s1",
+    Verdict.CHECKED: "s1",
+    Verdict.OVERTAKEN: "s0",
+    Verdict.BROKEN: "s2",
+    Verdict.NOT_CHECKABLE: "s2",
+    EXPIRED: "s0",
 }
 
 
@@ -45,11 +46,11 @@ def write_audit(
     page = page_template().render(
         title=title or "Audit of promises",
         headline=" ".join([headline(audit), *notes]),
-        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, "expired")),
+        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, EXPIRED)),
         sections=(_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit), _origins(audit)),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return write_page(Path(path), page)
+    return write_whole(Path(path), page)
 
 
 def headline(audit: Audit) -> str:
@@ -57,21 +58,21 @@ def headline(audit: Audit) -> str:
     if audit.live == 0:
         return "There is no live promise to be kept."
     people = count(audit.live, "live promise")
-    proved = percent(audit.counts["kept by proof"] / audit.live)
+    proved = percent(audit.counts[Verdict.PROVED] / audit.live)
     if audit.ok:
         return f"This model keeps all of {people}, {proved} of them by proof."
-    unknown = audit.counts["not checkable"]
+    unknown = audit.counts[Verdict.NOT_CHECKABLE]
     rest = f"; {unknown:,} can not be checked" if unknown else ""
-    if audit.counts["broken"] == 0:
+    if audit.counts[Verdict.BROKEN] == 0:
         return f"Of {people} this model is not known to break any{rest}; {proved} are kept by proof."
-    share = percent(audit.counts["broken"] / audit.live)
-    breaks = f"This model breaks {audit.counts['broken']:,} of {people} ({share})"
+    share = percent(audit.counts[Verdict.BROKEN] / audit.live)
+    breaks = f"This model breaks {audit.counts[Verdict.BROKEN]:,} of {people} ({share})"
     return f"{breaks}{rest}; {proved} are kept by proof."
 
 
 def _verdicts(audit: Audit) -> Section:
-    known = [name for name in (*VERDICTS, "expired") if audit.counts[name] or name != "expired"]
-    total = max(audit.live + audit.counts["expired"], 1)
+    known = [name for name in (*VERDICTS, EXPIRED) if audit.counts[name] or name != EXPIRED]
+    total = max(audit.live + audit.counts[EXPIRED], 1)
     rows = [
         Row(name, (Bar(audit.counts[name] / total, f"{audit.counts[name]:,}", SERIES[name]),))
         for name in known
@@ -85,7 +86,7 @@ def _verdicts(audit: Audit) -> Section:
 
 
 def _share(audit: Audit, name: str) -> str:
-    return "–" if name == "expired" or audit.live == 0 else percent(audit.counts[name] / audit.live)
+    return "–" if name == EXPIRED or audit.live == 0 else percent(audit.counts[name] / audit.live)
 
 
 def _distances(audit: Audit) -> Section:
@@ -112,8 +113,8 @@ def _group_line(group: Group, layers: int) -> list[str]:
         f"{group.model[:12]} ({group.norm})",
         short(group.kappa),
         f"{sum(group.counts.values()):,}",
-        f"{group.counts['kept by proof']:,}",
-        f"{group.counts['broken']:,}",
+        f"{group.counts[Verdict.PROVED]:,}",
+        f"{group.counts[Verdict.BROKEN]:,}",
         *moved,
         group.obstacle or "–",
     ]
@@ -125,7 +126,7 @@ def _times(share: float) -> str:
 
 def _broken(audit: Audit) -> Section:
     title = "Broken promises"
-    if audit.counts["broken"] == 0:
+    if audit.counts[Verdict.BROKEN] == 0:
         return Section("broken", title, "None.")
     told = {one.sequence: one for one in audit.recourse}
     lines = []
@@ -144,7 +145,7 @@ def _broken(audit: Audit) -> Section:
 
 def _unchecked(audit: Audit) -> tuple[Section, ...]:
     """The promises that can not be checked, where there are any."""
-    if audit.counts["not checkable"] == 0:
+    if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [
         [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]

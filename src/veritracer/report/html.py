@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from veritracer.files import write_whole
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.advice import Card, belief_figures, cards, effort_figures, notes_in_words
@@ -205,7 +206,7 @@ def write_report(
         sections=sections(subject, comparison),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return write_page(Path(path), page)
+    return write_whole(Path(path), page)
 
 
 def page_template() -> jinja2.Template:
@@ -218,15 +219,3 @@ def page_template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html")
-
-
-def write_page(path: Path, page: str) -> Path:
-    """The path, after the page was written there: whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import SchemaError, TargetError, listing, message, unknown_name
+from veritracer.files import envelope
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
@@ -204,7 +205,7 @@ class Schema(BaseModel):
 
     def to_json(self) -> str:
         """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
-        content = {"format": _FORMAT, "version": _VERSION, **self.model_dump()}
+        content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
         for entry in content["features"]:  # what is not said is not written: files stay as they were
             if entry["limit"] is None:
                 del entry["limit"]

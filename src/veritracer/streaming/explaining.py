@@ -7,13 +7,13 @@ when it is whole.
 from __future__ import annotations
 
 import os
-import shutil
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,9 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.errors import DataError, message
+from veritracer.files import whole_folder
 from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.records import Original
+from veritracer.ledger.layout import Original
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.recourse.letter_template import Format, Template
 from veritracer.recourse.reason_codes import as_codes
@@ -178,26 +179,19 @@ def letter_folder(
     known = as_codes(codes)
     source = Template.of(template, kind)
     ending = "html" if source.format == "html" else "txt"
-    partial = folder.with_name(f"{folder.name}.partial")
 
-    def write(found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
+    def write(place: Path, found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
         names = [None if found.favourable[i] else f"{_row(found, i)}.{ending}" for i in range(len(found))]
         told = [i for i, name in enumerate(names) if name is not None]
         known.reasons([change for i in told for change in found.changes_of(i)])  # all that lack one, at once
         for i, name in enumerate(names):
             if name is not None:
                 letter = found.letter(i, template, known, format=source.format, **fields)
-                (partial / name).write_text(letter, encoding="utf-8")
+                (place / name).write_text(letter, encoding="utf-8")
         return {f"{ADDED}letter": pa.array(names, pa.string())}
 
-    with writable(partial):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
-            yield write
-            partial.replace(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with writable(folder), whole_folder(folder) as place:
+        yield partial(write, place)
 
 
 def _row(found: Counterfactuals, i: int) -> str:

@@ -22,20 +22,19 @@ __all__ = [
     "open_table",
     "read_table",
     "typed",
-    "whole_file",
     "writable",
 ]
 
 if TYPE_CHECKING:
     from veritracer.tablefiles.cells import inferred, read_table, typed
     from veritracer.tablefiles.opening import STANDARD, Limits, Table, check_columns, check_ids, open_table
-    from veritracer.tablefiles.sinks import Sink, open_sink, whole_file, writable
+    from veritracer.tablefiles.sinks import Sink, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "cells": ["inferred", "read_table", "typed"],
             "opening": ["STANDARD", "Limits", "Table", "check_columns", "check_ids", "open_table"],
-            "sinks": ["Sink", "open_sink", "whole_file", "writable"],
+            "sinks": ["Sink", "open_sink", "writable"],
         },
     )

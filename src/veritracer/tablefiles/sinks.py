@@ -7,10 +7,9 @@ import io
 import json
 import math
 import os
-import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -20,6 +19,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
+from veritracer.files import is_special, whole_file
 from veritracer.tablefiles.opening import STANDARD
 
 Format = Literal["csv", "parquet", "jsonl"]
@@ -57,7 +57,7 @@ def format_of(path: str | None) -> Format:
     if path is None or path == STANDARD:
         return "csv"
     suffix = Path(path).suffix.casefold()
-    if suffix not in FORMATS and not _is_special(Path(path)):
+    if suffix not in FORMATS and not is_special(Path(path)):
         remedy = "name a file that ends in one of these"
         raise DataError(message(f"an output of the kind {', '.join(FORMATS)}", repr(path), remedy))
     return FORMATS.get(suffix, "csv")
@@ -94,26 +94,6 @@ def open_sink(
 
 
 @contextmanager
-def whole_file(place: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its place only when the block ends well."""
-    if _is_special(place):
-        with place.open("wb") as file:
-            yield file
-        return
-    partial = place.with_name(f"{place.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(place)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-        raise
-
-
-@contextmanager
 def writable(place: Path) -> Iterator[None]:
     """Turns what the file system refuses into one sentence, before and while the block writes."""
     if place.is_dir():
@@ -129,15 +109,6 @@ def writable(place: Path) -> Iterator[None]:
         received = os.strerror(error.errno)
         remedy = "nothing was kept: free some space, or choose another place"
         raise DataError(message(f"{place} to be written", received, remedy)) from None
-
-
-def _is_special(place: Path) -> bool:
-    """Whether this is a device or a pipe, which can not be renamed."""
-    try:
-        mode = place.stat().st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.auditing import Group
 
 FAILED = 1
-FEW = 8
+MAX_SHOWN = 8
 """Groups and broken promises that the terminal shows."""
 
 
@@ -65,7 +65,7 @@ def audit_(
     check_ledger(ledger)
     loaded = saved_model(model)
     noted = None if head is None else ledgers.head_of(head)
-    with ledgers.Ledger(ledger, create=False, key=key) as book, book.snapshot() as state:
+    with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
@@ -80,13 +80,13 @@ def audit_(
     if as_json:
         print_json({"passed": passed, "verified": checked is not None, **found.to_plain()})
     elif not quiet:
-        _print_summary(found, checked, passed=passed, out=out)
+        print_summary(found, checked, passed=passed, out=out)
     if not passed:
         raise typer.Exit(FAILED)
 
 
 def _refuse(checked: Verification, *, as_json: bool) -> None:
-    """Nothing; exits with the findings: what an altered ledger says of promises is worth nothing."""
+    """Exit with the findings: what an altered ledger says of promises is worth nothing."""
     findings = [f"entry {sequence:,}: {what}" for sequence, what in checked.findings]
     if as_json:
         print_json({"passed": False, "verified": False, "findings": findings})
@@ -103,21 +103,22 @@ def _write(out: Path, found: Audit, checked: Verification | None) -> None:
         write_audit(out, found, notes=notes)
 
 
-def _print_summary(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
+def print_summary(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
+    """Print the verdicts, what stands in the way, and where the report is."""
     names = ledgers.VERDICTS
     shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
     lines = [[n, f"{found.counts[n]:,}", percent(s)] for n, s in zip(names, shares, strict=True)]
     lines.append(["expired", f"{found.counts['expired']:,}", ""])
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share"), lines)
     header = ("issued by", "kappa", "promises", "proof", "broken", "farthest layer, in radii", "obstacle")
-    rows = [_group_line(group) for group in found.groups[:FEW]]
-    more = f", {len(found.groups) - FEW:,} more in --json" if len(found.groups) > FEW else ""
+    rows = [_group_line(group) for group in found.groups[:MAX_SHOWN]]
+    more = f", {len(found.groups) - MAX_SHOWN:,} more in --json" if len(found.groups) > MAX_SHOWN else ""
     if rows:
         print_table(f"By issuing model and kappa{more}", header, rows)
-    if found.counts["broken"]:
-        _tell_broken(found)
-    if found.counts["not checkable"]:
-        _tell_unchecked(found)
+    if found.counts[ledgers.Verdict.BROKEN]:
+        _print_broken(found)
+    if found.counts[ledgers.Verdict.NOT_CHECKABLE]:
+        _print_unchecked(found)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
     say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
@@ -127,7 +128,8 @@ def _print_summary(found: Audit, checked: Verification | None, *, passed: bool, 
 
 def _in_the_way(found: Audit) -> str:
     """What an audit failed for."""
-    broken, unknown = found.counts["broken"], found.counts["not checkable"]
+    verdict = ledgers.Verdict
+    broken, unknown = found.counts[verdict.BROKEN], found.counts[verdict.NOT_CHECKABLE]
     parts = [f"{broken:,} promises are broken"] if broken else []
     parts += [f"{unknown:,} can not be checked (--allow-unchecked)"] if unknown else []
     return ", ".join(parts)
@@ -135,7 +137,9 @@ def _in_the_way(found: Audit) -> str:
 
 def _group_line(group: Group) -> list[str]:
     far = "–" if group.farthest is None else f"{_layer(group)}: {group.farthest:.3g}"
-    total, proved, broken = sum(group.counts.values()), group.counts["kept by proof"], group.counts["broken"]
+    verdict = ledgers.Verdict
+    total = sum(group.counts.values())
+    proved, broken = group.counts[verdict.PROVED], group.counts[verdict.BROKEN]
     numbers = [f"{total:,}", f"{proved:,}", f"{broken:,}"]
     return [group.model[:12], f"{group.kappa:.4g}", *numbers, far, group.obstacle or "–"]
 
@@ -147,21 +151,23 @@ def _layer(group: Group) -> str:
     return f"{'W' if index % 2 == 0 else 'b'}{index // 2 + 1}"
 
 
-def _tell_broken(found: Audit) -> None:
+def _print_broken(found: Audit) -> None:
     told = {one.sequence: one.sentence for one in found.recourse}
     rows: list[Any] = [
         [str(b["sequence"]), str(b["id"]), f"{b['logit']:.3g}", told.get(b["sequence"], "–")]
-        for b in found.broken.head(FEW).to_dict("records")
+        for b in found.broken.head(MAX_SHOWN).to_dict("records")
     ]
-    more = f", {len(found.broken) - FEW:,} more in --json" if len(found.broken) > FEW else ""
+    more = f", {len(found.broken) - MAX_SHOWN:,} more in --json" if len(found.broken) > MAX_SHOWN else ""
     header = ("number", "whose", "logit", "the closest new recourse")
     print_table(f"Broken promises, the worst first{more}", header, rows)
 
 
-def _tell_unchecked(found: Audit) -> None:
+def _print_unchecked(found: Audit) -> None:
     rows: list[Any] = [
         [str(one["sequence"]), str(one["id"]), str(one["reason"])]
-        for one in found.unchecked.head(FEW).to_dict("records")
+        for one in found.unchecked.head(MAX_SHOWN).to_dict("records")
     ]
-    more = f", {len(found.unchecked) - FEW:,} more in --json" if len(found.unchecked) > FEW else ""
+    more = (
+        f", {len(found.unchecked) - MAX_SHOWN:,} more in --json" if len(found.unchecked) > MAX_SHOWN else ""
+    )
     print_table(f"Promises that can not be checked{more}", ("number", "whose", "why"), rows)

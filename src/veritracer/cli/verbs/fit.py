@@ -32,6 +32,7 @@ from veritracer.errors import (
     message,
     unknown_name,
 )
+from veritracer.files import whole_file
 from veritracer.persistence import DOCUMENT
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def save_model(model: VeriTraCER, out: Path) -> None:
     """Nothing; the model is saved as a folder, with its schema beside it."""
     with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
         model.save(out)
-        with tablefiles.whole_file(out / SCHEMA) as file:
+        with whole_file(out / SCHEMA) as file:
             file.write((model.schema_.to_json() + "\n").encode())
 
 

@@ -116,13 +116,13 @@ def issue(
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
-        book = stack.enter_context(vt.Ledger(ledger))
+        place = stack.enter_context(vt.Ledger(ledger))
         watch = stack.enter_context(progress("issuing", quiet=quiet))
         explained, issued = streaming.issue_table(
             loaded.recourse(rules),
             source,
             sink or streaming.NullSink(),
-            book,
+            place,
             streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
             options=options,
             keep=kept,
@@ -130,12 +130,13 @@ def issue(
             watch=watch,
         )
     note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
-    _print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
+    print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
 
 
-def _print_summary(
+def print_summary(
     explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool
 ) -> None:
+    """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
         print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from veritracer.ledger import PromiseError, UpdateReport
-    from veritracer.ledger.update_report import Way
+    from veritracer.ledger.constrained_update import UpdateVariant
     from veritracer.model import VeriTraCER
 
 NOT_ACHIEVED = 1
-FEW = 8
+MAX_LIMITS_SHOWN = 8
 """Limits that the terminal shows."""
 
 
@@ -108,21 +108,23 @@ def update(
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
         X, y = _rows(loaded, table, target, separator)
-        book = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
+        promises = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
         try:
             with patience("updating", quiet=quiet):
-                made = loaded.update(X, y, keep=book, epochs=epochs, learning_rate=learning_rate, **options)
+                made = loaded.update(
+                    X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options
+                )
         except ledgers.PromiseError as error:
             _refuse(error, as_json=as_json)
         finally:
-            if book is not None:
-                book.close()
+            if promises is not None:
+                promises.close()
     save_model(made, out)
     note(notes.sentences(), quiet=quiet)
     if as_json:
         print_json({"model": str(out), **made.update_.to_plain()})
     elif not quiet:
-        _print_summary(made.update_)
+        print_summary(made.update_)
         say(f"The model: {out}")
 
 
@@ -136,7 +138,7 @@ def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> 
 
 
 def _refuse(error: PromiseError, *, as_json: bool) -> None:
-    """Nothing; exits with what stands in the way, in numbers."""
+    """Exit with what stands in the way, in numbers."""
     report = error.report if isinstance(error.report, ledgers.UpdateReport) else None
     if as_json:
         print_json(
@@ -144,12 +146,13 @@ def _refuse(error: PromiseError, *, as_json: bool) -> None:
         )
     else:
         if report is not None:
-            _print_summary(report)
+            print_summary(report)
         say(f"Nothing was written: {error}")
     raise typer.Exit(NOT_ACHIEVED)
 
 
-def _print_summary(report: UpdateReport) -> None:
+def print_summary(report: UpdateReport) -> None:
+    """Print how good each variant is, and what the promises ask."""
     header = ("model", "accuracy", "promises kept", "by proof", "broken", "not checkable")
     rows = [
         [name, f"{way.accuracy:.4f}", percent(way.kept), *_counts(way)] for name, way in report.ways.items()
@@ -166,7 +169,7 @@ def _print_summary(report: UpdateReport) -> None:
                 percent(one.at_border),
                 "–" if one.gain is None else f"{one.gain:+.4f}",
             ]
-            for one in report.limits[:FEW]
+            for one in report.limits[:MAX_LIMITS_SHOWN]
         ]
         columns = ("issued by", "kappa", "promises", "radius used", "weights held back", "gain if released")
         print_table("What the promises ask", columns, lines)
@@ -176,7 +179,9 @@ def _print_summary(report: UpdateReport) -> None:
         say(f"{len(report.newly_broken):,} promises are newly broken.")
 
 
-def _counts(way: Way) -> list[str]:
+def _counts(way: UpdateVariant) -> list[str]:
     if way.counts is None:
         return ["–", "–", "–"]
-    return [f"{way.counts[name]:,}" for name in ("kept by proof", "broken", "not checkable")]
+    verdict = ledgers.Verdict
+    shown = (verdict.PROVED, verdict.BROKEN, verdict.NOT_CHECKABLE)
+    return [f"{way.counts[name]:,}" for name in shown]

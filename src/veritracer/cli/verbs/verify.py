@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veritracer.ledger import Finding, Verification
 
 CHANGED = 1
-MOST = 20
+MAX_SHOWN = 20
 
 
 def verify(
@@ -33,20 +33,21 @@ def verify(
     cut off, or the whole rewritten.
     """
     check_ledger(ledger)
-    with patience("verifying", quiet=quiet), vt.Ledger(ledger, create=False) as book:
-        found = book.verify(head)
+    with patience("verifying", quiet=quiet), vt.Ledger(ledger, create=False) as opened:
+        found = opened.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
         names = ("entries", "promises", "erased", "head", "count", "noted", "newer")
         numbers = {name: getattr(found, name) for name in names}
         print_json({"ok": found.ok, **numbers, "findings": findings, "notes": notes})
     elif not quiet:
-        _print_summary(found, noted=head is not None)
+        print_summary(found, noted=head is not None)
     if not found.ok:
         raise typer.Exit(CHANGED)
 
 
-def _print_summary(found: Verification, *, noted: bool) -> None:
+def print_summary(found: Verification, *, noted: bool) -> None:
+    """Print what was looked at, and what was found."""
     erased = f", {found.erased:,} of them erased" if found.erased else ""
     say(f"{found.entries:,} entries, {found.promises:,} promises{erased}.")
     say(*_lines(found.findings, found.count), *_lines(found.notes, found.noted, "Noted, and no fault: "))
@@ -62,7 +63,7 @@ def _print_summary(found: Verification, *, noted: bool) -> None:
 
 def _lines(some: Sequence[Finding], count: int, before: str = "") -> list[str]:
     """A line for each of the first, and how many more there are."""
-    where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in some[:MOST]]
+    where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in some[:MAX_SHOWN]]
     lines = [before + place + finding.what for place, finding in zip(where, some, strict=False)]
     more = count - len(lines)
     return lines + ([f"{before}and {more:,} more"] if more else [])

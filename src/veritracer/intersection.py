@@ -17,7 +17,7 @@ from torch import Tensor
 
 from veritracer import balls
 from veritracer.balls import Norm
-from veritracer.errors import ParamSetError, message
+from veritracer.errors import EmptyIntersectionError, ParamSetError, message
 from veritracer.network import Theta
 from veritracer.param_sets import SHRINK, ParamSet
 
@@ -32,14 +32,6 @@ DEPTHS = (0.5, 0.1, 1e-2, 1e-4, 2 * SHRINK)
 
 PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
 """Shares of the way from the known common point, in the order in which they are tried."""
-
-
-class EmptyIntersectionError(ParamSetError):
-    """No common model of the sets was found; ``pairs`` are those that provably have none."""
-
-    def __init__(self, sentence: str, pairs: list[tuple[int, int]]) -> None:
-        super().__init__(sentence)
-        self.pairs = pairs
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch import nn
 
 from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
-from veritracer.ledger.candidate import check_threshold
-from veritracer.ledger.entries import to_bytes
-from veritracer.ledger.issuing import Batch, Issued
-from veritracer.ledger.promised import IssuingModel, Limit, Promises
-from veritracer.ledger.records import Original, Terms, utf8
-from veritracer.ledger.sealing import sealer
-from veritracer.ledger.snapshot import CHUNK, Counts, Snapshot
-from veritracer.ledger.telling import committed, told
+from veritracer.ledger.chain import Verification, to_bytes
+from veritracer.ledger.issuing import Batch, Issued, utf8
+from veritracer.ledger.layout import Original, Terms, sealer
+from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
+from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
+from veritracer.ledger.store import Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
-from veritracer.ledger.verifying import Verification
 from veritracer.recourse import Counterfactuals
-
-if TYPE_CHECKING:
-    from veritracer.ledger.sql.store import Store
 
 
 class Ledger:
@@ -53,10 +47,10 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.url.render_as_string(hide_password=True)!r})"
+        return f"Ledger({self._store.place!r})"
 
     def close(self) -> None:
-        """Nothing; connections to the database are closed."""
+        """Close the connections to the database."""
         self._store.close()
 
     @property
@@ -165,7 +159,7 @@ class Ledger:
         ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
         """
         with self.snapshot() as now:
-            return told(int(sequence), *now.kept(int(sequence)), self._seal)
+            return render(int(sequence), *now.kept(int(sequence)), self._seal)
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
         """The original row and the sentence that a promise only commits to.
@@ -173,7 +167,7 @@ class Ledger:
         ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
         """
         with self.snapshot() as now:
-            return committed(int(sequence), *now.kept(int(sequence)), opening)
+            return render_opened(int(sequence), *now.kept(int(sequence)), opening)
 
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
@@ -209,7 +203,7 @@ class Ledger:
             if not numbers:
                 remedy = "check the id; it may have been erased before"
                 raise LedgerError(message("a person with a record", repr(str(identity)), remedy))
-            self._store.delete(writer, numbers)
+            writer.delete(numbers)
             time = dated(moment(now), writer.newest, stated=now is not None)
             writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))
         if not self._store.forget_traces():
@@ -229,24 +223,34 @@ class Ledger:
 
 
 @contextmanager
-def at_hand(ledger: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
+def open_ledger(place: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
     """The ledger itself, or the one at that path or URL, open for the block."""
-    if isinstance(ledger, Ledger):
-        yield ledger
+    if isinstance(place, Ledger):
+        yield place
         return
-    with Ledger(ledger) as opened_here:
+    with Ledger(place) as opened_here:
         yield opened_here
+
+
+@contextmanager
+def open_source(place: Source | str | os.PathLike[str] | None) -> Iterator[Source | None]:
+    """The source itself, or the ledger at that path or URL, which must exist, open for the block."""
+    if isinstance(place, str | os.PathLike):
+        with Ledger(place, create=False) as opened_here:
+            yield opened_here
+    else:
+        yield place
 
 
 def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
     try:
-        from veritracer.ledger.sql.store import Store
+        from veritracer.ledger.sql_store import SqlStore
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sqlalchemy":
             raise
         remedy = "pip install 'veritracer[ledger]'"
         raise LedgerError(message("the package sqlalchemy", "an install without it", remedy)) from None
-    return Store(place, create=create)
+    return SqlStore(place, create=create)
 
 
 def head_of(text: str) -> bytes:

@@ -1,0 +1,99 @@
+"""Files and folders that appear only when they are whole, and JSON documents that say what they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
+    """A file to write that takes its place only when the block ends well.
+
+    It is written as ``NAME.partial`` and renamed once the disk has it; if anything goes wrong it disappears,
+    and what was there before stays. With ``shared`` several processes may write the same file at once: each
+    has a partial one of its own. A device or a pipe, which can not be renamed, is written as it is.
+    """
+    if is_special(place):
+        with place.open("wb") as file:
+            yield file
+        return
+    partial = _own_partial(place) if shared else place.with_name(f"{place.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> Path:
+    """The place, after the content (a text as UTF-8) is there as a whole; folders on the way are made."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(place, shared=shared) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return place
+
+
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """A folder to fill that takes its place, where nothing may be yet, only when the block ends well."""
+    partial = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        yield partial
+        partial.replace(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_special(place: Path) -> bool:
+    """Whether this is a device or a pipe, which can not be renamed."""
+    try:
+        mode = place.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def envelope(kind: str, version: int) -> dict[str, Any]:
+    """The first fields of a document of ours: what it is, and in which version.
+
+    >>> envelope("veritracer-audit", 1)
+    {'format': 'veritracer-audit', 'version': 1}
+    """
+    return {"format": kind, "version": version}
+
+
+def document_text(content: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> str:
+    """The content as JSON text, also written to ``path`` if there is one; refuses nan and infinity.
+
+    >>> print(document_text({"κ": 0.2}))
+    {
+     "κ": 0.2
+    }
+    """
+    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+    if path is not None:
+        with whole_file(Path(path)) as file:
+            file.write(f"{text}\n".encode())
+    return text
+
+
+def _own_partial(place: Path) -> Path:
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=place.parent)
+    os.close(handle)
+    Path(name).chmod(0o644)
+    return Path(name)

@@ -1,0 +1,438 @@
+"""The promise-keeping update: fine-tuned inside of what was promised, measured, and checked by an audit.
+
+It is compared with no update, with a free one and with training from scratch, each with what it makes of the
+promises; for every limit the report says what it cost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from veritracer.errors import PromiseError, TrainingError, message
+from veritracer.files import document_text, envelope
+from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.ledger.auditing import Audit, audit
+from veritracer.ledger.obligations import (
+    SetConstraint,
+    SetConstraints,
+    UnprotectedPromises,
+    quality,
+    split,
+    unprotected,
+    update,
+)
+from veritracer.ledger.promises import Limit
+from veritracer.ledger.reading import Source
+from veritracer.ledger.times import Moment
+from veritracer.ledger.verdicts import VERDICTS, Candidate, Verdict
+from veritracer.network import Theta, from_module, to_module
+from veritracer.param_sets import ParamSet
+from veritracer.threads import one_thread
+
+MAX_RELEASES_TRIED = 5
+"""Limits, the most binding ones, whose release is tried: each is an update of its own."""
+
+AT_BORDER = 0.999
+"""A weight is held back where it has gone this share of the way that its limit leaves."""
+
+
+class Variant(StrEnum):
+    """A way to go on from today's model; the value is what reports and JSON call it."""
+
+    TODAY = "today"
+    KEPT = "kept"
+    FREE = "free"
+    SCRATCH = "from scratch"
+
+
+@dataclass(frozen=True)
+class UpdateVariant:
+    """One model that could decide from now on.
+
+    Attributes
+    ----------
+    accuracy, loss
+        On the new rows that were kept aside: share decided rightly, and mean cross-entropy.
+    counts
+        How many live promises get each verdict; None where there are no promises to keep.
+    """
+
+    accuracy: float
+    loss: float
+    counts: dict[str, int] | None = None
+
+    @property
+    def kept(self) -> float | None:
+        """The share of live promises that are neither broken nor not checkable; None without any."""
+        if not self.counts:
+            return None
+        live = sum(self.counts[verdict] for verdict in VERDICTS)
+        lost = self.counts[Verdict.BROKEN] + self.counts[Verdict.NOT_CHECKABLE]
+        return None if live == 0 else 1 - lost / live
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One limit, and what it cost.
+
+    Attributes
+    ----------
+    limit
+        Which promises: of which model, at which kappa, how many.
+    used
+        How far the updated model went, in radii of this limit: 1 is its border.
+    at_border
+        The share of all weights that the limit holds back.
+    released
+        The update without these promises; None where that was not tried.
+    gain
+        What that would be worth: accuracy won by releasing them.
+    """
+
+    limit: Limit
+    used: float
+    at_border: float
+    released: UpdateVariant | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an update came to.
+
+    Attributes
+    ----------
+    ways
+        By name: ``today`` (no update), ``kept`` (inside of what was promised), ``free`` (wherever training
+        goes) and ``from scratch``; those that were tried.
+    limits
+        The tightest limit of each issuing model, the one that holds back most first.
+    unproved
+        How many promises no set protects, by the reason: they are kept by a penalty at best, and checked.
+    newly_broken
+        The numbers of promises that today's model keeps and the updated one does not.
+    trained, held_out
+        How many new rows were learned from, and how many were kept aside.
+    max_loss
+        How much accuracy the promises may cost against the free update; None is any.
+    """
+
+    ways: dict[str, UpdateVariant]
+    limits: tuple[Binding, ...] = ()
+    unproved: dict[str, int] = field(default_factory=dict)
+    newly_broken: tuple[int, ...] = ()
+    trained: int = 0
+    held_out: int = 0
+    max_loss: float | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """Accuracy that keeping the promises costs against the free update; None without promises."""
+        if Variant.KEPT not in self.ways or Variant.FREE not in self.ways:
+            return None
+        return self.ways[Variant.FREE].accuracy - self.ways[Variant.KEPT].accuracy
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether keeping the promises costs no more than ``max_loss``."""
+        return self.max_loss is None or self.cost is None or self.cost <= self.max_loss
+
+    @property
+    def ok(self) -> bool:
+        """Whether the update is acceptable and breaks no promise that was kept until now."""
+        return self.acceptable and not self.newly_broken
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
+    def to_plain(self) -> dict[str, Any]:
+        """The report as numbers, texts, lists and mappings."""
+        body = {**asdict(self), "newly_broken": list(self.newly_broken)}
+        return {**envelope("veritracer-update", 1), "ok": self.ok, "cost": self.cost, **body}
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as JSON text, also written to ``path``."""
+        return document_text(self.to_plain(), path)
+
+
+def lines(report: UpdateReport) -> list[str]:
+    """The report in sentences, a line for each way and each limit."""
+    said = [f"{report.trained:,} new rows learned from, {report.held_out:,} kept aside."]
+    for name, way in report.ways.items():
+        proved = "" if way.counts is None else f", {way.counts[Verdict.PROVED]:,} of them by proof"
+        unknown = (way.counts or {}).get(Verdict.NOT_CHECKABLE, 0)
+        proved += f", {unknown:,} can not be checked" if unknown else ""
+        kept = "" if way.kept is None else f"; {way.kept:.2%} of promises kept{proved}"
+        said.append(f"{name}: accuracy {way.accuracy:.4f}{kept}")
+    for one in report.limits:
+        gain = "" if one.gain is None else f"; releasing them gains {one.gain:+.4f} of accuracy"
+        said.append(
+            f"{one.limit.count:,} promises of {one.limit.model[:12]} at kappa = {one.limit.kappa:g}: "
+            f"{one.used:.2f} of the radius used, {one.at_border:.1%} of the weights held back{gain}"
+        )
+    said += [f"{count:,} promises without a proof to keep ({why})" for why, count in report.unproved.items()]
+    return said
+
+
+class Retrained(NamedTuple):
+    """A model trained from scratch, and how good it is on the rows kept aside."""
+
+    candidate: Candidate
+    accuracy: float
+    loss: float
+
+
+FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], Retrained]
+"""Trains on the first positions of the new rows, and judges on the second."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to update; ``VeriTraCER.update`` documents each choice."""
+
+    at: Moment = None
+    epochs: int = EPOCHS
+    learning_rate: float = SLOWER * 2e-3
+    batch_size: int = 128
+    random_state: int = 0
+    penalty: float = 1.0
+    least_kappa: float = 0.0
+    max_loss: float | None = None
+    allow_broken: int = 0
+    held_out: float = 0.2
+    compare: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise TrainingError(
+                message("held_out between 0 and 1", repr(self.held_out), "0.2 is the default")
+            )
+        if not 0 < self.learning_rate < float("inf") or self.epochs < 1:
+            received = f"{self.learning_rate} and {self.epochs}"
+            expected = "a positive learning_rate and 1 epoch or more"
+            raise TrainingError(message(expected, received, "leave them out for the defaults"))
+        if self.penalty < 0 or self.least_kappa < 0 or (self.max_loss is not None and self.max_loss < 0):
+            received = f"{self.penalty}, {self.least_kappa} and {self.max_loss}"
+            expected = "penalty, least_kappa and max_loss of at least 0"
+            raise TrainingError(message(expected, received, "correct the negative one"))
+
+
+def constrained_update(
+    candidate: Candidate,
+    x: Tensor,
+    y: Tensor,
+    source: Source | None,
+    settings: Settings | None = None,
+    *,
+    scratch: FromScratch | None = None,
+    held: Callable[[Theta], Tensor] | None = None,
+) -> tuple[nn.Sequential, UpdateReport]:
+    """The updated classifier, and what the update came to.
+
+    ``x`` and ``y`` are new encoded rows (n, d) and 0/1 labels; ``source`` has the promises to keep, None for
+    none. ``scratch`` trains anew; without it the same architecture is, from random weights. ``held`` is a
+    penalty on the parameters that every way of updating has.
+
+    Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
+    more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
+    """
+    job = _Job.of(candidate, x, y, source, settings or Settings(), held)
+    with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
+        return _free(job, scratch) if source is None else _constrained(job, source, scratch)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One update: the model, the new rows in two parts, the promises."""
+
+    candidate: Candidate
+    x: Tensor
+    y: Tensor
+    source: Source | None
+    settings: Settings
+    train: NDArray[np.int64]
+    held: NDArray[np.int64]
+    penalty: Callable[[Theta], Tensor] | None
+
+    @classmethod
+    def of(
+        cls,
+        candidate: Candidate,
+        x: Tensor,
+        y: Tensor,
+        source: Source | None,
+        settings: Settings,
+        penalty: Callable[[Theta], Tensor] | None,
+    ) -> _Job:
+        train, held = split(y, settings.held_out, settings.random_state)
+        return cls(candidate, x, y, source, settings, train, held, penalty)
+
+    def run(self, constraints: SetConstraints | None, rows: UnprotectedPromises | None) -> nn.Sequential:
+        """The update under these constraints."""
+        chosen = self.settings
+        return update(
+            self.candidate.module,
+            self.x[self.train],
+            self.y[self.train],
+            None if constraints is None else constraints.intersection(self.candidate),
+            unprotected=rows,
+            penalty=chosen.penalty,
+            held=self.penalty,
+            epochs=chosen.epochs,
+            learning_rate=chosen.learning_rate,
+            batch_size=chosen.batch_size,
+            threshold=self.candidate.threshold,
+            random_state=chosen.random_state,
+        )
+
+    def judged(self, module: nn.Module) -> tuple[UpdateVariant, Audit | None]:
+        """How good a classifier is, and what it makes of the promises."""
+        accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.candidate.threshold)
+        if self.source is None:
+            return UpdateVariant(accuracy, loss), None
+        found = audit(self.source, self.candidate.with_module(module), at=self.settings.at, recourse=0)
+        return UpdateVariant(accuracy, loss, found.counts), found
+
+    def retrained(self, scratch: FromScratch | None) -> UpdateVariant:
+        """Training from scratch."""
+        made = (scratch or self._same_architecture)(self.train, self.held)
+        found = None
+        if self.source is not None:
+            found = audit(self.source, made.candidate, at=self.settings.at, recourse=0).counts
+        return UpdateVariant(made.accuracy, made.loss, found)
+
+    def _same_architecture(self, train: NDArray[np.int64], held: NDArray[np.int64]) -> Retrained:
+        """The same layers from random weights, trained at the full rate for as many epochs."""
+        network, theta = from_module(self.candidate.module)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.random_state)
+            fresh = to_module(network, [t.detach() for t in theta])
+            for layer in fresh:
+                if isinstance(layer, nn.Linear):
+                    layer.reset_parameters()
+        made = fine_tune(
+            fresh,
+            self.x[train],
+            self.y[train],
+            epochs=self.settings.epochs,
+            learning_rate=self.settings.learning_rate / SLOWER,
+            batch_size=self.settings.batch_size,
+            threshold=self.candidate.threshold,
+            random_state=self.settings.random_state,
+        )
+        scores = quality(made, self.x[held], self.y[held], self.candidate.threshold)
+        return Retrained(self.candidate.with_module(made), *scores)
+
+    def report(self, ways: dict[str, UpdateVariant], **more: object) -> UpdateReport:
+        counts = {"trained": len(self.train), "held_out": len(self.held)}
+        return UpdateReport(ways, **counts, max_loss=self.settings.max_loss, **more)  # type: ignore[arg-type]
+
+
+def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
+    """The update without promises."""
+    module = job.run(None, None)
+    ways: dict[str, UpdateVariant] = {
+        Variant.TODAY: job.judged(job.candidate.module)[0],
+        Variant.FREE: job.judged(module)[0],
+    }
+    if job.settings.compare:
+        ways[Variant.SCRATCH] = job.retrained(scratch)
+    return module, job.report(ways)
+
+
+def _constrained(
+    job: _Job, source: Source, scratch: FromScratch | None
+) -> tuple[nn.Sequential, UpdateReport]:
+    """The update inside of what was promised."""
+    chosen = job.settings
+    with source.snapshot(chosen.at) as view:
+        constraints = SetConstraints.of(view, job.candidate, least_kappa=chosen.least_kappa)
+        rows = unprotected(view, job.candidate, constraints)
+    module = job.run(constraints, rows)
+    today, before = job.judged(job.candidate.module)
+    kept, after = job.judged(module)
+    assert before is not None
+    assert after is not None
+    ways: dict[str, UpdateVariant] = {
+        Variant.TODAY: today,
+        Variant.KEPT: kept,
+        Variant.FREE: job.judged(job.run(None, None))[0],
+    }
+    if chosen.compare:
+        ways[Variant.SCRATCH] = job.retrained(scratch)
+    bound = tuple(sorted((_binding(d, module) for d in constraints.tightest), key=_pressure, reverse=True))
+    if chosen.compare:
+        bound = _released(job, constraints, rows, bound, kept.accuracy)
+    broken = sorted(set(after.broken["sequence"].tolist()) - set(before.broken["sequence"].tolist()))
+    report = job.report(
+        ways, limits=bound, unproved=constraints.unproved(), newly_broken=tuple(int(b) for b in broken)
+    )
+    _insist(report, chosen)
+    return module, report
+
+
+def _released(
+    job: _Job,
+    constraints: SetConstraints,
+    rows: UnprotectedPromises,
+    bound: tuple[Binding, ...],
+    accuracy: float,
+) -> tuple[Binding, ...]:
+    """The limits, the first few with what releasing their promises would gain."""
+    by_limit = {constraint.limit: constraint for constraint in constraints.tightest}
+    tried = []
+    for one in bound[:MAX_RELEASES_TRIED]:
+        way, _ = job.judged(job.run(constraints.without(by_limit[one.limit]), rows))
+        tried.append(replace(one, released=way, gain=way.accuracy - accuracy))
+    return (*tried, *bound[MAX_RELEASES_TRIED:])
+
+
+def _insist(report: UpdateReport, settings: Settings) -> None:
+    """Raise where the update is not acceptable, or breaks promises."""
+    numbers = "; ".join(str(report).splitlines())
+    if not report.acceptable:
+        expected = f"a model that keeps the promises and costs at most {report.max_loss:g} of accuracy"
+        remedy = f"raise max_loss, or release promises ({numbers})"
+        raise PromiseError(message(expected, f"a cost of {report.cost:.4f}", remedy), report)
+    if len(report.newly_broken) > settings.allow_broken:
+        expected = f"at most {settings.allow_broken:,} promises that are newly broken"
+        received = f"{len(report.newly_broken):,}, none of which has a proof that holds here"
+        remedy = f"raise penalty, release them, or set allow_broken ({numbers})"
+        raise PromiseError(message(expected, received, remedy), report)
+
+
+def _binding(constraint: SetConstraint, module: nn.Module) -> Binding:
+    """How far the updated model went against one limit."""
+    param_set = constraint.param_set
+    pairs = zip(param_set.distances(module), param_set.radii, strict=True)
+    used = max((d / float(r) for d, r in pairs if r > 0), default=0.0)
+    return Binding(constraint.limit, used, _at_border(param_set, module))
+
+
+def _at_border(param_set: ParamSet, module: nn.Module) -> float:
+    """The share of weights that can not go on: single ones of a box, all of a tensor's for other balls."""
+    theta = from_module(module)[1]
+    held = total = 0
+    distances = param_set.distances(theta)
+    for t, center, radius, distance in zip(theta, param_set.center, param_set.radii, distances, strict=True):
+        if radius == 0:
+            continue
+        if param_set.norm == "linf":
+            held += int(((t.detach().double() - center).abs() >= AT_BORDER * radius).sum())
+        else:
+            held += t.numel() * (distance >= AT_BORDER * float(radius))
+        total += t.numel()
+    return held / max(total, 1)
+
+
+def _pressure(one: Binding) -> tuple[float, float]:
+    return one.at_border, one.used

@@ -1,1 +1,0 @@
-"""The ledger in a database: everything that needs SQLAlchemy, imported when a ledger is opened."""

@@ -1,0 +1,362 @@
+"""A ledger in a database: what is asked of it, the end of its chain, its versions, and all of it opened.
+
+Readers come at any time, one writer at a time. A migration is a line in ``MIGRATIONS`` and never changes
+again. Each one that is applied leaves an entry in the chain and a row in ``veritracer_migrations``, and
+``verify`` compares the two. Entries that are there already are never rewritten: their links would not hold.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from veritracer.errors import LedgerError, message
+from veritracer.ledger import chain, database
+from veritracer.ledger.chain import FORMAT, MONOTONE, time_of, to_bytes
+from veritracer.ledger.database import encoded, entries, migrations, models, texts
+from veritracer.ledger.layout import Record, commitment
+from veritracer.ledger.store import Rows
+from veritracer.ledger.times import dated
+
+MAX_IN_LIST = 900
+"""Values in one IN (...): every SQLite takes that many."""
+
+LARGEST = 2**63 - 1
+"""The largest number that an entry can have."""
+
+ROWS_PER_INSERT = 2_000
+"""Rows that go to the database at once."""
+
+
+class SqlStore:
+    """The database of a ledger, brought to the present version when it is opened."""
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        migrations: Sequence[Migration] | None = None,
+    ) -> None:
+        self.url = database.place_of(place)
+        if not create and not database.exists(self.url):
+            remedy = "check the path, or issue a promise first"
+            raise LedgerError(message("a ledger that exists", f"no file {self.url.database}", remedy))
+        self.engine = database.connect(self.url)
+        try:
+            self.version = migrate(self.engine, migrations or MIGRATIONS, create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        """The database's URL, without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqlReader]:
+        """Questions to one state of the ledger."""
+        with database.reading(self.engine) as connection, closing(SqlReader(connection)) as reader:
+            yield reader
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[SqlWriter, SqlReader]]:
+        """The end of the chain, and questions to the ledger; all of the block is kept, or nothing."""
+        with database.writing(self.engine) as connection, SqlWriter(connection) as writer:
+            yield writer, SqlReader(connection)
+
+    def forget_traces(self) -> bool:
+        """Whether deleted content has left the files too, as far as the database can do that."""
+        return database.forget_traces(self.engine)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+
+class SqlReader:
+    """Questions to the database within one transaction; long answers come piece by piece."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.unfinished: list[sa.CursorResult[Any]] = []
+
+    def close(self) -> None:
+        """Give up answers that nobody read to their end, before the connection is."""
+        for answer in self.unfinished:
+            answer.close()
+
+    def begin(self) -> None:
+        """Ask something: a database fixes the state that it shows with the first question."""
+        self.connection.execute(sa.select(sa.func.max(entries.c.seq))).first()
+
+    def head(self) -> bytes:
+        """The link of the newest entry."""
+        return chain.stored_link(self.connection.scalar(newest(entries.c.link)))
+
+    def events(self, *kinds: chain.Kind) -> Rows:
+        """Number, kind and header of all entries of these kinds, which are not promises."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
+        return self.connection.execute(wanted).all()
+
+    def model(self, seq: int) -> tuple[bytes, bytes]:
+        """Document and weights of an issuing model."""
+        row = self.connection.execute(
+            sa.select(models.c.document, models.c.tensors).where(models.c.seq == seq)
+        ).first()
+        if row is None:
+            remedy = "the ledger was changed: run veritracer verify"
+            raise LedgerError(message(f"the issuing model of entry {seq}", "none", remedy))
+        document, tensors = row
+        return document, tensors
+
+    def headers(self, model: int, chunk: int) -> Iterator[Rows]:
+        """Number and header of the model's promises."""
+        wanted = sa.select(entries.c.seq, entries.c.header).where(*_promises_of(model))
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+        """Number, header, id, encoded rows and, if asked for, texts of the model's promises not erased."""
+        columns = [entries.c.seq, entries.c.header, encoded.c.who, encoded.c.x_cf, encoded.c.x]
+        wanted = sa.select(*columns, *([texts.c.shown, texts.c.original] if with_texts else []))
+        wanted = wanted.select_from(entries).join(encoded, encoded.c.seq == entries.c.seq)
+        if with_texts:
+            wanted = wanted.join(texts, texts.c.seq == entries.c.seq)
+        return self._pieces(wanted.where(*_promises_of(model)).order_by(entries.c.seq), chunk)
+
+    def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
+        """Header, shown values and original row of promises by their number, of those that have a record."""
+        found: dict[int, Any] = {}
+        for at in range(0, len(sequence), MAX_IN_LIST):
+            wanted = (
+                sa.select(entries.c.seq, entries.c.header, texts.c.shown, texts.c.original)
+                .join(texts, texts.c.seq == entries.c.seq)
+                .where(entries.c.kind == "promise", entries.c.seq.in_(sequence[at : at + MAX_IN_LIST]))
+            )
+            found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
+        return found
+
+    def record(self, seq: int) -> Any:
+        """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
+        wanted = (
+            sa.select(
+                entries.c.model,
+                entries.c.header,
+                entries.c.commitments,
+                encoded.c.who,
+                texts.c.shown,
+                encoded.c.x,
+                texts.c.original,
+            )
+            .join(encoded, encoded.c.seq == entries.c.seq)
+            .join(texts, texts.c.seq == entries.c.seq)
+        )
+        promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
+        return self.connection.execute(wanted.where(*promise)).first()
+
+    def of(self, who: bytes) -> list[int]:
+        """The numbers of all promises to somebody."""
+        wanted = sa.select(encoded.c.seq).where(encoded.c.who == who).order_by(encoded.c.seq)
+        return [int(seq) for seq in self.connection.scalars(wanted)]
+
+    def known(self, sequence: Iterable[int]) -> set[int]:
+        """Which of these numbers are promises."""
+        asked, found = [number for number in sequence if number <= LARGEST], set()
+        for at in range(0, len(asked), MAX_IN_LIST):
+            some = entries.c.seq.in_(asked[at : at + MAX_IN_LIST])
+            wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
+            found |= {int(seq) for seq in self.connection.scalars(wanted)}
+        return found
+
+    def everything(self, chunk: int) -> Iterator[Rows]:
+        """All that verifying looks at: each entry with its parts, None where it has none."""
+        apart = [encoded.c.salts, encoded.c.who, encoded.c.x_cf, encoded.c.x, texts.c.shown, texts.c.original]
+        wanted = sa.select(*entries.c, *apart, models.c.document, models.c.tensors)
+        for table in (encoded, texts, models):
+            wanted = wanted.outerjoin(table, table.c.seq == entries.c.seq)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows the tables have that stand beside the entries."""
+        return {
+            table.name: self.connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+            for table in (encoded, texts, models)
+        }
+
+    def migrations(self) -> Rows:
+        """Version, name and entry of each migration that was applied."""
+        return self.connection.execute(sa.select(migrations).order_by(migrations.c.version)).all()
+
+    def _pieces(self, wanted: sa.Select[Any], chunk: int) -> Iterator[Rows]:
+        found = self.connection.execute(wanted, execution_options={"yield_per": chunk})
+        self.unfinished.append(found)
+        yield from found.partitions()
+        self.unfinished.remove(found)
+
+
+def newest(*columns: Any) -> sa.Select[Any]:
+    """The question for the newest entry."""
+    return sa.select(*columns).order_by(entries.c.seq.desc()).limit(1)
+
+
+def _promises_of(model: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return entries.c.kind == "promise", entries.c.model == model
+
+
+class SqlWriter:
+    """Appends entries to the chain within a transaction that keeps others out.
+
+    Rows are collected and sent in batches; leaving the block sends the rest.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        found = connection.execute(newest(database.entries)).first()
+        self.seq, link = (0, None) if found is None else (int(found.seq), found.link)
+        self.link = chain.stored_link(link)
+        self._before = found
+        self.waiting: dict[str, list[dict[str, Any]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+
+    @property
+    def newest(self) -> float:
+        """The time of what was the newest entry before: no new one may be dated before it."""
+        return -math.inf if self._before is None else time_of(self._before.kind, self._before.header)
+
+    def append(self, kind: chain.Kind, header: bytes, *, model: int = 0, commitments: bytes = b"") -> int:
+        """The number of the new entry."""
+        self.seq += 1
+        self.link = chain.link(self.link, self.seq, kind, model, header, commitments)
+        row = {"kind": kind, "model": model, "header": header, "commitments": commitments, "link": self.link}
+        self._add(database.entries, row)
+        return self.seq
+
+    def promise(self, record: Record, model: int) -> int:
+        """The number of the new promise."""
+        seq = self.append("promise", record.header, model=model, commitments=record.commitments)
+        encoded = {"salts": record.salts, "who": record.who, "x_cf": record.x_cf, "x": record.x}
+        self._add(database.encoded, encoded)
+        self._add(database.texts, {"shown": record.shown, "original": record.original})
+        return seq
+
+    def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
+        """The number of the new issuing model."""
+        seen = commitment(b"", document) + commitment(b"", tensors)
+        seq = self.append("model", header, commitments=seen)
+        self._add(database.models, {"document": document, "tensors": tensors})
+        return seq
+
+    def delete(self, sequence: Sequence[int]) -> None:
+        """Delete all that these promises say of a person; their entries stay."""
+        for at in range(0, len(sequence), MAX_IN_LIST):
+            for table in (database.encoded, database.texts):
+                some = table.c.seq.in_(sequence[at : at + MAX_IN_LIST])
+                self.connection.execute(sa.delete(table).where(some))
+
+    def flush(self) -> None:
+        """Send what is waiting."""
+        for table in (database.entries, database.encoded, database.texts, database.models):
+            if rows := self.waiting.pop(table.name, []):
+                self.connection.execute(table.insert(), rows)
+
+    def _add(self, table: sa.Table, row: dict[str, Any]) -> None:
+        rows = self.waiting.setdefault(table.name, [])
+        rows.append({"seq": self.seq, **row})
+        if len(rows) >= ROWS_PER_INSERT and table is database.entries:
+            self.flush()
+
+
+class Migration(NamedTuple):
+    """One step: the version that it leads to, what it is called, and what it does."""
+
+    version: int
+    name: str
+    apply: Callable[[Connection], None]
+
+
+def _first(connection: Connection) -> None:
+    database.metadata.create_all(connection)
+
+
+def _second(connection: Connection) -> None:
+    """Change no table: from its entry on promises are of layout 2, and times do not go back."""
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "entries, encoded, texts, models", _first),
+    Migration(MONOTONE, "regions in raw units, times that do not go back", _second),
+)
+
+
+def migrate(engine: Engine, steps: Sequence[Migration] = MIGRATIONS, *, create: bool = True) -> int:
+    """The version of the ledger, after the steps that it lacked; a newer ledger is refused."""
+    with database.reading(engine) as connection:
+        found = version(connection)
+    _check(found, steps, engine, create=create)
+    if found == steps[-1].version:
+        return found
+    with database.writing(engine) as connection:
+        found = version(connection)  # somebody else may have been here in the meantime
+        _check(found, steps, engine, create=create)
+        for step in steps:
+            if step.version > found:
+                step.apply(connection)
+                _note(connection, step)
+    return steps[-1].version
+
+
+def version(connection: Connection) -> int:
+    """The version of the ledger's layout; 0 where there is no ledger yet."""
+    if not sa.inspect(connection).has_table(database.migrations.name):
+        return 0
+    found = connection.scalar(sa.select(sa.func.max(database.migrations.c.version)))
+    if not isinstance(found, int) or found < 1:
+        remedy = "the ledger was changed: take it from a backup"
+        raise LedgerError(message("the version of the ledger", repr(found), remedy))
+    return found
+
+
+def _check(found: int, steps: Sequence[Migration], engine: Engine, *, create: bool) -> None:
+    where = engine.url.render_as_string(hide_password=True)
+    if found > steps[-1].version:
+        expected = f"a ledger of version {steps[-1].version} or older in {where}"
+        raise LedgerError(message(expected, f"version {found}", "use the release that wrote it, or a newer"))
+    if found == 0 and not create:
+        raise LedgerError(message(f"a ledger in {where}", "none", "check the path, or issue a promise first"))
+
+
+def _note(connection: Connection, step: Migration) -> None:
+    header: dict[str, Any] = {"format": FORMAT, "version": step.version, "name": step.name}
+    if step.version == 1:
+        header["ledger"] = os.urandom(16).hex()  # no two ledgers share a chain
+    with SqlWriter(connection) as writer:
+        header["time"] = dated(time.time(), _newest(writer), stated=False)
+        seq = writer.append("migration", to_bytes(header))
+    row = {"version": step.version, "name": step.name, "seq": seq}
+    connection.execute(database.migrations.insert(), row)
+
+
+def _newest(writer: SqlWriter) -> float:
+    """The newest entry's time; one that can not be read is for ``verify`` to find, which migrates too."""
+    try:
+        return writer.newest
+    except LedgerError:
+        return -math.inf

@@ -1,0 +1,104 @@
+"""What a ledger asks of the place that keeps its bytes: all that a new backend has to implement.
+
+A store has rows and no opinion: entries of the chain in the order of their numbers, the parts of each promise
+beside them, and the issuing models. What the bytes mean, and whether they are what was written, is for
+``layout`` and ``chain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from veritracer.ledger.chain import Kind
+from veritracer.ledger.layout import Record
+
+Rows = Sequence[Any]
+"""Rows of one answer: each is a tuple of what the question names, in its order."""
+
+
+class Reader(Protocol):
+    """Questions to one state of the store; long answers come piece by piece."""
+
+    def begin(self) -> None:
+        """Fix the state that is shown from here on."""
+
+    def head(self) -> bytes:
+        """The link of the newest entry."""
+
+    def events(self, *kinds: Kind) -> Rows:
+        """Number, kind and header of all entries of these kinds, which are not promises."""
+
+    def model(self, seq: int) -> tuple[bytes, bytes]:
+        """Document and weights of an issuing model."""
+
+    def headers(self, model: int, chunk: int) -> Iterator[Rows]:
+        """Number and header of the model's promises."""
+
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+        """Number, header, id, encoded rows and, if asked for, texts of the model's promises not erased."""
+
+    def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
+        """Header, shown values and original row of promises by their number, of those that have a record."""
+
+    def record(self, seq: int) -> Any:
+        """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
+
+    def of(self, who: bytes) -> list[int]:
+        """The numbers of all promises to somebody."""
+
+    def known(self, sequence: Iterable[int]) -> set[int]:
+        """Which of these numbers are promises."""
+
+    def everything(self, chunk: int) -> Iterator[Rows]:
+        """All that verifying looks at: each entry with its parts, None where it has none."""
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows stand beside the entries, by the name of their table."""
+
+    def migrations(self) -> Rows:
+        """Version, name and entry of each migration that was applied."""
+
+
+class Writer(Protocol):
+    """The end of the chain, held by one writer; all of its block is kept, or nothing."""
+
+    seq: int
+    link: bytes
+
+    @property
+    def newest(self) -> float:
+        """The time of what was the newest entry before: no new one may be dated before it."""
+
+    def append(self, kind: Kind, header: bytes, *, model: int = 0, commitments: bytes = b"") -> int:
+        """The number of the new entry."""
+
+    def promise(self, record: Record, model: int) -> int:
+        """The number of the new promise."""
+
+    def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
+        """The number of the new issuing model."""
+
+    def delete(self, sequence: Sequence[int]) -> None:
+        """Delete all that these promises say of a person; their entries stay."""
+
+
+class Store(Protocol):
+    """The bytes of one ledger: readers at any time, one writer at a time."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, without any password."""
+
+    def reading(self) -> AbstractContextManager[Reader]:
+        """Questions to one state of the ledger."""
+
+    def writing(self) -> AbstractContextManager[tuple[Writer, Reader]]:
+        """The end of the chain, and questions to the ledger; all of the block is kept, or nothing."""
+
+    def forget_traces(self) -> bool:
+        """Whether deleted content has left the files too, as far as the store can do that."""
+
+    def close(self) -> None:
+        """Close what is open."""
