@@ -57,6 +57,7 @@ def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # test rows beyond the training rows
 def test_the_counts_of_plain_gradient_search_again(found: demo.Demo) -> None:
     """The method whose promises break: its counts are neither none nor all, so that they can be wrong."""
     scenario, survival = found.scenario, found.outcomes[2].survival

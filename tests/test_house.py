@@ -1,0 +1,46 @@
+"""``tools/house.py`` counts what it says it counts, on a house of five modules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+TOOL = Path(__file__).parents[1] / "tools/house.py"
+
+FILES = {
+    "veritracer/__init__.py": '"""Two\nlines."""\n\nfrom veritracer import top\n',
+    "veritracer/top.py": "from veritracer.middle import Room  # a comment\n\nSIZE = Room\n",
+    "veritracer/middle.py": (
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from veritracer import aside\n\n\n"
+        'class Room:\n    """A room."""\n\n    def enter(self, who, *, when, why):\n'
+        "        from veritracer import aside\n\n        return aside\n\n\ndef _hidden():\n    return 1\n"
+    ),
+    "veritracer/aside.py": "# nothing\n",
+    "veritracer/alone.py": "def public(a):\n    return a\n",
+}
+
+
+def test_the_numbers_of_a_small_house(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, str(TOOL), str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        str(tmp_path): {
+            "modules": 5,
+            "physical lines": 27,
+            "code lines": 14,
+            "code lines a module": 3,
+            "longest import chain": 3,
+            "modules loaded by `import veritracer`": 3,
+            "public names": 2,
+            "functions": 3,
+            "functions over 30 lines": 0,
+            "longest function": "4 (veritracer.middle.enter)",
+            "widest signature": "3 (veritracer.middle.enter)",
+            "modules with one importer": 3,
+        }
+    }
