@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import run_many
 from veritracer.cli.outputs import check_output
 from veritracer.errors import DataError
 
@@ -58,3 +59,26 @@ def test_nothing_to_lose(tmp_path: Path, table: Path) -> None:
     check_output(None, [table], force=False)
     check_output("-", [table], force=False)
     check_output(tmp_path / "new.csv", ["-", table, tmp_path / "missing"], force=False)
+
+
+def test_every_verb_refuses_to_write_over_its_input(work: Path) -> None:
+    (work / "other.csv").write_text("somebody's,work\n1,2\n")
+    (work / "link.csv").symlink_to("people.csv")
+    commands = [
+        ["explain", "model", "people.csv", "--out", "people.csv"],
+        ["explain", "model", "people.csv", "--out", "link.csv"],
+        ["explain", "model", "people.csv", "--out", "other.csv"],
+        ["certify", "model", "people.csv", "train.csv", "--out", "train.csv"],
+        ["report", "model", "people.csv", "--out", "people.csv"],
+        ["datasets", "write", "loans", "--rows", "10", "--out", "other.csv"],
+    ]
+    before = {path.name: path.read_bytes() for path in work.iterdir() if path.is_file()}
+    for done in run_many(commands, work):
+        assert done.returncode == 2, done
+        assert "name another" in done.stderr
+    assert {path.name: path.read_bytes() for path in work.iterdir() if path.is_file()} == before
+    (forced,) = run_many(
+        [["datasets", "write", "loans", "--rows", "10", "--out", "other.csv", "--force"]], work
+    )
+    assert forced.returncode == 0
+    assert (work / "other.csv").read_text().count("\n") == 11

@@ -18,6 +18,7 @@ from veritracer.cli.options import (
     read_key,
     saved_model,
 )
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.ledger.times import read_moment
@@ -51,6 +52,7 @@ def audit_(
         typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
     ] = None,
     key_file: KeyFile = None,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -63,6 +65,7 @@ def audit_(
     key = None if key_file is None else read_key(key_file)
     persistence.verified(model)
     check_ledger(ledger)
+    check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else ledgers.head_of(head)
     with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:

@@ -21,6 +21,7 @@ from veritracer.cli.options import (
     names,
     saved_model,
 )
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, message
 
@@ -42,6 +43,7 @@ def certify(
     keep: Keep = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +55,7 @@ def certify(
     if table == counterfactuals == tablefiles.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     kept, known = names(keep), persistence.columns(model)
+    check_output(out, [table, counterfactuals], force=force)
     with ExitStack() as stack:
         originals = stack.enter_context(tablefiles.open_table(table, separator=separator))
         answers = stack.enter_context(

@@ -9,6 +9,7 @@ import typer
 
 from veritracer import datasets, tablefiles
 from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, SpreadsheetSafe
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
 
@@ -66,10 +67,13 @@ def write(
     seed: Seed = 0,
     data_dir: DataDir = None,
     spreadsheet_safe: SpreadsheetSafe = False,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a dataset as a table, features and target, for the other verbs to read."""
     import pyarrow as pa
+
+    check_output(out, [], force=force)
 
     if name == "loans":
         pieces = datasets.loans_chunks(rows, 50_000, year=year, drift=drift, random_state=seed)

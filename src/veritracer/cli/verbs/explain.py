@@ -37,6 +37,7 @@ from veritracer.cli.options import (
     schema_file,
     texts,
 )
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.errors import DataError, message
 
@@ -111,6 +112,7 @@ def explain(
     ] = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -137,6 +139,7 @@ def explain(
         "search_radius": radius,
     }
     kept, known = names(keep), persistence.columns(model)
+    check_output(out, [table], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:

@@ -39,6 +39,7 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.ledger.times import read_expiry
 
@@ -83,6 +84,7 @@ def issue(
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -107,6 +109,7 @@ def issue(
         "n": n,
     }
     kept, known = names(keep), persistence.columns(model)
+    check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
         if known is not None:

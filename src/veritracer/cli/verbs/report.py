@@ -9,6 +9,7 @@ import typer
 
 from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import AsJson, ModelFolder, Quiet, Separator, check_table, saved_model
+from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, patience, print_json, say
 
 
@@ -20,12 +21,14 @@ def report(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Its title.", show_default=False)] = None,
     separator: Separator = ",",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report: how good the model is, what it asks of people, what is proved."""
     persistence.verified(model)
     check_table(table, separator)
+    check_output(out, [table], force=force)
     with tablefiles.writable(out), patience("writing the report", quiet=quiet):
         from veritracer.report.html import write_report
 
