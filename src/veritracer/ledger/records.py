@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds import Method
+from veritracer.bounds import names_by_code
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.chain import SALT, commitment
@@ -48,7 +48,7 @@ HEADER = np.dtype(
 """What is known of every promise and of no person; fixed, so that a million are read as one array."""
 
 CONDITIONAL, FAVOURABLE, REGION, CERTIFIED = 1, 2, 4, 8
-METHODS = ("", *get_args(Method))
+METHODS = names_by_code()
 ORIGINALS: tuple[Original, ...] = get_args(Original)
 
 PARTS = ("who", "x_cf", "shown", "x", "original")

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veritracer.bounds import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
@@ -141,7 +142,7 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
     for some in torch.split(rows, CHUNK):
         against = torch.full((len(some),), -sign, dtype=torch.float64)
         question = Question(some, some, against)
-        proofs = prove(param_set, question, ("ibp", "crown-ibp"), decide=True)
+        proofs = prove(param_set, question, UNCONDITIONAL, decide=True)
         parts.append(proofs.worst_logit < 0)
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
 

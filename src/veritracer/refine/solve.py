@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from veritracer.bounds import Method
 from veritracer.proving import CASCADE
 from veritracer.refine.polish import polish
 from veritracer.refine.problem import Problem
@@ -61,8 +60,7 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     rows = found.proved.nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
         return found
-    tighter: Method = "crown-ibp"
-    part = problem.select(rows).proved_by(tighter)
+    part = problem.select(rows).proved_by("crown-ibp")
     point = found.x_cf[rows]
     slack = (found.worst[rows] - part.worst(point)).clamp(min=0)
     pull = (problem.select(rows).linearised(point).slope.abs() / part.price).amax(-1)
@@ -70,7 +68,7 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     rows = rows[worthwhile]
     if len(rows) == 0:
         return found
-    part = problem.select(rows).proved_by(tighter)
+    part = problem.select(rows).proved_by("crown-ibp")
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 
