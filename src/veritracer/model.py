@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import pandas as pd
@@ -45,10 +45,10 @@ from veritracer.preparing import Prepared, as_table, prepare
 from veritracer.progress import watch
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Usual
-from veritracer.recourse.neighbours import Neighbours, thinned
+from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
+from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema
-from veritracer.training import Trained, train
+from veritracer.training import Ending, Trained, train
 
 
 class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -116,7 +116,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     history_
         A DataFrame with a row for each epoch: losses, accuracy, validity, certified rate, proximity, ...
     best_epoch_, stopped_
-        The epoch that was restored, counted from 1, and why training ended.
+        The epoch that was restored, counted from 1, and why training ended, in words.
+    interrupted_
+        Whether ``fit`` was ended by Ctrl-C; a file does not keep it.
 
     >>> import veritracer as vt
     >>> data = vt.datasets.load("breast_cancer")
@@ -269,7 +271,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             _, context = observe(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
-    def explain(self, X: Any, **options: Any) -> Counterfactuals:
+    @shows_options
+    def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
         """The closest certified counterfactual of each row: see ``Recourse.explain`` for the options.
 
         It starts from the generator's answer (from training rows where there is no generator, or where its
@@ -506,7 +509,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
-        if trained.stopped.startswith("interrupted"):
+        if trained.ended is Ending.INTERRUPTED:
             kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
             warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=3)
         return prepared, panels, trained
@@ -540,6 +543,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
+        self.interrupted_ = trained.ended is Ending.INTERRUPTED
         x, favourable, weight = (part.cpu() for part in prepared.rows)
         seen = weight[index] > 0
         self.usual_: Usual | None = Usual.of(prepared.encoding, x[seen], favourable[seen] > 0.5)

@@ -31,8 +31,7 @@ from veritracer.model import VeriTraCER
 from veritracer.network import Theta, from_module, to_module
 from veritracer.panel import Panel
 from veritracer.panel.panel import PanelContent, PanelParams
-from veritracer.recourse.evidence import Usual
-from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.evidence import Neighbours, Usual
 from veritracer.schema import Schema, Value
 
 

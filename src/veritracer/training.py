@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,14 @@ class Epoch(NamedTuple):
     objective: Tensor
 
 
+class Ending(Enum):
+    """Why training ended; ``Trained.stopped`` says it in words."""
+
+    DONE = auto()
+    NO_PROGRESS = auto()
+    INTERRUPTED = auto()
+
+
 @dataclass(frozen=True)
 class Trained:
     """Classifier and generator of each model, with the epoch they are from and all epochs' records."""
@@ -64,6 +73,7 @@ class Trained:
     generator_theta: list[Theta]
     best_epoch: list[int]
     history: list[list[dict[str, float]]]
+    ended: Ending
     stopped: str
 
 
@@ -141,7 +151,7 @@ class _Run:
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
         history: list[Epoch] = []
-        stopped = "all epochs done"
+        ended, stopped = Ending.DONE, "all epochs done"
         for epoch in range(epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
@@ -153,12 +163,12 @@ class _Run:
             if on_epoch is not None:
                 on_epoch(record)
             if not kept_going:
-                stopped = f"interrupted in epoch {epoch + 1} of {epochs}"
+                ended, stopped = Ending.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
                 break
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
-                stopped = f"no progress for {config.patience} epochs"
+                ended, stopped = Ending.NO_PROGRESS, f"no progress for {config.patience} epochs"
                 break
-        return self._trained(best, history, stopped)
+        return self._trained(best, history, ended, stopped)
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
         """One pass over the rows; whether to go on, and the mean losses of each model."""
@@ -311,7 +321,7 @@ class _Run:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(self, best: _Best, history: list[Epoch], stopped: str) -> Trained:
+    def _trained(self, best: _Best, history: list[Epoch], ended: Ending, stopped: str) -> Trained:
         models = range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
@@ -324,6 +334,7 @@ class _Run:
             [take(best.generator_theta, m) for m in models],
             [int(best.epoch[m]) + 1 for m in models],
             [[_record(epoch, m) for epoch in history] for m in models],
+            ended,
             stopped,
         )
 

@@ -20,7 +20,7 @@ from veritracer.errors import TrainingError, message
 from veritracer.fine_tuning import SLOWER, fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module, to_module
-from veritracer.recourse.neighbours import Neighbours, thinned
+from veritracer.recourse.evidence import Neighbours, thinned
 from veritracer.saved import load
 
 CLASSIFIERS, DONE = "classifiers.safetensors", "training.json"

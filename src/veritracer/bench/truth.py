@@ -29,7 +29,7 @@ from veritracer.errors import VeriTracerWarning
 from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Neighbours
-from veritracer.recourse.neighbours import LOF_LABELLED
+from veritracer.recourse.evidence import LOF_LABELLED
 
 INLIER = 1.5
 """A local outlier factor up to which a row counts as one among the data."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from veritracer.errors import DataError, message
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.letter_template import Format, Template
+from veritracer.recourse.letter import Format, Template
 from veritracer.recourse.reason_codes import as_codes
 from veritracer.streaming.columns import ADDED
 from veritracer.streaming.explaining import Also

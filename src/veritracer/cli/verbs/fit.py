@@ -114,7 +114,7 @@ def fit(
             random_state=seed,
             verbose=int(watched),
         ).fit(X, y)
-    if model.stopped_.startswith("interrupted"):
+    if model.interrupted_:
         raise KeyboardInterrupt
     save_model(model, out)
     note([str(w.message) for w in noticed if not issubclass(w.category, TrainingWarning)], quiet=quiet)
