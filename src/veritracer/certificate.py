@@ -173,14 +173,13 @@ def membership(
     network, theta = from_module(module)
     if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
         return Membership("architecture", "another architecture: layers, widths, slopes and biases must stay")
-    distances = param_set.distances(theta)
-    shares = tuple(_share(d, float(r)) for d, r in zip(distances, param_set.radii, strict=True))
+    shares = param_set.displacements(theta)
     if None not in (encoding, encoding_digest) and encoding != encoding_digest:
         return Membership("encoding", "another encoding: the same person would be another row", shares)
     if None not in (decides, threshold) and decides != threshold:
         return Membership("threshold", f"it decides at {decides!r}, not at {threshold!r}", shares)
     if not all(share <= 1.0 for share in shares):
-        return Membership("weights", _too_far(param_set, distances, shares), shares)
+        return Membership("weights", _too_far(param_set, param_set.distances(theta), shares), shares)
     pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
     unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
     rest = f"; its {unseen} can not be compared here, and must be the same" if unseen else ""
@@ -200,15 +199,6 @@ def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
     if module is model:
         return module, None, None
     return module, model.encoding_.digest, model.threshold
-
-
-def _share(distance: float, radius: float) -> float:
-    """The distance in units of the radius; infinite where nothing may move, and for what is no number."""
-    if not distance < float("inf"):
-        return float("inf")
-    if distance <= radius:
-        return distance / radius if radius > 0 else 0.0
-    return max(distance / radius, float(np.nextafter(1.0, 2.0))) if radius > 0 else float("inf")
 
 
 def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Self, Unpack
@@ -22,16 +20,22 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from veritracer import persistence
 from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
 from veritracer.distillation import Distillation, Held, Teacher
-from veritracer.errors import DataError, TrainingError, TrainingWarning, VeriTracerWarning, message
-from veritracer.fine_tuning import EPOCHS, SLOWER
-from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
+from veritracer.errors import (
+    DataError,
+    TrainingError,
+    TrainingWarning,
+    VeriTracerWarning,
+    message,
+    unknown_name,
+)
+from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
 from veritracer.ledger import Issued, Ledger, at_hand
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.kept_update import Anew, Settings, kept_update, quality, split
@@ -163,7 +167,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise TypeError(_did_you_mean(next(iter(unknown)), type(self)._get_param_names()))
+            raise TypeError(
+                unknown_name("a parameter of VeriTraCER", next(iter(unknown)), type(self)._get_param_names())
+            )
         self.schema = schema
         self.method = method
         self.bound = bound
@@ -268,7 +274,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise TrainingError(message("a model with a generator", received, remedy))
         network, theta = from_module(self.classifier_)
         with torch.no_grad():
-            _, context = observe(network, theta, x)
+            _, context = forward_with_context(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
     @shows_options
@@ -353,7 +359,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         check_is_fitted(self, "classifier_")
         chosen = Settings(
             epochs=epochs,
-            learning_rate=SLOWER * self.learning_rate if learning_rate is None else learning_rate,
+            learning_rate=FINE_TUNE_LR_FACTOR * self.learning_rate
+            if learning_rate is None
+            else learning_rate,
             batch_size=self.batch_size,
             random_state=self._seed(),
             **options,
@@ -375,6 +383,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 held=made._held(rows, chosen.random_state),
             )
         return made
+
+    def fine_tuning(self, **changes: Unpack[FineTuning]) -> FineTuning:
+        """How this model is trained on: slower than it was trained, at its own batch size and threshold."""
+        own: FineTuning = {
+            "learning_rate": FINE_TUNE_LR_FACTOR * self.learning_rate,
+            "batch_size": self.batch_size,
+            "threshold": self.threshold,
+        }
+        return {**own, **changes}
 
     def _panel_for(self, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
         """The panel of a model that is updated on these rows."""
@@ -436,42 +453,16 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
         check_is_fitted(self, "classifier_")
-        params = self.get_params(deep=False)
-        del params["schema"]
-        if isinstance(self.panel, Panel):
-            params["panel"] = asdict(self.panel.params)
-        content = {
-            "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
-            "panel": None if self.panel_ is None else asdict(self.panel_.content()),
-            "schema": None if self.schema is None else json.loads(self.schema.to_json()),
-            "encoding": json.loads(self.encoding_.to_json()),
-            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
-            "columns": None if self.feature_names_in_ is None else list(self.feature_names_in_),
-            "history": self.history_.to_dict("list"),
-            "best_epoch": self.best_epoch_,
-            "stopped": self.stopped_,
-            "versions": persistence.versions(),
-        }
-        tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(self.classifier_)[1])}
-        tensors |= {f"generator.{i}": t for i, t in enumerate(self.generator_theta_)}
-        for name in ("favourable", "unfavourable"):
-            if hasattr(self.generator_, name):
-                tensors[f"pool.{name}"] = getattr(self.generator_, name)
-        tensors["rows"] = self.neighbours_.rows.float()
-        if self.neighbours_.favourable is not None:
-            tensors["labels"] = self.neighbours_.favourable.float()
-        if self.usual_ is not None:
-            tensors |= {f"usual.{end}": t for end, t in self.usual_._asdict().items()}
-        if self.panel_ is not None:
-            tensors |= {f"panel.{name}": t for name, t in self.panel_.tensors().items()}
-        persistence.write(folder, content, tensors)
+        from veritracer.saved import save  # which reads models too, and so knows this class
+
+        save(self, folder)
 
     def set_params(self, **params: Any) -> Self:
         """The estimator with these parameters; an unknown one is refused with a suggestion."""
         names = self._get_param_names()
         for name in params:
             if name.split("__")[0] not in names:
-                raise ValueError(_did_you_mean(name, names))
+                raise ValueError(unknown_name("a parameter of VeriTraCER", name, names))
         super().set_params(**params)
         return self
 
@@ -621,10 +612,3 @@ def _labelled(prepared: Prepared) -> list[Labelled]:
 
 def _double(theta: Theta) -> Theta:
     return tuple(t.detach().to("cpu", torch.float64) for t in theta)
-
-
-def _did_you_mean(name: str, names: Iterable[str]) -> str:
-    known = list(names)
-    close = difflib.get_close_matches(name, known, n=1)
-    remedy = f"did you mean {close[0]!r}?" if close else f"the parameters are {', '.join(known)}"
-    return message("a parameter of VeriTraCER", repr(name), remedy)

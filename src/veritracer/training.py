@@ -23,7 +23,14 @@ from veritracer.config import TrainingConfig
 from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
-from veritracer.generator import Context, Generator, init_parameters, legal, make_generator, observe
+from veritracer.generator import (
+    Context,
+    Generator,
+    forward_with_context,
+    init_parameters,
+    make_generator,
+    project_straight_through,
+)
 from veritracer.network import Network, Theta
 from veritracer.optimiser import Adam
 from veritracer.param_sets import ParamSet
@@ -201,13 +208,13 @@ class _Run:
         robustness = config.robustness(progress)
         x, y = self.rows.x[index], self.rows.y[index]
         weight = self.rows.weight.gather(1, index)
-        logit, context = observe(network, theta, x)
+        logit, context = forward_with_context(network, theta, x)
         sign = context.sign
         known = self._labels(y, index)
         loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, known, weight)
         x_cf = relaxed = x
         if self.generator is not None:
-            x_cf, relaxed = legal(
+            x_cf, relaxed = project_straight_through(
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
         models = self._param_set(theta, robustness) if robustness > 0 else None
@@ -292,7 +299,7 @@ class _Run:
         config, theta = self.config, self.state.theta
         models, rows = len(self.streams), self.validation
         x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
-        logit, context = observe(self.network, theta, x)
+        logit, context = forward_with_context(self.network, theta, x)
         sign = context.sign
         log_loss = losses.accuracy_loss(logit + config.threshold_logit, y, weight)
         hits = losses.weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
@@ -300,7 +307,9 @@ class _Run:
         nothing = torch.full_like(log_loss, math.nan)
         validity = certified = proximity = nothing
         if self.generator is not None:
-            x_cf, _ = legal(self.encoding, self.generator.propose(self.state.generator_theta, context), x)
+            x_cf, _ = project_straight_through(
+                self.encoding, self.generator.propose(self.state.generator_theta, context), x
+            )
             cf_logit = self.network.logit(theta, x_cf) * sign
             # The cheap bound decides nearly every row, and a record need not be exact.
             worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit

@@ -17,7 +17,7 @@ from veritracer.bench.cells import write_json
 from veritracer.bench.plan import Group, Plan
 from veritracer.bench.subjects import Subject, subject_of
 from veritracer.errors import TrainingError, message
-from veritracer.fine_tuning import SLOWER, fine_tune
+from veritracer.fine_tuning import fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module, to_module
 from veritracer.recourse.evidence import Neighbours, thinned
@@ -81,10 +81,7 @@ def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequentia
             model.classifier_,
             x,
             y,
-            learning_rate=SLOWER * model.learning_rate,
-            batch_size=model.batch_size,
-            threshold=model.threshold,
-            random_state=seed,
+            **model.fine_tuning(random_state=seed),
         )
         for seed, model in enumerate(models)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from veritracer.bounds import Box
 from veritracer.bounds.ibp import ibp_upper, trace
 from veritracer.errors import TrainingError, message
-from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.fine_tuning import FineTuning, fine_tune
 from veritracer.ledger.intersection import Intersection
 from veritracer.ledger.keeping import Exposed
 from veritracer.network import Network, Theta, from_module, to_module
@@ -32,11 +33,7 @@ def update(
     exposed: Exposed | None = None,
     penalty: float = 1.0,
     held: Callable[[Theta], Tensor] | None = None,
-    epochs: int = EPOCHS,
-    learning_rate: float = SLOWER * 2e-3,
-    batch_size: int = 128,
-    threshold: float = 0.5,
-    random_state: int = 0,
+    **options: Unpack[FineTuning],
 ) -> nn.Sequential:
     """The module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
 
@@ -51,18 +48,14 @@ def update(
         module = to_module(network, project(tuple(t.detach() for t in theta)))
     penalties = [] if held is None else [held]
     if exposed is not None and len(exposed) and penalty > 0:
-        penalties.append(_Hinge(network, exposed, penalty, random_state))
+        penalties.append(_Hinge(network, exposed, penalty, options.get("random_state", 0)))
     tuned = fine_tune(
         module,
         x,
         y,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        threshold=threshold,
-        random_state=random_state,
         project=project,
         penalty=_sum_of(penalties) if penalties else None,
+        **options,
     )
     if not all(bool(t.isfinite().all()) for t in tuned.parameters()):
         remedy = "give a smaller learning_rate"

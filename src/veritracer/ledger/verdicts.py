@@ -13,7 +13,7 @@ from torch import Tensor
 from veritracer.bounds import UNCONDITIONAL, Box
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error, reported
-from veritracer.decisions import AT_ONCE, check_computed, decisions
+from veritracer.decisions import ROWS_AT_ONCE, check_computed, decisions
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.candidate import Candidate
 from veritracer.ledger.promised import IssuingModel, Promises
@@ -143,7 +143,7 @@ class Judge:
         margin = -sign * logit
         holds, turned_down = (margin > 0) & clear, margin <= 0
         wide = rows.region.nonzero().squeeze(-1)
-        for part in torch.split(wide, AT_ONCE):
+        for part in torch.split(wide, ROWS_AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
                 question = Question(rows.x_cf[part], box, sign[part])
@@ -177,7 +177,7 @@ class Judge:
             error = logit_error(self._alone, trace(self._alone, around), PRECISION)
             clear = logit.abs() > error
             check_computed(self._computed(x), logit, error)
-            for part in torch.split((~clear).nonzero().squeeze(-1), AT_ONCE):
+            for part in torch.split((~clear).nonzero().squeeze(-1), ROWS_AT_ONCE):
                 clear[part] = decisions(self.candidate.module, x[part]).clear
         return logit, clear
 

@@ -44,7 +44,7 @@ from veritracer.refine import (
     solve,
     towards,
 )
-from veritracer.refine.reach import Drift
+from veritracer.refine.region import Drift
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, listing, message, unknown_name
-from veritracer.refine.reach import Drift, Reach
+from veritracer.refine.region import CoveredRegion, Drift
 from veritracer.schema import Feature
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -130,7 +130,7 @@ class Options:
                 found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
         return found
 
-    def reach(self, encoding: Encoding) -> Reach:
+    def reach(self, encoding: Encoding) -> CoveredRegion:
         """How far people may go beyond what they are told, in units of the encoded columns."""
         still = torch.zeros(encoding.dim, dtype=torch.float64)
         down, up = still.clone(), still.clone()
@@ -139,7 +139,7 @@ class Options:
             drift, rounding = Drift.of(asked), encoding.rounding(name)
             for way, amount in ((down, -drift.least), (up, drift.most)):
                 way[start] = encoding.units(name, amount) + rounding if amount > 0 else 0.0
-        return Reach(torch.where(encoding.numeric, self.overshoot, still), down, up)
+        return CoveredRegion(torch.where(encoding.numeric, self.overshoot, still), down, up)
 
 
 def _check_number(name: str, value: Any, lowest: float, kind: type) -> None:

@@ -39,7 +39,7 @@ class Outcome(Enum):
 
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
-MOST_RELAXED = 2000
+MOST_ROWS_RELAXED = 2000
 """For so many rows without a certificate it is found out which constraint would have to give."""
 
 
@@ -179,7 +179,7 @@ def _what_would_help(problem: Problem, shown: Shown, proof: Proof, options: Opti
     if not options.refine:
         return {}
     without = _searched(shown, options) & ~proof.certified & shown.complete.cpu().numpy()
-    rows = torch.from_numpy(without.nonzero()[0][:MOST_RELAXED])
+    rows = torch.from_numpy(without.nonzero()[0][:MOST_ROWS_RELAXED])
     if len(rows) == 0:
         return {}
     part = problem.select(rows.to(problem.x.device))

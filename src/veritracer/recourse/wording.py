@@ -10,7 +10,7 @@ from torch import Tensor
 from veritracer.encoding import Encoding
 from veritracer.errors import message
 from veritracer.param_sets import ParamSet
-from veritracer.refine.reach import Drift
+from veritracer.refine.region import Drift
 from veritracer.schema import Feature
 from veritracer.schema.values import decimal_of, is_missing, rounded_down, value_in_words
 

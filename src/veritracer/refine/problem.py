@@ -13,7 +13,7 @@ from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
-from veritracer.refine.reach import Reach
+from veritracer.refine.region import CoveredRegion
 
 PRICE_OF_A_CHANGE = 0.01
 """What touching one more feature costs, in scaled units: as much as moving a number by 1 % of its range."""
@@ -54,14 +54,20 @@ class Problem:
     lower: Tensor
     upper: Tensor
     price: Tensor
-    reach: Reach
+    reach: CoveredRegion
     anchor: Tensor
     pull: float = 0.0
     method: str = "ibp"
 
     @classmethod
     def of(
-        cls, encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor, price: Tensor, reach: Reach
+        cls,
+        encoding: Encoding,
+        param_set: ParamSet,
+        x: Tensor,
+        sign: Tensor,
+        price: Tensor,
+        reach: CoveredRegion,
     ) -> Problem:
         """The problem in which everything may change that the schema allows and whose price is finite."""
         lower, upper = encoding.limits(x)

@@ -15,7 +15,7 @@ from veritracer.refine.search import Found, assess, refine
 Start = Callable[[Problem], Tensor]
 """Points (n, d) to begin from; they need not be legal yet."""
 
-WORTH = 0.03
+TIGHTENING_GAIN = 0.03
 """A tighter bound is tried where it could bring a proved row closer by this share."""
 
 
@@ -64,7 +64,7 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     point = found.x_cf[rows]
     slack = (found.worst[rows] - part.worst(point)).clamp(min=0)
     pull = (problem.select(rows).linearised(point).slope.abs() / part.price).amax(-1)
-    worthwhile = slack > WORTH * found.objective[rows] * pull
+    worthwhile = slack > TIGHTENING_GAIN * found.objective[rows] * pull
     rows = rows[worthwhile]
     if len(rows) == 0:
         return found

@@ -126,7 +126,7 @@ def fit(
 
 
 def save_model(model: VeriTraCER, out: Path) -> None:
-    """Nothing; the model is saved as a folder, with its schema beside it."""
+    """Save the model as a folder, with its schema beside it."""
     with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
         model.save(out)
         with tablefiles.whole_file(out / SCHEMA) as file:
@@ -134,7 +134,7 @@ def save_model(model: VeriTraCER, out: Path) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Nothing; refuses a place that a model can not be saved to before anything is trained."""
+    """Refuse a place that a model can not be saved to before anything is trained."""
     remedy = "choose another name"
     if out.exists() and not out.is_dir():
         raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))
