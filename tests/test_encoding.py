@@ -687,7 +687,7 @@ def test_snapping_rounds_the_way_it_is_told_and_stays_within_the_limits(
     assert torch.equal(encoding.project(p, x), p)
     lower, upper = encoding.limits(x)
     assert bool(((p >= lower) & (p <= upper)).all())
-    first, step = encoding.ladder(x.device)
+    first, step = encoding.display_grid(x.device)
     inside = encoding.numeric & (wanted > first) & (wanted < 1 - step) & (p != x)
     wrong = (p < wanted - 1e-6) if up else (p > wanted + 1e-6)
     assert not bool((wrong & inside).any())

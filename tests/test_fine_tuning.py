@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+import veritracer as vt
 from test_shifts import parameters
 from veritracer import metrics
 from veritracer.errors import TrainingError
-from veritracer.fine_tuning import fine_tune
+from veritracer.fine_tuning import FineTuning, FineTuningChoices, fine_tune
 from veritracer.network import from_module
 from veritracer.param_sets import ParamSet
 
@@ -75,3 +78,16 @@ def test_the_threshold_is_part_of_the_logit() -> None:
 def test_labels_are_checked(x: Tensor, y: Tensor) -> None:
     with pytest.raises(TrainingError, match="expected"):
         fine_tune(network(), x, y)
+
+
+def test_the_options_of_fine_tuning_are_said_once_and_a_model_has_its_own() -> None:
+    choices = {choice.name: choice.default for choice in dataclasses.fields(FineTuningChoices)}
+    assert list(FineTuning.__annotations__) == list(choices)
+    model = vt.VeriTraCER(learning_rate=0.01, batch_size=32, threshold=0.7)
+    own = {"learning_rate": 0.002, "batch_size": 32, "threshold": 0.7}
+    assert model.fine_tuning() == pytest.approx(own)
+    assert model.fine_tuning(random_state=3, epochs=2) == pytest.approx(
+        {**own, "random_state": 3, "epochs": 2}
+    )
+    with pytest.raises(TypeError, match="epoch"):
+        fine_tune(network(), *problem(), epoch=2)

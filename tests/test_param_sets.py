@@ -159,3 +159,18 @@ def test_a_set_that_float32_can_not_enter_is_said() -> None:
     param_set = vt.ParamSet.around(nn.Linear(3, 1, dtype=torch.float64), radius=1e-12)
     with pytest.raises(ParamSetError, match="project in float64"):
         param_set.project(tuple(t.float() for t in param_set.center))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_displacements_are_distances_in_radii_and_agree_with_contains(norm: str) -> None:
+    around = vt.ParamSet.around(model(), 0.2, norm)
+    assert around.displacements(around.center) == (0.0,) * 4
+    assert around.at(0.0).displacements(around.center) == (0.0,) * 4  # nothing moved, and nothing may
+    moved = tuple(c + 1e-3 for c in around.center)
+    assert around.at(0.0).displacements(moved) == (float("inf"),) * 4
+    reached = around.displacements(moved)
+    expected = [d / float(r) for d, r in zip(around.distances(moved), around.radii, strict=True)]
+    assert reached == pytest.approx(expected)
+    assert (max(reached) <= 1) == around.contains(moved)
+    broken = (moved[0] * float("nan"), *moved[1:])
+    assert around.displacements(broken)[0] == float("inf")

@@ -210,3 +210,12 @@ def test_labels_of_another_kind_are_refused() -> None:
         error = check({**content, "classes": classes}, tensors, rows)
         assert isinstance(error, ModelFileError), classes
     assert np.array(content["classes"]["values"]).tolist() == ["no", "yes"]
+
+
+def test_a_model_that_an_earlier_version_wrote_opens_and_answers_as_it_did() -> None:
+    """``tests/data/saved_model`` was written before the registry of bounds: 300 applicants of seed 5."""
+    model, (X, _) = vt.load(Path(__file__).parent / "data" / "saved_model"), applicants(300, seed=5)
+    said = model.predict_proba(X[:4])[:, 1]
+    np.testing.assert_allclose(said, [0.495355, 0.466496, 0.482955, 0.524425], atol=1e-5)
+    statuses = ["certified", "valid", "valid", "none", "none", "none", "valid", "none"]
+    assert model.explain(X[:8]).status.tolist() == statuses

@@ -2,7 +2,8 @@
 
 Draws a network, a set, rows and counterfactuals; tries today's model, uniform draws, extreme points and
 the attack; keeps the models that still give each row its decision. None may exceed the bound, at a
-tolerance of 1e-9 in float64. All methods, norms, activations and depths 1 to 4 go through one table.
+tolerance of 1e-9 in float64. The plain bounds, the cascade (``prove``) and what users call (``vt.certify``)
+are held to it alike. All methods, norms, activations and depths 1 to 4 go through one table.
 
 In CI 50 examples for each of the 48 cells (2,400 in all, each with some 150 models for every row); with
 --long 4,200 for each, above 200,000 in all.
@@ -10,15 +11,19 @@ In CI 50 examples for each of the 48 cells (2,400 in all, each with some 150 mod
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import Tensor
+from torch import Tensor, nn
 
+import veritracer as vt
 from networks import NORMS, Case, cases
-from veritracer.bounds import BOUNDS, Box
+from veritracer.bounds import BOUNDS, Bound, Box
 from veritracer.bounds.attack import attack
 from veritracer.network import Theta
+from veritracer.proving import CASCADE, Question, prove
 
 TOLERANCE = 1e-9
 CELLS = [
@@ -46,18 +51,49 @@ def worst_seen(case: Case, theta: Theta, x_cf: Tensor, *, conditional: bool) -> 
     return logit.amax(0)
 
 
+def module_of(case: Case) -> nn.Sequential:
+    """Today's model as users have it: a torch module."""
+    layers: list[nn.Module] = []
+    network = case.param_set.network
+    for k, (weight, bias) in enumerate(network.layers(case.param_set.center)):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+        linear.weight.data, linear.bias.data = weight.clone(), bias.clone()
+        slope = network.slopes[k] if k < len(network.slopes) else None
+        layers += [linear] if slope is None else [linear, nn.ReLU() if slope == 0 else nn.LeakyReLU(slope)]
+    return nn.Sequential(*layers)
+
+
+def found_by(case: Case, x_cf: Tensor | Box) -> Iterator[tuple[str, Bound]]:
+    """Every way to a bound: the functions themselves, the cascade, and what users call.
+
+    What the last two add for rounding is taken off again, so that nothing can hide behind it (``certify``
+    also rounds up to ten digits).
+    """
+    for name, bound in BOUNDS.items():
+        yield name, bound(case.param_set, case.x, x_cf, case.sign)
+    question, module = Question(case.x, x_cf, case.sign), module_of(case)
+    for names in (CASCADE, CASCADE[::-1]):
+        proofs = prove(case.param_set, question, names, decide=True)
+        yield f"prove, {names}", Bound(proofs.worst_logit - proofs.slack, proofs.multiplier)
+    for names in (*((name,) for name in BOUNDS), CASCADE):
+        certs = vt.certify(module, case.x, x_cf, case.param_set, methods=names, radius=False)
+        assert set(certs.method) <= set(names)
+        assert ((certs.favourable > 0) == (case.sign > 0).numpy()).all()
+        worst = torch.from_numpy(certs.worst_logit - certs.slack)
+        yield f"certify, {names}", Bound(worst, torch.from_numpy(certs.conditional).double())
+
+
 def check(case: Case, seed: int) -> None:
     theta = drawn_models(case, seed)
     attacked = attack(case.param_set, case.x, case.x_cf, case.sign, steps=4, restarts=1)
     today = case.param_set.network.logit(case.param_set.center, case.x_cf) * case.sign
-    for name, bound in BOUNDS.items():
-        found = bound(case.param_set, case.x, case.x_cf, case.sign)
-        for conditional in (False, True):
-            # A proof with multiplier 0 must hold for every model; others where x keeps its decision.
-            seen = worst_seen(case, theta, case.x_cf, conditional=conditional)
-            seen = torch.maximum(torch.maximum(seen, attacked.worst_logit), today)
-            applies = torch.ones_like(seen, dtype=torch.bool) if conditional else found.multiplier == 0
-            excess = torch.where(applies, seen - found.worst_logit, -torch.inf).max()
+    # A proof with multiplier 0 must hold for every model; others where x keeps its decision.
+    seen = {c: worst_seen(case, theta, case.x_cf, conditional=c) for c in (False, True)}
+    seen = {c: torch.maximum(torch.maximum(s, attacked.worst_logit), today) for c, s in seen.items()}
+    for name, found in found_by(case, case.x_cf):
+        for conditional, worst in seen.items():
+            applies = torch.ones_like(worst, dtype=torch.bool) if conditional else found.multiplier == 0
+            excess = torch.where(applies, worst - found.worst_logit, -torch.inf).max()
             assert excess <= TOLERANCE, f"{name}: a model exceeds the bound by {excess:g}"
 
 
@@ -84,13 +120,13 @@ def test_no_model_exceeds_a_bound_over_a_box_of_inputs(norm: str) -> None:
             case.x_cf.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
         )
         box = Box(case.x_cf - reach, case.x_cf + reach)
-        bounds = {name: bound(case.param_set, case.x, box, case.sign) for name, bound in BOUNDS.items()}
+        bounds = list(found_by(case, box))
         for seed in range(6):
             g = torch.Generator().manual_seed(seed)
             share = torch.rand(case.x_cf.shape, generator=g, dtype=torch.float64)
             inside = torch.lerp(box.lower, box.upper, share.round() if seed % 2 else share)
-            for name, found in bounds.items():
-                seen = worst_seen(case, theta, inside, conditional=True)
+            seen = worst_seen(case, theta, inside, conditional=True)
+            for name, found in bounds:
                 assert (seen - found.worst_logit).max() <= TOLERANCE, name
 
     run()

@@ -13,7 +13,7 @@ from veritracer import losses, training
 from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError
-from veritracer.generator import Context, init_parameters, legal, make_generator
+from veritracer.generator import Context, init_parameters, make_generator, project_straight_through
 from veritracer.schema import Schema
 from veritracer.training import Rows, train
 
@@ -140,7 +140,7 @@ def test_generators_only_propose_what_the_schema_allows(kind: str) -> None:
     context = Context(
         x, torch.randn(240, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64), sign
     )
-    hard, _ = legal(encoding, generator.propose(theta, context), x)
+    hard, _ = project_straight_through(encoding, generator.propose(theta, context), x)
     frame, before = encoding.decode(hard), encoding.decode(x)
     assert (frame["age"] == before["age"]).all()
     assert (frame["lines"] <= before["lines"]).all()
@@ -154,13 +154,13 @@ def test_an_untrained_residual_generator_starts_from_the_row() -> None:
     generator = make_generator("residual", encoding, 2, (4,), x, y)
     theta = init_parameters(generator.sizes, torch.Generator().manual_seed(0), zero_last=True)
     context = Context(x, torch.zeros(240, 2, dtype=torch.float64), torch.ones(240, dtype=torch.float64))
-    assert torch.equal(legal(encoding, generator.propose(theta, context), x)[0], x)
+    assert torch.equal(project_straight_through(encoding, generator.propose(theta, context), x)[0], x)
 
 
 def test_gradients_pass_through_rounding_and_choosing() -> None:
     encoding, x, _ = encoded()
     proposal = (x + 0.01).requires_grad_()
-    legal(encoding, proposal, x)[0].sum().backward()
+    project_straight_through(encoding, proposal, x)[0].sum().backward()
     names = list(encoding.columns)
     assert (proposal.grad[:, names.index("savings")] != 0).any()
     assert (proposal.grad[:, names.index("age")] == 0).all()

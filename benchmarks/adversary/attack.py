@@ -27,7 +27,7 @@ from benchmarks.adversary.cases import Case, draw
 from benchmarks.adversary.judging import Tally, Target
 from benchmarks.adversary.models import Models
 from benchmarks.adversary.running import Line, Part, Result, total
-from veritracer.bounds import Box, Method
+from veritracer.bounds import UNCONDITIONAL, Box
 from veritracer.bounds.attack import attack
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
@@ -35,7 +35,6 @@ from veritracer.bounds.ibp import trace
 NETWORKS, AT_ONCE, ROWS = 3_060, 10, 48
 """Networks of a full run (2,907 of usual weights), networks of a job, and rows of a network."""
 
-UNCONDITIONAL: tuple[Method, ...] = ("ibp", "crown-ibp")
 
 CANDIDATES = 160
 """Pairs that the rows of a network are chosen from."""

@@ -34,8 +34,7 @@ from torch import Tensor
 import veritracer as vt
 from benchmarks.adversary.cases import Case, draw
 from benchmarks.adversary.running import Line, Part, Result, total
-from veritracer.bounds import BOUNDS, Box, Method
-from veritracer.bounds.simul_crown import simul_crown
+from veritracer.bounds import BOUNDS, Box, Method, simul_crown
 from veritracer.proving import Question, prove
 
 NETWORKS, AT_ONCE, ROWS = 500, 10, 96

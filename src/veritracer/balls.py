@@ -6,15 +6,22 @@ row of coefficients); dimensions in front of them are batch dimensions.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from veritracer.errors import NotSupportedError, unknown_name
 
 Norm = Literal["l1", "l2", "linf"]
 
 DUAL: dict[Norm, Norm] = {"l1": "linf", "l2": "l2", "linf": "l1"}
 """The norm that the worst case over a ball is measured in: max of v·t over ‖t‖_p <= 1 is ‖v‖_q."""
+
+
+def unknown_norm(kind: str) -> NotSupportedError:
+    """The error for a norm that no formula here is for."""
+    return NotSupportedError(unknown_name("a norm", kind, get_args(Norm)))
 
 
 def norm(tensor: Tensor, kind: Norm, dims: int = 1) -> Tensor:
@@ -23,9 +30,11 @@ def norm(tensor: Tensor, kind: Norm, dims: int = 1) -> Tensor:
         return tensor.abs().flatten(-dims).amax(-1)
     if kind == "l1":
         return tensor.abs().flatten(-dims).sum(-1)
-    # torch's own norm has gradient 0 where the tensor is 0; a square root would give nan.
-    size: Tensor = torch.linalg.vector_norm(tensor.flatten(-dims), dim=-1)
-    return size
+    if kind == "l2":
+        # torch's own norm has gradient 0 where the tensor is 0; a square root would give nan.
+        size: Tensor = torch.linalg.vector_norm(tensor.flatten(-dims), dim=-1)
+        return size
+    raise unknown_norm(kind)
 
 
 def mean_abs(tensor: Tensor, dims: int = 1) -> Tensor:
@@ -33,7 +42,7 @@ def mean_abs(tensor: Tensor, dims: int = 1) -> Tensor:
     return tensor.abs().flatten(-dims).mean(-1)
 
 
-def furthest(direction: Tensor, kind: Norm) -> Tensor:
+def support_point(direction: Tensor, kind: Norm) -> Tensor:
     """The point of the unit ball that is furthest along each direction of a batch (n, ...); 0 along 0."""
     if kind == "linf":
         return direction.sign()
@@ -41,6 +50,8 @@ def furthest(direction: Tensor, kind: Norm) -> Tensor:
     if kind == "l2":
         size = flat.norm(dim=-1, keepdim=True)
         return (flat / torch.where(size > 0, size, torch.inf)).view_as(direction)
+    if kind != "l1":
+        raise unknown_norm(kind)
     best = flat.abs().argmax(-1, keepdim=True)
     return torch.zeros_like(flat).scatter(-1, best, flat.gather(-1, best).sign()).view_as(direction)
 
@@ -54,6 +65,8 @@ def project(tensor: Tensor, radius: Tensor, kind: Norm) -> Tensor:
         return tensor
     if kind == "l2":
         return tensor * (radius / length)
+    if kind != "l1":
+        raise unknown_norm(kind)
     return torch.sign(tensor) * torch.relu(tensor.abs() - _l1_threshold(tensor, radius))
 
 
@@ -87,6 +100,8 @@ def sample_corner(n: int, like: Tensor, kind: Norm, generator: torch.Generator) 
         return torch.randint(0, 2, shape, generator=generator).to(like.dtype) * 2 - 1
     if kind == "l2":
         return _direction(shape, like, kind, generator)
+    if kind != "l1":
+        raise unknown_norm(kind)
     flat = torch.zeros((n, like.numel()), dtype=like.dtype)
     where = torch.randint(0, like.numel(), (n, 1), generator=generator)
     signs = torch.randint(0, 2, (n, 1), generator=generator).to(like.dtype) * 2 - 1
@@ -101,6 +116,8 @@ def _direction(shape: tuple[int, ...], like: Tensor, kind: Norm, generator: torc
     """
     if kind == "l2":
         raw = torch.randn(shape, generator=generator, dtype=like.dtype)
+    elif kind != "l1":
+        raise unknown_norm(kind)
     else:
         magnitude = -torch.log1p(-torch.rand(shape, generator=generator, dtype=like.dtype))
         raw = magnitude * (torch.randint(0, 2, shape, generator=generator).to(like.dtype) * 2 - 1)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from veritracer.balls import Norm
-from veritracer.bounds import BOUNDS, Box, Method
+from veritracer.bounds import Box, methods_named, names_by_code
 from veritracer.bounds.rounding import reported
 from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
@@ -173,14 +173,13 @@ def membership(
     network, theta = from_module(module)
     if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
         return Membership("architecture", "another architecture: layers, widths, slopes and biases must stay")
-    distances = param_set.distances(theta)
-    shares = tuple(_share(d, float(r)) for d, r in zip(distances, param_set.radii, strict=True))
+    shares = param_set.displacements(theta)
     if None not in (encoding, encoding_digest) and encoding != encoding_digest:
         return Membership("encoding", "another encoding: the same person would be another row", shares)
     if None not in (decides, threshold) and decides != threshold:
         return Membership("threshold", f"it decides at {decides!r}, not at {threshold!r}", shares)
     if not all(share <= 1.0 for share in shares):
-        return Membership("weights", _too_far(param_set, distances, shares), shares)
+        return Membership("weights", _too_far(param_set, param_set.distances(theta), shares), shares)
     pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
     unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
     rest = f"; its {unseen} can not be compared here, and must be the same" if unseen else ""
@@ -200,15 +199,6 @@ def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
     if module is model:
         return module, None, None
     return module, model.encoding_.digest, model.threshold
-
-
-def _share(distance: float, radius: float) -> float:
-    """The distance in units of the radius; infinite where nothing may move, and for what is no number."""
-    if not distance < float("inf"):
-        return float("inf")
-    if distance <= radius:
-        return distance / radius if radius > 0 else 0.0
-    return max(distance / radius, float(np.nextafter(1.0, 2.0))) if radius > 0 else float("inf")
 
 
 def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:
@@ -233,7 +223,7 @@ def certify(
     x_cf: Tensor | Box | ArrayLike,
     param_set: ParamSet,
     *,
-    methods: Sequence[Method] = CASCADE,
+    methods: Sequence[str] = CASCADE,
     radius: bool = True,
 ) -> Certificates:
     """Certificates that ``x_cf`` keeps a decision other than today's on ``x``, for all models of the set.
@@ -248,7 +238,7 @@ def certify(
     >>> print(found[0])
     certified by simul-crown at radius 1.9 (linf, absolute), while x keeps its decision
     """
-    _check_methods(methods)
+    methods_named(methods)  # refuses unknown ones
     network, theta = from_module(module)
     _check_set(module, param_set)
     rows, found = _pairs(x, x_cf, theta[0].shape[1], param_set.center[0].device)
@@ -263,7 +253,7 @@ def certify(
     return Certificates(
         certified=(worst < 0).cpu().numpy(),
         worst_logit=worst.cpu().numpy(),
-        method=np.array(methods)[proofs.method.cpu().numpy()],
+        method=np.array(names_by_code())[proofs.method.cpu().numpy()],
         conditional=(proofs.multiplier > 0).cpu().numpy(),
         radius=reach.cpu().numpy() if radius else None,
         favourable=(today.sign > 0).cpu().numpy(),
@@ -285,7 +275,7 @@ def certified_radius(
     x_cf: Tensor | Box | ArrayLike,
     param_set: ParamSet,
     *,
-    methods: Sequence[Method] = CASCADE,
+    methods: Sequence[str] = CASCADE,
 ) -> NDArray[np.float64]:
     """The largest kappa at which a proof was found for each row; 0 where there is none."""
     found = certify(module, x, x_cf, param_set, methods=methods, radius=True).radius
@@ -294,7 +284,7 @@ def certified_radius(
 
 
 def _certify_chunk(
-    param_set: ParamSet, question: Question, methods: Sequence[Method], radius: bool
+    param_set: ParamSet, question: Question, methods: Sequence[str], radius: bool
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
         proofs = prove(param_set, question, methods)
@@ -358,14 +348,6 @@ def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.devic
             )
         )
     return tensor
-
-
-def _check_methods(methods: Sequence[str]) -> None:
-    unknown = [m for m in methods if m not in BOUNDS]
-    if unknown or not methods:
-        raise NotSupportedError(
-            message(f"methods among {list(BOUNDS)}", f"{list(methods)}", "choose one or more of these")
-        )
 
 
 def with_encoding(certificates: Certificates, digest: str, threshold: float) -> Certificates:

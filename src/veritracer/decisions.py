@@ -15,7 +15,7 @@ from veritracer.network import from_module, sign_of
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION
 
-AT_ONCE = 2048
+ROWS_AT_ONCE = 2048
 """Rows whose rounding is bounded together: their intermediate sums stay in a core's cache."""
 
 
@@ -38,7 +38,7 @@ def decisions(module: nn.Module, x: Tensor) -> Decisions:
         computed = network.read(module(x.to(theta[0].device, theta[0].dtype))).to(x)
         alone = ParamSet.of(network, exact_theta, kappa=0.0)
         exact = network.logit(exact_theta, x)
-        parts = [x[at : at + AT_ONCE] for at in range(0, max(len(x), 1), AT_ONCE)]
+        parts = [x[at : at + ROWS_AT_ONCE] for at in range(0, max(len(x), 1), ROWS_AT_ONCE)]
         error = torch.cat([logit_error(alone, trace(alone, part), PRECISION) for part in parts])
     check_computed(computed, exact, error)
     return Decisions(sign_of(computed), exact.abs() > error)
@@ -52,7 +52,7 @@ def threshold_logit(threshold: float) -> float:
 
 
 def check_computed(computed: Tensor, exact: Tensor, error: Tensor) -> None:
-    """Nothing; refuses a module whose logits are farther than rounding from what its layers say."""
+    """Refuse a module whose logits are farther than rounding from what its layers say."""
     if not bool(((computed - exact).abs() <= error).all()):
         received = "another logit than its layers give"
         remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"

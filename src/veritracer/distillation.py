@@ -21,7 +21,7 @@ from veritracer.network import Network
 from veritracer.panel import Panel, Ranks
 from veritracer.panel.fitting import Labelled
 
-AT_ONCE = 128
+ROWS_AT_ONCE = 128
 """Rows that the penalty of an update looks at in one step."""
 
 POOL = 2000
@@ -193,7 +193,7 @@ class Held:
     def __call__(self, theta: Sequence[Tensor]) -> Tensor:
         """The penalty at these parameters, on some of the rows."""
         options = self.options
-        some = torch.randint(len(self.x), (min(AT_ONCE, len(self.x)),), generator=self.stream)
+        some = torch.randint(len(self.x), (min(ROWS_AT_ONCE, len(self.x)),), generator=self.stream)
         x, one = self.x[some].unsqueeze(0).to(theta[0]), [t.unsqueeze(0) for t in theta]
         with torch.no_grad():
             sign = torch.where(self.network.logit(one, x) > 0, 1.0, -1.0).to(x)

@@ -107,13 +107,21 @@ class AdviceWarning(VeriTracerWarning):
     """More than half of the people get one lever, or one end of a range; the message says which."""
 
 
-def message(expected: str, received: str, remedy: str) -> str:
+class Message(str):
+    """A sentence of three parts that remembers what was expected: one kind of mistake has one expectation."""
+
+    expected: str
+
+
+def message(expected: str, received: str, remedy: str) -> Message:
     """The three parts of an error as one sentence.
 
     >>> message("22 columns", "21; 'age' is missing", "was it dropped before explain()?")
     "expected 22 columns, got 21; 'age' is missing — was it dropped before explain()?"
     """
-    return f"expected {expected}, got {received} — {remedy}"
+    whole = Message(f"expected {expected}, got {received} — {remedy}")
+    whole.expected = expected
+    return whole
 
 
 def listing(names: Iterable[object], limit: int = 5) -> str:

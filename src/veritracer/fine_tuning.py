@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +16,29 @@ from veritracer.network import Network, Theta, from_module, to_module
 
 EPOCHS = FINE_TUNING_EPOCHS
 
-SLOWER = 0.2
+FINE_TUNE_LR_FACTOR = 0.2
 """Fine-tuning runs at this share of the learning rate of training."""
+
+
+class FineTuning(TypedDict, total=False):
+    """How a model is trained on; ``FineTuningChoices`` has the defaults."""
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    threshold: float
+    random_state: int
+
+
+@dataclass(frozen=True)
+class FineTuningChoices:
+    """The same with every choice made."""
+
+    epochs: int = EPOCHS
+    learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
+    batch_size: int = 128
+    threshold: float = 0.5
+    random_state: int = 0
 
 
 def fine_tune(
@@ -23,29 +46,28 @@ def fine_tune(
     x: Tensor,
     y: Tensor,
     *,
-    epochs: int = EPOCHS,
-    learning_rate: float = SLOWER * 2e-3,
-    batch_size: int = 128,
-    threshold: float = 0.5,
-    random_state: int = 0,
     project: Callable[[Theta], Theta] | None = None,
     penalty: Callable[[Theta], Tensor] | None = None,
+    **options: Unpack[FineTuning],
 ) -> nn.Sequential:
     """A copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows and 0/1 labels.
 
     ``project`` is applied to the parameters after every step: ``ParamSet.project`` keeps the model in its
-    set. ``penalty``, a differentiable function of the parameters, is added to the loss of every step. The
-    logit's sign stays the decision at ``threshold``. Precision and device are the module's own.
+    set. ``penalty``, a differentiable function of the parameters, is added to the loss of every step.
+    ``options`` are those of ``FineTuning``; the logit's sign stays the decision at its ``threshold``.
+    Precision and device are the module's own.
     """
     _check_labels(x, y)
+    chosen = FineTuningChoices(**options)
     network, theta = from_module(module)
     theta = tuple(t.detach().clone() for t in theta)
     x, y = x.to(theta[0]), y.to(theta[0])
-    order = torch.Generator().manual_seed(random_state)
-    optimiser = torch.optim.Adam(_learned(network, theta), lr=learning_rate)
-    offset = threshold_logit(threshold)
-    for _ in range(epochs):
-        for batch in torch.split(torch.randperm(len(x), generator=order).to(x.device), batch_size):
+    order = torch.Generator().manual_seed(chosen.random_state)
+    optimiser = torch.optim.Adam(_learned(network, theta), lr=chosen.learning_rate)
+    offset = threshold_logit(chosen.threshold)
+    for _ in range(chosen.epochs):
+        shuffled = torch.randperm(len(x), generator=order).to(x.device)
+        for batch in torch.split(shuffled, chosen.batch_size):
             logit = network.logit(theta, x[batch]) + offset
             loss = nn.functional.binary_cross_entropy_with_logits(logit, y[batch])
             if penalty is not None:

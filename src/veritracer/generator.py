@@ -157,7 +157,7 @@ def init_parameters(
     return tuple(theta)
 
 
-def observe(network: Network, theta: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Context]:
+def forward_with_context(network: Network, theta: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Context]:
     """The classifier's logits (..., n), and what the generator sees of each row.
 
     The latents are the activations of the last two hidden layers, without gradients: Algorithm 1 updates
@@ -168,7 +168,7 @@ def observe(network: Network, theta: Sequence[Tensor], x: Tensor) -> tuple[Tenso
     return logit, Context(x, torch.cat(activations[-2:], -1).detach(), sign_of(logit))
 
 
-def legal(encoding: Encoding, proposal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def project_straight_through(encoding: Encoding, proposal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The legal row next to each proposal, and the relaxed one that it came from.
 
     Forward it is the hard projection: on the grid, one category. Backward it is the relaxed one, so that

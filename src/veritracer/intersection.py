@@ -19,7 +19,7 @@ from veritracer import balls
 from veritracer.balls import Norm
 from veritracer.errors import EmptyIntersectionError, ParamSetError, message
 from veritracer.network import Theta
-from veritracer.param_sets import SHRINK, ParamSet
+from veritracer.param_sets import SHRINK, ParamSet, rounded_inside
 
 CYCLES = 2000
 """Rounds of Dykstra's projections, at most, in the search for a first common point."""
@@ -29,9 +29,6 @@ CYCLES_IN_TRAINING = 50
 
 DEPTHS = (0.5, 0.1, 1e-2, 1e-4, 2 * SHRINK)
 """How deep inside of all sets a first common point is looked for, as shares of their radii."""
-
-PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
-"""Shares of the way from the known common point, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +162,7 @@ class Intersection:
 def _land(tensor: Tensor, piece: Piece, aim: Piece, anchor: Tensor) -> Tensor:
     """The tensor in its own precision, drawn towards the anchor until it is in every ball."""
     point = aim.nearest(tensor.detach().double(), CYCLES_IN_TRAINING)
-    for share in PULLS:
-        landed = (point if share == 1.0 else anchor + share * (point - anchor)).to(tensor.dtype)
-        if piece.holds(landed):
-            return landed
-    received = f"balls whose common part holds no number of {tensor.dtype}"
-    raise ParamSetError(message("sets with room for rounding", received, "update in float64"))
+    return rounded_inside(point, anchor, tensor.dtype, piece.holds)
 
 
 def _pieces(sets: Sequence[ParamSet]) -> tuple[Piece, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from veritracer import persistence
 from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
@@ -33,8 +31,8 @@ from veritracer.errors import (
     message,
     unknown_name,
 )
-from veritracer.fine_tuning import EPOCHS
-from veritracer.generator import Generator, GeneratorKind, Initialisation, observe
+from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
 from veritracer.network import Theta, from_module, to_module
 from veritracer.panel import Panel
 from veritracer.panel.fitting import Labelled
@@ -43,11 +41,11 @@ from veritracer.preparing import Prepared, as_table, prepare
 from veritracer.progress import watch
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Usual
+from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
 from veritracer.recourse.facade import recourse_of
-from veritracer.recourse.neighbours import Neighbours, thinned
+from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema
-from veritracer.training import Trained, train
+from veritracer.training import Ending, Trained, train
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
@@ -120,7 +118,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     history_
         A DataFrame with a row for each epoch: losses, accuracy, validity, certified rate, proximity, ...
     best_epoch_, stopped_
-        The epoch that was restored, counted from 1, and why training ended.
+        The epoch that was restored, counted from 1, and why training ended, in words.
+    interrupted_
+        Whether ``fit`` was ended by Ctrl-C; a file does not keep it.
 
     >>> import veritracer as vt
     >>> data = vt.datasets.load("breast_cancer")
@@ -168,7 +168,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise TypeError(_did_you_mean(next(iter(unknown)), type(self)._get_param_names()))
+            raise TypeError(
+                unknown_name("a parameter of VeriTraCER", next(iter(unknown)), type(self)._get_param_names())
+            )
         self.schema = schema
         self.method = method
         self.bound = bound
@@ -273,10 +275,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             raise TrainingError(message("a model with a generator", received, remedy))
         network, theta = from_module(self.classifier_)
         with torch.no_grad():
-            _, context = observe(network, theta, x)
+            _, context = forward_with_context(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
-    def explain(self, X: Any, **options: Any) -> Counterfactuals:
+    @shows_options
+    def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
         """The closest certified counterfactual of each row: see ``Recourse.explain`` for the options.
 
         It starts from the generator's answer (from training rows where there is no generator, or where its
@@ -351,6 +354,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         options |= {"keep": keep, "epochs": epochs, "learning_rate": learning_rate, "panel": panel}
         return update(self, (X, y), self._encode(X), random_state=self._seed(), **options)
 
+    def fine_tuning(self, **changes: Unpack[FineTuning]) -> FineTuning:
+        """How this model is trained on: slower than it was trained, at its own batch size and threshold."""
+        own: FineTuning = {
+            "learning_rate": FINE_TUNE_LR_FACTOR * self.learning_rate,
+            "batch_size": self.batch_size,
+            "threshold": self.threshold,
+        }
+        return {**own, **changes}
+
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """What answers ``explain``; with another ``schema``, other rules of what may change."""
         check_is_fitted(self, "classifier_")
@@ -389,42 +401,16 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
         check_is_fitted(self, "classifier_")
-        params = self.get_params(deep=False)
-        del params["schema"]
-        if isinstance(self.panel, Panel):
-            params["panel"] = asdict(self.panel.params)
-        content = {
-            "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
-            "panel": None if self.panel_ is None else asdict(self.panel_.content()),
-            "schema": None if self.schema is None else json.loads(self.schema.to_json()),
-            "encoding": json.loads(self.encoding_.to_json()),
-            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
-            "columns": None if self.feature_names_in_ is None else list(self.feature_names_in_),
-            "history": self.history_.to_dict("list"),
-            "best_epoch": self.best_epoch_,
-            "stopped": self.stopped_,
-            "versions": persistence.versions(),
-        }
-        tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(self.classifier_)[1])}
-        tensors |= {f"generator.{i}": t for i, t in enumerate(self.generator_theta_)}
-        for name in ("favourable", "unfavourable"):
-            if hasattr(self.generator_, name):
-                tensors[f"pool.{name}"] = getattr(self.generator_, name)
-        tensors["rows"] = self.neighbours_.rows.float()
-        if self.neighbours_.favourable is not None:
-            tensors["labels"] = self.neighbours_.favourable.float()
-        if self.usual_ is not None:
-            tensors |= {f"usual.{end}": t for end, t in self.usual_._asdict().items()}
-        if self.panel_ is not None:
-            tensors |= {f"panel.{name}": t for name, t in self.panel_.tensors().items()}
-        persistence.write(folder, content, tensors)
+        from veritracer.saved import save  # which reads models too, and so knows this class
+
+        save(self, folder)
 
     def set_params(self, **params: Any) -> Self:
         """The estimator with these parameters; an unknown one is refused with a suggestion."""
         names = self._get_param_names()
         for name in params:
             if name.split("__")[0] not in names:
-                raise ValueError(_did_you_mean(name, names))
+                raise ValueError(unknown_name("a parameter of VeriTraCER", name, names))
         super().set_params(**params)
         return self
 
@@ -462,7 +448,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
-        if trained.stopped.startswith("interrupted"):
+        if trained.ended is Ending.INTERRUPTED:
             kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
             warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=3)
         return prepared, panels, trained
@@ -496,6 +482,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = _double(trained.generator_theta[index])
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
+        self.interrupted_ = trained.ended is Ending.INTERRUPTED
         x, favourable, weight = (part.cpu() for part in prepared.rows)
         seen = weight[index] > 0
         self.usual_: Usual | None = Usual.of(prepared.encoding, x[seen], favourable[seen] > 0.5)
@@ -566,8 +553,3 @@ def _labelled(prepared: Prepared) -> list[Labelled]:
 
 def _double(theta: Theta) -> Theta:
     return tuple(t.detach().to("cpu", torch.float64) for t in theta)
-
-
-def _did_you_mean(name: str, names: Iterable[str]) -> str:
-    known = list(names)
-    return unknown_name("a parameter of VeriTraCER", name, known, limit=len(known))

@@ -8,8 +8,9 @@ with kappa * mean|theta_i|. The latter is the default here, so that numbers can 
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -30,6 +31,9 @@ SetRule = Literal["mean-abs", "norm", "absolute"]
 
 SHRINK = 1e-6
 """A projection lands this share of the radius inside the set, so that float32 cannot step outside."""
+
+PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
+"""Shares of the way from a point that is inside to one that rounding may carry outside, as they are tried."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,14 @@ class ParamSet:
             for t, c in zip(theta, self.center, strict=True)
         )
 
+    def displacements(self, model: nn.Module | Sequence[Tensor]) -> tuple[float, ...]:
+        """How far each tensor of ``model`` is from the centre, in units of its radius: at most 1 is inside.
+
+        Infinite where a tensor moved that may not, and for what is no number.
+        """
+        pairs = zip(self.distances(model), self.radii, strict=True)
+        return tuple(_in_radii(distance, float(radius)) for distance, radius in pairs)
+
     def contains(self, model: nn.Module | Sequence[Tensor]) -> bool:
         """Whether ``model`` is in the set: the same architecture, every tensor within its radius."""
         pairs = zip(self.distances(model), self.radii, strict=True)
@@ -188,13 +200,13 @@ class ParamSet:
     def _project_one(self, tensor: Tensor, center: Tensor, radius: Tensor) -> Tensor:
         rounding = 2.0**-23 * balls.norm(center.abs() + radius, self.norm, center.dim())
         inner = (radius * (1 - SHRINK) - rounding).clamp(min=0)
-        step = balls.project(_double(tensor) - center, inner, self.norm)
-        for share in (1.0, 1.0 - 1e-6, 0.999, 0.9, 0.5, 0.0):
-            landed = (center + share * step).to(tensor.dtype)
-            if balls.norm(_double(landed) - center, self.norm, center.dim()) <= radius:
-                return landed
-        received = f"a radius of {float(radius):g} around numbers that {tensor.dtype} can not hold"
-        raise ParamSetError(message("a set with room for rounding", received, "project in float64"))
+        point = center + balls.project(_double(tensor) - center, inner, self.norm)
+        return rounded_inside(
+            point,
+            center,
+            tensor.dtype,
+            lambda landed: bool(balls.norm(_double(landed) - center, self.norm, center.dim()) <= radius),
+        )
 
     def sample(self, n: int, generator: torch.Generator, *, corners: bool = False) -> Theta:
         """``n`` models from the set, stacked on a new first dimension.
@@ -223,6 +235,27 @@ class ParamSet:
                 message(f"tensors of shapes {mine}", f"{theirs}", "a set fixes the architecture")
             )
         return theta
+
+
+def rounded_inside(
+    point: Tensor, anchor: Tensor, dtype: torch.dtype, inside: Callable[[Tensor], bool]
+) -> Tensor:
+    """The point in another precision, drawn towards the anchor until rounding leaves it inside."""
+    for share in PULLS:
+        landed = (point if share == 1.0 else anchor + share * (point - anchor)).to(dtype)
+        if inside(landed):
+            return landed
+    received = f"one around numbers that {dtype} can not hold"
+    raise ParamSetError(message("a set with room for rounding", received, "project in float64"))
+
+
+def _in_radii(distance: float, radius: float) -> float:
+    """The quotient, on the side of 1 that the comparison of the two is on."""
+    if not distance < math.inf:
+        return math.inf
+    if distance <= radius:
+        return distance / radius if radius > 0 else 0.0
+    return max(distance / radius, math.nextafter(1.0, 2.0)) if radius > 0 else math.inf
 
 
 def in_words(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:

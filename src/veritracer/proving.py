@@ -8,16 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds import Bound, Box, Method
-from veritracer.bounds.affine import Affine
-from veritracer.bounds.crown_ibp import upper_plane
-from veritracer.bounds.ibp import ibp_upper, trace
-from veritracer.bounds.rounding import Precision, logit_error
-from veritracer.bounds.simul_crown import constrained
-from veritracer.bounds.worst_model import keeps_decision
+from veritracer.bounds import BOUNDS, BoundProblem, Box, methods_named
+from veritracer.bounds.rounding import Precision
 from veritracer.param_sets import ParamSet
 
-CASCADE: tuple[Method, ...] = ("ibp", "crown-ibp", "simul-crown")
+CASCADE: tuple[str, ...] = tuple(BOUNDS)
 """From cheap to tight; each method only sees the rows that those before it could not prove."""
 
 PER_OCTAVE = 32
@@ -34,7 +29,7 @@ Also for a model in float64, since the set does not say in which precision a lat
 
 
 class Proofs(NamedTuple):
-    """What a cascade of bounds found, (n,) each; ``method`` indexes the cascade.
+    """What a cascade of bounds found, (n,) each; ``method`` is the registered code of a bound.
 
     ``slack``, part of ``worst_logit``, is what floating point can cost at ``x_cf`` over the whole set.
     """
@@ -58,80 +53,37 @@ class Question(NamedTuple):
         return Question(self.x[rows], x_cf, self.sign[rows])
 
 
-class _Cascade:
-    """The bounds of one question, from cheap to tight, each built on what those before it computed."""
-
-    def __init__(self, param_set: ParamSet, question: Question) -> None:
-        self.param_set, self.question = param_set, question
-        self.ranges = trace(param_set, question.x_cf)
-        self.slack = logit_error(param_set, self.ranges, PRECISION)
-        self.interval = ibp_upper(param_set, self.ranges, question.sign) + self.slack
-        self._plane: tuple[Tensor, Affine] | None = None
-
-    def plane(self, rows: Tensor) -> Affine:
-        """The upper plane of the given rows, slack included, from the last one if that had these rows."""
-        if self._plane is not None and len(rows) == len(self._plane[0]):
-            return self._plane[1]
-        if self._plane is not None:  # rows only ever leave
-            return self._plane[1].select(torch.searchsorted(self._plane[0], rows))
-        ranges = self.ranges if len(rows) == len(self.slack) else self.ranges.select(rows)
-        plane = upper_plane(self.param_set, ranges, self.question.sign[rows]).shift(self.slack[rows])
-        self._plane = rows, plane
-        return plane
-
-    def bound(self, method: Method, rows: Tensor, *, decide: bool) -> Bound:
-        """The method's bound of the given rows, slack included."""
-        interval = self.interval[rows]
-        if method == "ibp":
-            return Bound(interval, torch.zeros_like(interval))
-        plane = self.plane(rows)
-        if method == "crown-ibp":
-            crown = plane.upper(self.param_set.row_radii, self.param_set.norm)
-            return Bound(torch.minimum(crown, interval), torch.zeros_like(interval))
-        return self._simul_crown(rows, plane, interval, decide=decide)
-
-    def _simul_crown(self, rows: Tensor, plane: Affine, interval: Tensor, *, decide: bool) -> Bound:
-        """Simul-CROWN where the worst model of the plane loses x's decision; elsewhere it is CROWN."""
-        x, sign = self.question.x[rows], self.question.sign[rows]
-        worst = torch.minimum(plane.upper(self.param_set.row_radii, self.param_set.norm), interval)
-        multiplier = torch.zeros_like(worst)
-        some = (~keeps_decision(self.param_set, plane, x, sign)).nonzero().squeeze(-1)
-        if len(some) > 0:
-            own = trace(self.param_set, x[some])
-            constraint = upper_plane(self.param_set, own, sign[some])
-            constraint = constraint.shift(logit_error(self.param_set, own, PRECISION))
-            found = constrained(self.param_set, plane.select(some), constraint, interval[some], decide=decide)
-            worst, multiplier = worst.index_copy(0, some, found[0]), multiplier.index_copy(0, some, found[1])
-        return Bound(worst, multiplier)
-
-
 def prove(
-    param_set: ParamSet, question: Question, methods: Sequence[Method] = CASCADE, *, decide: bool = False
+    param_set: ParamSet, question: Question, methods: Sequence[str] = CASCADE, *, decide: bool = False
 ) -> Proofs:
     """The best bound of the cascade for each row, slack included; below 0 is a proof.
 
-    A row leaves the cascade with its first proof, so cheap and unconditional ones win. ``decide`` lets
-    Simul-CROWN stop as soon as it knows the sign.
+    Each method is a registered bound, asked in turn about the rows that are still open, on top of what those
+    before it computed. A row leaves with its first proof, so cheap and unconditional ones win. ``decide``
+    lets Simul-CROWN stop as soon as it knows the sign.
     """
-    cascade = _Cascade(param_set, question)
-    worst = torch.full_like(question.sign, torch.inf)
-    multiplier = torch.zeros_like(question.sign)
-    method = torch.zeros_like(question.sign, dtype=torch.long)
-    rows = torch.arange(len(worst), device=worst.device)
-    for index, name in enumerate(methods):
-        found = cascade.bound(name, rows, decide=decide)
+    cascade = methods_named(methods)
+    x, x_cf, sign = question
+    whole = asked = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, decide=decide)
+    worst, multiplier = torch.full_like(sign, torch.inf), torch.zeros_like(sign)
+    code = torch.full_like(sign, cascade[0].code, dtype=torch.long)
+    rows = torch.arange(len(sign), device=sign.device)
+    for entry in cascade:
+        found = entry.bound(asked)
         better = found.worst_logit < worst[rows]
         worst[rows] = torch.where(better, found.worst_logit, worst[rows])
         multiplier[rows] = torch.where(better, found.multiplier, multiplier[rows])
-        method[rows] = torch.where(better, index, method[rows])
-        rows = rows[found.worst_logit >= 0]
-        if len(rows) == 0:
+        code[rows] = torch.where(better, entry.code, code[rows])
+        still = (found.worst_logit >= 0).nonzero().squeeze(-1)
+        if len(still) == 0:
             break
-    return Proofs(worst, multiplier, method, cascade.slack)
+        if len(still) < len(rows):
+            rows, asked = rows[still], asked.select(still)
+    return Proofs(worst, multiplier, code, whole.slack)
 
 
 def search_radius(
-    param_set: ParamSet, question: Question, proved: Tensor, methods: Sequence[Method] = CASCADE
+    param_set: ParamSet, question: Question, proved: Tensor, methods: Sequence[str] = CASCADE
 ) -> Tensor:
     """The largest kappa of a geometric grid at which a proof was found, (n,); 0 where there is none.
 

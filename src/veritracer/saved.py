@@ -1,4 +1,4 @@
-"""A saved model, back in memory.
+"""A model as a file, and back in memory: what is in it, how it is written, how it is checked.
 
 The digests of a model folder say that it is what was written, and nothing about what that is: whoever
 computes them anew can write anything. So everything in it is checked before it becomes a model: which fields
@@ -31,8 +31,7 @@ from veritracer.model import VeriTraCER
 from veritracer.network import Theta, from_module, to_module
 from veritracer.panel import Panel
 from veritracer.panel.panel import PanelContent, PanelParams
-from veritracer.recourse.evidence import Usual
-from veritracer.recourse.neighbours import Neighbours
+from veritracer.recourse.evidence import Neighbours, Usual
 from veritracer.schema import Schema, Value
 
 
@@ -46,7 +45,7 @@ class _Classes:
 
 @dataclass(frozen=True)
 class _Content:
-    """What ``VeriTraCER.save`` writes besides tensors."""
+    """What is written besides tensors."""
 
     params: dict[str, Any]
     schema: dict[str, Any] | None
@@ -58,6 +57,48 @@ class _Content:
     stopped: str
     versions: dict[str, str]
     panel: PanelContent | None = None
+
+
+def save(model: VeriTraCER, folder: str | os.PathLike[str]) -> None:
+    """Write a fitted model as a folder of safetensors and JSON, atomically."""
+    persistence.write(folder, _content(model), _tensors(model))
+
+
+def _content(model: VeriTraCER) -> dict[str, Any]:
+    """The fields of ``_Content``, as JSON has them."""
+    params = model.get_params(deep=False)
+    del params["schema"]
+    if isinstance(model.panel, Panel):
+        params["panel"] = asdict(model.panel.params)
+    return {
+        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "panel": None if model.panel_ is None else asdict(model.panel_.content()),
+        "schema": None if model.schema is None else json.loads(model.schema.to_json()),
+        "encoding": json.loads(model.encoding_.to_json()),
+        "classes": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str},
+        "columns": None if model.feature_names_in_ is None else list(model.feature_names_in_),
+        "history": model.history_.to_dict("list"),
+        "best_epoch": model.best_epoch_,
+        "stopped": model.stopped_,
+        "versions": persistence.versions(),
+    }
+
+
+def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
+    """Every tensor of the model by its name in the file."""
+    tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(model.classifier_)[1])}
+    tensors |= {f"generator.{i}": t for i, t in enumerate(model.generator_theta_)}
+    for name in ("favourable", "unfavourable"):
+        if hasattr(model.generator_, name):
+            tensors[f"pool.{name}"] = getattr(model.generator_, name)
+    tensors["rows"] = model.neighbours_.rows.float()
+    if model.neighbours_.favourable is not None:
+        tensors["labels"] = model.neighbours_.favourable.float()
+    if model.usual_ is not None:
+        tensors |= {f"usual.{end}": t for end, t in model.usual_._asdict().items()}
+    if model.panel_ is not None:
+        tensors |= {f"panel.{name}": t for name, t in model.panel_.tensors().items()}
+    return tensors
 
 
 def load(folder: str | os.PathLike[str]) -> VeriTraCER:
@@ -120,7 +161,7 @@ class _Tensors:
         return {name.removeprefix(prefix): self.left.pop(name) for name in names}
 
     def check_all_used(self) -> None:
-        """Nothing; refuses tensors that no model of this kind has."""
+        """Refuse tensors that no model of this kind has."""
         if self.left:
             raise _refused("no other tensors than the model's", listing(self.left))
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 from veritracer.model import VeriTraCER
 
 MODELS = 10
@@ -65,7 +65,7 @@ def distribution_shift(
     *,
     trials: int = MODELS,
     epochs: int = EPOCHS,
-    slower: float = SLOWER,
+    slower: float = FINE_TUNE_LR_FACTOR,
 ) -> list[Shifted]:
     """Models of the original rows, each beside what fine-tuning on the shifted rows makes of its classifier.
 
@@ -84,11 +84,9 @@ def distribution_shift(
                 each.classifier_,
                 x,
                 labels,
-                epochs=epochs,
-                learning_rate=slower * each.learning_rate,
-                batch_size=each.batch_size,
-                threshold=each.threshold,
-                random_state=seed,
+                **each.fine_tuning(
+                    epochs=epochs, learning_rate=slower * each.learning_rate, random_state=seed
+                ),
             ),
         )
         for seed, each in enumerate(trained)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,14 @@ from veritracer.config import TrainingConfig
 from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
-from veritracer.generator import Context, Generator, init_parameters, legal, make_generator, observe
+from veritracer.generator import (
+    Context,
+    Generator,
+    forward_with_context,
+    init_parameters,
+    make_generator,
+    project_straight_through,
+)
 from veritracer.network import Network, Theta
 from veritracer.optimiser import Adam
 from veritracer.param_sets import ParamSet
@@ -54,6 +62,14 @@ class Epoch(NamedTuple):
     objective: Tensor
 
 
+class Ending(Enum):
+    """Why training ended; ``Trained.stopped`` says it in words."""
+
+    DONE = auto()
+    NO_PROGRESS = auto()
+    INTERRUPTED = auto()
+
+
 @dataclass(frozen=True)
 class Trained:
     """Classifier and generator of each model, with the epoch they are from and all epochs' records."""
@@ -64,6 +80,7 @@ class Trained:
     generator_theta: list[Theta]
     best_epoch: list[int]
     history: list[list[dict[str, float]]]
+    ended: Ending
     stopped: str
 
 
@@ -141,7 +158,7 @@ class _Run:
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
         history: list[Epoch] = []
-        stopped = "all epochs done"
+        ended, stopped = Ending.DONE, "all epochs done"
         for epoch in range(epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
@@ -153,12 +170,12 @@ class _Run:
             if on_epoch is not None:
                 on_epoch(record)
             if not kept_going:
-                stopped = f"interrupted in epoch {epoch + 1} of {epochs}"
+                ended, stopped = Ending.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
                 break
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
-                stopped = f"no progress for {config.patience} epochs"
+                ended, stopped = Ending.NO_PROGRESS, f"no progress for {config.patience} epochs"
                 break
-        return self._trained(best, history, stopped)
+        return self._trained(best, history, ended, stopped)
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
         """One pass over the rows; whether to go on, and the mean losses of each model."""
@@ -191,13 +208,13 @@ class _Run:
         robustness = config.robustness(progress)
         x, y = self.rows.x[index], self.rows.y[index]
         weight = self.rows.weight.gather(1, index)
-        logit, context = observe(network, theta, x)
+        logit, context = forward_with_context(network, theta, x)
         sign = context.sign
         known = self._labels(y, index)
         loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, known, weight)
         x_cf = relaxed = x
         if self.generator is not None:
-            x_cf, relaxed = legal(
+            x_cf, relaxed = project_straight_through(
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
         models = self._param_set(theta, robustness) if robustness > 0 else None
@@ -282,7 +299,7 @@ class _Run:
         config, theta = self.config, self.state.theta
         models, rows = len(self.streams), self.validation
         x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
-        logit, context = observe(self.network, theta, x)
+        logit, context = forward_with_context(self.network, theta, x)
         sign = context.sign
         log_loss = losses.accuracy_loss(logit + config.threshold_logit, y, weight)
         hits = losses.weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
@@ -290,7 +307,9 @@ class _Run:
         nothing = torch.full_like(log_loss, math.nan)
         validity = certified = proximity = nothing
         if self.generator is not None:
-            x_cf, _ = legal(self.encoding, self.generator.propose(self.state.generator_theta, context), x)
+            x_cf, _ = project_straight_through(
+                self.encoding, self.generator.propose(self.state.generator_theta, context), x
+            )
             cf_logit = self.network.logit(theta, x_cf) * sign
             # The cheap bound decides nearly every row, and a record need not be exact.
             worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit
@@ -311,7 +330,7 @@ class _Run:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(self, best: _Best, history: list[Epoch], stopped: str) -> Trained:
+    def _trained(self, best: _Best, history: list[Epoch], ended: Ending, stopped: str) -> Trained:
         models = range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
@@ -324,6 +343,7 @@ class _Run:
             [take(best.generator_theta, m) for m in models],
             [int(best.epoch[m]) + 1 for m in models],
             [[_record(epoch, m) for epoch in history] for m in models],
+            ended,
             stopped,
         )
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from veritracer import metrics, shifts
 from veritracer.certificate import certify
 from veritracer.errors import DataWarning, TrainingError, message
-from veritracer.fine_tuning import SLOWER, fine_tune
+from veritracer.fine_tuning import fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module, to_module
-from veritracer.recourse.neighbours import Neighbours, thinned
+from veritracer.recourse.evidence import Neighbours, thinned
 from veritracer.saved import load
 from veritracer_bench.cells import Cell, Key, where, write, write_json
 from veritracer_bench.methods import Question, resolve
@@ -91,10 +91,7 @@ def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequentia
             model.classifier_,
             x,
             y,
-            learning_rate=SLOWER * model.learning_rate,
-            batch_size=model.batch_size,
-            threshold=model.threshold,
-            random_state=seed,
+            **model.fine_tuning(random_state=seed),
         )
         for seed, model in enumerate(models)
     ]

@@ -109,8 +109,10 @@ def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
     """
 
     def answer(question: Question) -> Tensor:
-        options = {"only_unfavourable": False, "search_radius": False, "kappa": kappa, "extremes": True}
-        return question.model.explain(question.X, **options).x_cf
+        found = question.model.explain(
+            question.X, only_unfavourable=False, search_radius=False, kappa=kappa, extremes=True
+        )
+        return found.x_cf
 
     return answer
 

@@ -35,7 +35,7 @@ from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
 from veritracer.network import Network
 from veritracer.recourse import Neighbours
-from veritracer.recourse.neighbours import LOF_LABELLED
+from veritracer.recourse.evidence import LOF_LABELLED
 from veritracer_bench.cells import Cell, Key
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury
 

@@ -173,10 +173,10 @@ def test_the_worst_model_of_a_plane_is_the_dense_one(case: Case) -> None:
             r, c = plane.rows[k][row], plane.cols[k][row]
             direction = (r[:, None] * c[None, :])[None]
             theta.append(
-                weight + case.param_set.radii[2 * k] * balls.furthest(direction, case.param_set.norm)[0]
+                weight + case.param_set.radii[2 * k] * balls.support_point(direction, case.param_set.norm)[0]
             )
             theta.append(
-                bias + case.param_set.radii[2 * k + 1] * balls.furthest(r[None], case.param_set.norm)[0]
+                bias + case.param_set.radii[2 * k + 1] * balls.support_point(r[None], case.param_set.norm)[0]
             )
         expected = case.param_set.network.logit(theta, case.x[row : row + 1])
         assert found[row].item() == pytest.approx(expected.item(), abs=1e-9, rel=1e-9)

@@ -15,7 +15,7 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError, NotSupportedError, SchemaError, TargetError
-from veritracer.refine import Problem, Reach
+from veritracer.refine import CoveredRegion, Problem
 from veritracer.schema import Feature, Schema
 
 RANGES = ranges_of(SCHEMA, applicants()[0])
@@ -118,7 +118,9 @@ def test_a_linear_model_gets_the_closest_of_all_rows(labels: tuple[object, objec
     own = encoding.encode(people)
     sign = torch.where(torch.from_numpy(found.favourable), 1.0, -1.0).double()
     still = torch.zeros(encoding.dim, dtype=torch.float64)
-    problem = Problem.of(encoding, recourse.param_set(), own, sign, prices, Reach(still, still, still))
+    problem = Problem.of(
+        encoding, recourse.param_set(), own, sign, prices, CoveredRegion(still, still, still)
+    )
     checked = 0
     for i in range(len(people)):
         part = problem.select(torch.full((len(every),), i))

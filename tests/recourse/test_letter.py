@@ -16,7 +16,8 @@ import pytest
 import veritracer as vt
 from recourse_tables import SCHEMA, fitted
 from veritracer.errors import LetterError
-from veritracer.recourse import Counterfactuals, Reason, reasons
+from veritracer.recourse import Counterfactuals, Reason
+from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reason_codes import direction
 from veritracer.recourse.wording import Change
 from veritracer.schema import Feature
@@ -42,11 +43,12 @@ def a_row(found: Counterfactuals, status: str) -> int:
     return int(np.flatnonzero(found.status == status)[0])
 
 
-def told(found: Counterfactuals, i: int, reason: str) -> Counterfactuals:
-    """The same answers, with row ``i`` without recourse for that reason."""
-    status, why, favourable = found.status.copy(), found.reason.copy(), found.favourable.copy()
-    status[i], why[i], favourable[i] = "none", reason, False
-    return dataclasses.replace(found, status=status, reason=why, favourable=favourable)
+def told(found: Counterfactuals, i: int, outcome: Outcome) -> Counterfactuals:
+    """The same answers, with row ``i`` without recourse, as it ended; its words say something else."""
+    status, ended, favourable = found.status.copy(), found.outcome.copy(), found.favourable.copy()
+    reason = found.reason.copy()
+    status[i], ended[i], favourable[i], reason[i] = "none", outcome, False, "because of sex"
+    return dataclasses.replace(found, status=status, outcome=ended, reason=reason, favourable=favourable)
 
 
 def text_of(page: str) -> str:
@@ -109,17 +111,18 @@ def test_a_proof_for_todays_model_alone_is_no_promise() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "html"])
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("outcome", "said"),
     [
-        (reasons.IMPOSSIBLE, "certain"),
-        (reasons.not_found(["sex"], complete=True), "found none"),
-        (reasons.not_found([], complete=False), "in the time"),
-        (reasons.TOO_CLOSE, "rounding decides"),
+        (Outcome.IMPOSSIBLE, "certain"),
+        (Outcome.NOT_FOUND, "found none"),
+        (Outcome.OUT_OF_TIME, "in the time"),
+        (Outcome.TOO_CLOSE, "rounding decides"),
+        (Outcome.UNMET, "not one that we can recommend"),
     ],
 )
-def test_a_row_without_recourse_is_told_so_and_why(found, kind, reason, said) -> None:
+def test_a_row_without_recourse_is_told_so_and_why(found, kind, outcome, said) -> None:
     i = a_row(found, "certified")
-    letter = told(found, i, reason).letter(i, format=kind)
+    letter = told(found, i, outcome).letter(i, format=kind)
     assert "can not propose a change" in letter
     assert said in " ".join(letter.split())
     assert not PROMISE.search(letter)

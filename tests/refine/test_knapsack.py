@@ -15,7 +15,7 @@ from torch import nn
 
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
-from veritracer.refine import Problem, Reach
+from veritracer.refine import CoveredRegion, Problem
 from veritracer.refine.knapsack import cheapest
 from veritracer.refine.problem import Slopes
 from veritracer.schema import Feature, Schema
@@ -32,7 +32,9 @@ def numbers_only(d: int, generator: torch.Generator, pull: float) -> tuple[Probl
     models = ParamSet.around(nn.Linear(d, 1).double(), 0.1)
     still = torch.zeros(d, dtype=torch.float64)
     price = 0.5 + torch.rand(d, generator=generator, dtype=torch.float64)
-    problem = Problem.of(encoding, models, x, torch.ones(3).double(), price, Reach(still, still, still))
+    problem = Problem.of(
+        encoding, models, x, torch.ones(3).double(), price, CoveredRegion(still, still, still)
+    )
     slope = torch.randn(3, d, generator=generator, dtype=torch.float64)
     value = 2 * torch.rand(3, generator=generator, dtype=torch.float64)
     return problem.near(anchor, pull), p, Slopes(value, slope)
@@ -86,7 +88,7 @@ def test_a_category_is_switched_where_that_is_the_better_buy() -> None:
     x = torch.tensor([[0.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
     still, one = torch.zeros(4, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     models = ParamSet.around(nn.Linear(4, 1).double(), 0.1)
-    problem = Problem.of(encoding, models, x, one, torch.ones(4).double(), Reach(still, still, still))
+    problem = Problem.of(encoding, models, x, one, torch.ones(4).double(), CoveredRegion(still, still, still))
     slope = torch.tensor([[-1.0, 1.0, -4.0, 0.0]], dtype=torch.float64)
     y = cheapest(problem, x, Slopes(one, slope), problem.lower, problem.upper, -0.5)
     assert y.tolist() == [[0.0, 0.0, 1.0, 0.0]]  # 5 for 2 is better than 1 for 1

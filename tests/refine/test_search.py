@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
-from veritracer.refine import Problem, Reach, alternatives, at_most, nearer_the_data, solve
+from veritracer.refine import CoveredRegion, Problem, alternatives, at_most, nearer_the_data, solve
 from veritracer.schema import Feature, Schema
 
 SCHEMA = Schema(
@@ -47,7 +47,7 @@ def posed(seed: int, kappa: float = 0.05) -> tuple[Problem, Tensor]:
     sign = torch.where(models.network.logit(models.center, x) > 0, 1.0, -1.0).double()
     still = torch.zeros(encoding.dim, dtype=torch.float64)
     price = torch.ones(encoding.dim, dtype=torch.float64)
-    return Problem.of(encoding, models, x, sign, price, Reach(still, still, still)), every
+    return Problem.of(encoding, models, x, sign, price, CoveredRegion(still, still, still)), every
 
 
 def best_of_all(problem: Problem, every: Tensor) -> Tensor:

@@ -1,21 +1,42 @@
 """Bounds of a counterfactual's logit over a set of models.
 
 Each method is one pure, differentiable function ``(param_set, x, x_cf, sign) -> Bound``; ``BOUNDS`` has
-them from the cheapest to the tightest. ``attack`` searches the same set from the other side.
+them from the cheapest to the tightest, and ``register`` adds one. ``attack`` searches the same set from
+the other side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
-
-from veritracer.bounds.crown_ibp import crown_ibp
-from veritracer.bounds.ibp import Bound, ibp
+from veritracer.bounds.ibp import Bound
 from veritracer.bounds.intervals import Box
-from veritracer.bounds.simul_crown import simul_crown
+from veritracer.bounds.methods import (
+    BOUNDS,
+    UNCONDITIONAL,
+    BoundMethod,
+    Method,
+    crown_ibp,
+    ibp,
+    method_named,
+    methods_named,
+    names_by_code,
+    register,
+    simul_crown,
+)
+from veritracer.bounds.problem import BoundProblem
 
-Method = Literal["ibp", "crown-ibp", "simul-crown"]
-
-BOUNDS: dict[Method, Callable[..., Bound]] = {"ibp": ibp, "crown-ibp": crown_ibp, "simul-crown": simul_crown}
-
-__all__ = ["BOUNDS", "Bound", "Box", "Method", "crown_ibp", "ibp", "simul_crown"]
+__all__ = [
+    "BOUNDS",
+    "UNCONDITIONAL",
+    "Bound",
+    "BoundMethod",
+    "BoundProblem",
+    "Box",
+    "Method",
+    "crown_ibp",
+    "ibp",
+    "method_named",
+    "methods_named",
+    "names_by_code",
+    "register",
+    "simul_crown",
+]

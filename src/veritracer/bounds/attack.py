@@ -69,7 +69,7 @@ def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
     gradient: list[Tensor] = []
     for row, col in zip(plane.rows, plane.cols, strict=True):
         gradient += [row.unsqueeze(-1) * col.unsqueeze(-2), row]
-    return _furthest(param_set, tuple(gradient))
+    return _support_point(param_set, tuple(gradient))
 
 
 def _climb(
@@ -85,7 +85,7 @@ def _climb(
         gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
         multiplier = torch.where(keeps, multiplier * 0.7, (multiplier * 2).clamp(min=0.25))
         pace = 2.0 / (step + 2.0)
-        goal = _furthest(param_set, gradient)
+        goal = _support_point(param_set, gradient)
         theta = tuple(torch.lerp(t.detach(), g, pace) for t, g in zip(theta, goal, strict=True))
     return _retreat(param_set, x, x_cf, sign, theta, best)
 
@@ -112,9 +112,9 @@ def _keep_better(best: _Best, worst: Tensor, theta: Theta, allowed: Tensor) -> _
     return _Best(torch.where(better, worst, best.worst), kept)
 
 
-def _furthest(param_set: ParamSet, gradient: Theta) -> Theta:
+def _support_point(param_set: ParamSet, gradient: Theta) -> Theta:
     """The model of the set that is furthest along the gradient (n, ...), for each row."""
     return tuple(
-        center.detach() + radius * balls.furthest(g, param_set.norm)
+        center.detach() + radius * balls.support_point(g, param_set.norm)
         for g, center, radius in zip(gradient, param_set.center, param_set.radii, strict=True)
     )

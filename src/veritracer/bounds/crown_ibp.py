@@ -18,8 +18,7 @@ from torch import Tensor
 from veritracer import balls
 from veritracer.balls import DUAL
 from veritracer.bounds.affine import Affine
-from veritracer.bounds.ibp import Bound, Trace, coefficients, ibp_upper, layers_of, trace
-from veritracer.bounds.intervals import Box
+from veritracer.bounds.ibp import Trace, coefficients, layers_of
 from veritracer.bounds.relaxations import leaky_relu_lines
 from veritracer.param_sets import ParamSet
 
@@ -52,20 +51,3 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
             reach = back * h.center if point else back * h.center + back.abs() * h.radius
             value = value + reach.sum(-1)
     return Affine(value, tuple(reversed(rows)), tuple(reversed(cols)))
-
-
-def crown_ibp(param_set: ParamSet, x: Tensor, x_cf: Tensor | Box, sign: Tensor) -> Bound:
-    """Upper bound of max over the set of sign * logit(x_cf): the plane's maximum, or IBP's if smaller.
-
-    It errs upwards: the plane lies above the logit everywhere in the set. ``x`` is not used, so the
-    proof is unconditional.
-
-    NOTE[paper]: Theorem 4.1 has CROWN-IBP never above IBP. That is false in general (the chord of a
-    wide interval loses more than the interval does), hence the minimum.
-    """
-    ranges = trace(param_set, x_cf)
-    plane = upper_plane(param_set, ranges, sign)
-    worst = torch.minimum(
-        plane.upper(param_set.row_radii, param_set.norm), ibp_upper(param_set, ranges, sign)
-    )
-    return Bound(worst, torch.zeros_like(worst))

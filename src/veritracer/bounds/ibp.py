@@ -1,10 +1,9 @@
-"""Interval bound propagation over sets of models (the paper's section 4.2.1)."""
+"""Interval bound propagation over sets of models (the paper's section 4.2.1): ranges, layer by layer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from veritracer.bounds.intervals import Box, Layer, at_box, at_point, output_upper
@@ -75,14 +74,3 @@ def ibp_upper(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Tensor:
     behind_relu = param_set.network.slopes[-1:] == (0.0,)
     last, h = layers_of(param_set)[-1], ranges.inputs[-1]
     return output_upper(last, h, coefficients(param_set, sign), nonnegative=behind_relu)
-
-
-def ibp(param_set: ParamSet, x: Tensor, x_cf: Tensor | Box, sign: Tensor) -> Bound:
-    """Upper bound of max over the set of sign * logit(x_cf), by intervals.
-
-    It errs upwards: each range is computed as if all others could be at their worst at once. ``x`` is
-    not used, so the proof is unconditional. Exact for boxes and one hidden layer, where every entry
-    of the parameters appears once.
-    """
-    worst = ibp_upper(param_set, trace(param_set, x_cf), sign)
-    return Bound(worst, torch.zeros_like(worst))

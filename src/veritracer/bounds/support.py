@@ -122,6 +122,8 @@ def _other_rise(row: Tensor, col: Tensor, other_row: Tensor, other_col: Tensor, 
     free = balls.norm(other_row, q) * balls.norm(other_col, q)
     if norm == "l2":
         along = (row * other_row).sum(-1) * (col * other_col).sum(-1) / torch.where(size > 0, size, 1.0)
+    elif norm != "l1":
+        raise balls.unknown_norm(norm)
     else:
         i, j = row.abs().argmax(-1, keepdim=True), col.abs().argmax(-1, keepdim=True)
         sign = row.gather(-1, i).sign() * col.gather(-1, j).sign()
@@ -139,7 +141,7 @@ def support_of(parts: Sequence[Slope], norm: Norm) -> Support:
         for part in parts:
             direction = part.mix(weights)
             # In place: this is the inner loop, and ``direction`` is the largest tensor in it.
-            total += part.rises(direction.sign_() if norm == "linf" else balls.furthest(direction, norm))
+            total += part.rises(direction.sign_() if norm == "linf" else balls.support_point(direction, norm))
         return total
 
     return rises
@@ -178,4 +180,4 @@ def _point(part: Slope, multiplier: Tensor, norm: Norm) -> Tensor:
     if norm == "linf":
         return torch.where(direction == 0, other, direction).sign()
     nothing = direction.abs().flatten(1).amax(-1)[:, None, None] == 0
-    return balls.furthest(torch.where(nothing, other, direction), norm)
+    return balls.support_point(torch.where(nothing, other, direction), norm)

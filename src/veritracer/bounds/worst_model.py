@@ -25,7 +25,9 @@ def logit_at_worst(param_set: ParamSet, plane: Affine, x: Tensor) -> Tensor:
     network, radii, norm = param_set.network, param_set.row_radii, param_set.norm
     h = x
     for k, (weight, bias) in enumerate(network.layers(param_set.center)):
-        row, col = (balls.furthest(t.flatten(0, -2), norm).view_as(t) for t in (plane.rows[k], plane.cols[k]))
+        row, col = (
+            balls.support_point(t.flatten(0, -2), norm).view_as(t) for t in (plane.rows[k], plane.cols[k])
+        )
         reach = radii[2 * k] * (col * h).sum(-1) + radii[2 * k + 1]
         z = affine(h, weight, bias) + row * reach.unsqueeze(-1)
         h = activate(z, network.slopes[k]) if k < len(network.slopes) else z

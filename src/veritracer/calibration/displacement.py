@@ -50,11 +50,7 @@ def measure(name: str, param_set: ParamSet, models: Sequence[nn.Module]) -> Disp
     >>> measure("an update", ParamSet.around(old), [new])
     Displacement(name='an update', tensors=(0.5, 0.5), needed=0.5)
     """
-    units = [float(unit) for unit in param_set.units]
-    each = [
-        [_ratio(distance, unit) for distance, unit in zip(param_set.distances(model), units, strict=True)]
-        for model in models
-    ]
+    each = [param_set.at(1.0).displacements(model) for model in models]
     tensors = tuple(max(column) for column in zip(*each, strict=True))
     needed = max(tensors)
     # A quotient is rounded, and the product with it may fall short of the distance by a digit.
@@ -66,12 +62,6 @@ def measure(name: str, param_set: ParamSet, models: Sequence[nn.Module]) -> Disp
 def tensor_names(network: Network) -> list[str]:
     """W1, b1, W2, b2, ...: the order of ``Displacement.tensors``."""
     return [f"{kind}{layer + 1}" for layer in range(network.depth) for kind in "Wb"]
-
-
-def _ratio(distance: float, unit: float) -> float:
-    if distance == 0.0:
-        return 0.0
-    return distance / unit if unit > 0 else math.inf
 
 
 # ---------------------------------------------------------------- updates that really happened

@@ -25,7 +25,7 @@ from torch import nn
 
 from veritracer.calibration.displacement import Displacement, measure
 from veritracer.errors import DataError, message
-from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.fine_tuning import EPOCHS, fine_tune
 from veritracer.model import VeriTraCER
 from veritracer.network import to_module
 from veritracer.preparing import prepare
@@ -105,22 +105,21 @@ def _warm(model: VeriTraCER, table: Table, updates: Updates) -> Iterator[list[nn
     """Chains of models that were trained on, each step on another bootstrap sample."""
     x = model.encoding_.encode(table.X)
     y = torch.as_tensor(model.schema_.labels(table.y), dtype=x.dtype)
-    rate = SLOWER * model.learning_rate if updates.learning_rate is None else updates.learning_rate
+    options = model.fine_tuning(epochs=updates.epochs)
+    if updates.learning_rate is not None:
+        options["learning_rate"] = updates.learning_rate
     for run in range(updates.runs):
         rng = np.random.default_rng([updates.random_state, run])
         chain: list[nn.Sequential] = []
         for _ in range(updates.horizon):
             drawn = torch.from_numpy(rng.integers(0, len(x), len(x)))
+            options["random_state"] = int(rng.integers(2**31))
             chain.append(
                 fine_tune(
                     chain[-1] if chain else model.classifier_,
                     x[drawn],
                     y[drawn],
-                    epochs=updates.epochs,
-                    learning_rate=rate,
-                    batch_size=model.batch_size,
-                    threshold=model.threshold,
-                    random_state=int(rng.integers(2**31)),
+                    **options,
                 )
             )
         yield chain

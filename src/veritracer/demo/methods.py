@@ -22,7 +22,7 @@ from veritracer.baselines import Wachter
 from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DatasetError, message
-from veritracer.fine_tuning import SLOWER, fine_tune
+from veritracer.fine_tuning import fine_tune
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
@@ -288,10 +288,7 @@ def _fine_tuned(model: VeriTraCER, tomorrow: Split, seed: int) -> torch.nn.Modul
         model.classifier_,
         x,
         y,
-        learning_rate=SLOWER * model.learning_rate,
-        batch_size=model.batch_size,
-        threshold=model.threshold,
-        random_state=seed,
+        **model.fine_tuning(random_state=seed),
     )
 
 

@@ -69,7 +69,7 @@ def levels(feature: Feature, column: pd.Series[Any]) -> NDArray[np.int64]:
 def refuse(
     feature: Feature, column: pd.Series[Any], wrong: NDArray[np.bool_], expected: str, remedy: str
 ) -> None:
-    """Nothing; raises for the first row where ``wrong`` holds, naming the value and the row."""
+    """Raise for the first row where ``wrong`` holds, naming the value and the row."""
     if wrong.any():
         row = int(wrong.argmax())
         got = f"{plain(column.iloc[row])!r} in {_row(column, row)}"

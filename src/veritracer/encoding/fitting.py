@@ -23,7 +23,7 @@ _SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must ne
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FeatureScale:
     """The scale of one feature, the value that stands in for a missing one, and the dtype to go back to.
 
     ``low``, ``high`` and ``fill`` are raw numbers, or positions of categories where a feature is not numeric.
@@ -92,8 +92,8 @@ class Fitted:
         return cls(low, high, fill, dtype, bool(entry["constant"]))
 
 
-def check(feature: Feature, fitted: Fitted) -> None:
-    """Nothing; refuses a scale that can not be the feature's, as in a file that was edited by hand."""
+def check(feature: Feature, fitted: FeatureScale) -> None:
+    """Refuse a scale that can not be the feature's, as in a file that was edited by hand."""
     levels = (0.0, float(len(feature.categories) - 1))
     if not fitted.low <= fitted.fill <= fitted.high or not (
         feature.is_numeric or (fitted.low, fitted.high) == levels
@@ -104,7 +104,7 @@ def check(feature: Feature, fitted: Fitted) -> None:
         )
 
 
-def fit(feature: Feature, column: pd.Series[Any]) -> Fitted:
+def fit(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
     """The scale of ``feature`` in ``column``, after every cell of it was checked."""
     read = cells.read(feature, column)
     present = read.present
@@ -119,16 +119,16 @@ def fit(feature: Feature, column: pd.Series[Any]) -> Fitted:
         counts = np.bincount(present.astype(np.int64), minlength=len(feature.categories))
         middle = np.sort(present)[(len(present) - 1) // 2]
         fill = middle if feature.kind == "ordinal" else counts.argmax()
-        return Fitted(0.0, float(len(feature.categories) - 1), float(fill), dtype, constant)
+        return FeatureScale(0.0, float(len(feature.categories) - 1), float(fill), dtype, constant)
     low, high = _range(feature, column, present, read)
     _refuse_inner_codes(feature, low, high)
-    legal = Fitted(low, high, low, dtype).grid(feature)
+    legal = FeatureScale(low, high, low, dtype).grid(feature)
     fill = legal.nearest(torch.tensor(float(np.median(np.clip(present, low, high))), dtype=torch.float64))
-    return Fitted(low, high, float(fill), dtype, constant)
+    return FeatureScale(low, high, float(fill), dtype, constant)
 
 
 def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal: Tensor) -> None:
-    """Nothing; raises where a number in ``raw`` is not the one in ``legal``, up to the column's precision."""
+    """Raise where a number in ``raw`` is not the one in ``legal``, up to the column's precision."""
     step = feature.grid_step
     if step is None:
         return

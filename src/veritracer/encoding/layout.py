@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from veritracer.encoding.fitting import Fitted
+from veritracer.encoding.fitting import FeatureScale
 from veritracer.encoding.grid import fine, stack
 from veritracer.encoding.projection import Group, Rules
 from veritracer.schema.feature import Feature
@@ -60,7 +60,7 @@ def _block(feature: Feature, start: int) -> Block:
     return Block(feature, start, stop, slice(start, middle), slice(middle, stop), group)
 
 
-def rules_of(blocks: tuple[Block, ...], fitted: tuple[Fitted, ...]) -> Rules:
+def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rules:
     """What the projection must obey in each column."""
     sizes = torch.tensor([block.stop - block.start for block in blocks])
     owner = torch.arange(len(blocks)).repeat_interleave(sizes)

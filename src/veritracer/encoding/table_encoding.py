@@ -16,7 +16,7 @@ from torch import Tensor
 
 from veritracer.encoding import cells, fitting, grid, projection
 from veritracer.encoding.cells import Cells
-from veritracer.encoding.fitting import Fitted
+from veritracer.encoding.fitting import FeatureScale
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
@@ -44,7 +44,7 @@ class Encoding:
     """
 
     schema: Schema
-    fitted: tuple[Fitted, ...]
+    fitted: tuple[FeatureScale, ...]
 
     @classmethod
     def fit(cls, schema: Schema, frame: Any) -> Self:
@@ -204,7 +204,7 @@ class Encoding:
         """The sum of ``values`` (..., dim) over the columns of each feature, (..., n_features)."""
         return values @ self._rules_on(values.device).members.to(values.dtype)
 
-    def ladder(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def display_grid(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """The first value that each column may be shown with, and the step to the next; encoded, (dim,)."""
         rules = self._rules_on(device)
         width = rules.scale.high - rules.scale.low
@@ -279,7 +279,7 @@ class Encoding:
             raise SchemaError(
                 message(f"{len(schema)} scales, one for each feature", got, "write it with to_json()")
             )
-        fitted = tuple(Fitted.from_plain(entry) for entry in entries)
+        fitted = tuple(FeatureScale.from_plain(entry) for entry in entries)
         for feature, scale in zip(schema.features, fitted, strict=True):
             fitting.check(feature, scale)
         return cls(schema, fitted)

@@ -285,11 +285,7 @@ def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[
     param_set = issuing.param_set(kappa)
     if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
         return None
-    moved = zip(param_set.distances(candidate.theta), param_set.radii, strict=True)
-    shares = [
-        distance / float(radius) if radius > 0 else (0.0 if distance == 0 else np.inf)
-        for distance, radius in moved
-    ]
+    shares = param_set.displacements(candidate.theta)
     return tuple(reported(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from veritracer.errors import PromiseError, TrainingError, message
 from veritracer.files import document_text, envelope
-from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.obligations import (
     SetConstraint,
@@ -201,7 +201,7 @@ class Settings:
 
     at: Moment = None
     epochs: int = EPOCHS
-    learning_rate: float = SLOWER * 2e-3
+    learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
     batch_size: int = 128
     random_state: int = 0
     penalty: float = 1.0
@@ -324,7 +324,7 @@ class _Job:
             self.x[train],
             self.y[train],
             epochs=self.settings.epochs,
-            learning_rate=self.settings.learning_rate / SLOWER,
+            learning_rate=self.settings.learning_rate / FINE_TUNE_LR_FACTOR,
             batch_size=self.settings.batch_size,
             threshold=self.candidate.threshold,
             random_state=self.settings.random_state,
@@ -413,8 +413,8 @@ def _insist(report: UpdateReport, settings: Settings) -> None:
 def _binding(constraint: SetConstraint, module: nn.Module) -> Binding:
     """How far the updated model went against one limit."""
     param_set = constraint.param_set
-    pairs = zip(param_set.distances(module), param_set.radii, strict=True)
-    used = max((d / float(r) for d, r in pairs if r > 0), default=0.0)
+    moved = zip(param_set.displacements(module), param_set.radii, strict=True)
+    used = max((share for share, radius in moved if radius > 0), default=0.0)
     return Binding(constraint.limit, used, _at_border(param_set, module))
 
 

@@ -22,7 +22,7 @@ from veritracer.decisions import threshold_logit
 from veritracer.distillation import Held
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, VeriTracerWarning, message
-from veritracer.fine_tuning import SLOWER
+from veritracer.fine_tuning import FINE_TUNE_LR_FACTOR
 from veritracer.ledger.constrained_update import Retrained, Settings, UpdateReport, constrained_update
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.ledger import Ledger, open_ledger, open_source
@@ -98,7 +98,7 @@ def update(
     those of ``Settings``.
     """
     chosen = Settings(
-        learning_rate=SLOWER * model.learning_rate if learning_rate is None else learning_rate,
+        learning_rate=FINE_TUNE_LR_FACTOR * model.learning_rate if learning_rate is None else learning_rate,
         batch_size=model.batch_size,
         random_state=random_state,
         **options,

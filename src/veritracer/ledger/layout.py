@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds import Method
+from veritracer.bounds import names_by_code
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
@@ -70,7 +70,7 @@ _DATES = struct.Struct("<4xdd")  # behind four small numbers: issued and expires
 
 CONDITIONAL, FAVOURABLE, REGION, CERTIFIED = 1, 2, 4, 8
 
-METHODS = ("", *get_args(Method))
+METHODS = names_by_code()
 
 ORIGINALS: tuple[Original, ...] = get_args(Original)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from veritracer.bounds import Box
 from veritracer.bounds.ibp import ibp_upper, trace
 from veritracer.decisions import threshold_logit
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
-from veritracer.fine_tuning import EPOCHS, SLOWER, fine_tune
+from veritracer.fine_tuning import FineTuning, fine_tune
 from veritracer.intersection import Intersection
 from veritracer.ledger.promises import IssuingModel, Limit
 from veritracer.ledger.reading import View, raw_needed
@@ -202,11 +203,7 @@ def update(
     unprotected: UnprotectedPromises | None = None,
     penalty: float = 1.0,
     held: Callable[[Theta], Tensor] | None = None,
-    epochs: int = EPOCHS,
-    learning_rate: float = SLOWER * 2e-3,
-    batch_size: int = 128,
-    threshold: float = 0.5,
-    random_state: int = 0,
+    **options: Unpack[FineTuning],
 ) -> nn.Sequential:
     """The module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
 
@@ -222,18 +219,14 @@ def update(
         module = to_module(network, project(tuple(t.detach() for t in theta)))
     penalties = [] if held is None else [held]
     if unprotected is not None and len(unprotected) and penalty > 0:
-        penalties.append(_Hinge(network, unprotected, penalty, random_state))
+        penalties.append(_Hinge(network, unprotected, penalty, options.get("random_state", 0)))
     tuned = fine_tune(
         module,
         x,
         y,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        threshold=threshold,
-        random_state=random_state,
         project=project,
         penalty=_sum_of(penalties) if penalties else None,
+        **options,
     )
     if not all(bool(t.isfinite().all()) for t in tuned.parameters()):
         remedy = "give a smaller learning_rate"

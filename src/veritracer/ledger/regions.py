@@ -20,7 +20,7 @@ from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.options import Options
-from veritracer.refine.reach import Drift, Reach
+from veritracer.refine.region import CoveredRegion, Drift
 from veritracer.schema.feature import Feature, is_number
 
 OUTWARDS = 1e-12
@@ -49,7 +49,7 @@ class Ends(NamedTuple):
         return Ends(*(np.where(rows[:, None], end, np.nan) for end in self))
 
 
-def reach_of(found: Counterfactuals) -> Reach:
+def reach_of(found: Counterfactuals) -> CoveredRegion:
     """How far people may go beyond what they are told."""
     return Options(overshoot=found.overshoot, drift=found.drift).reach(found.encoding)
 

@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import Box
+from veritracer.bounds import UNCONDITIONAL, Box
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error, reported
-from veritracer.decisions import AT_ONCE as ROWS_AT_ONCE
-from veritracer.decisions import check_computed, decisions
+from veritracer.decisions import ROWS_AT_ONCE, check_computed, decisions
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
 from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
@@ -254,7 +253,7 @@ class Auditor:
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
                 question = Question(rows.x_cf[part], box, sign[part])
-                worst = prove(self._alone, question, ("ibp", "crown-ibp")).worst_logit
+                worst = prove(self._alone, question, UNCONDITIONAL).worst_logit
             margin[part] = torch.minimum(margin[part], -worst)
             holds[part] &= worst < 0
         return margin.numpy(), holds.numpy(), turned_down.numpy()

@@ -10,8 +10,8 @@ __all__ = ["Counterfactuals", "Neighbours", "Reason", "ReasonCodes", "Recourse",
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
+    from veritracer.recourse.evidence import Neighbours
     from veritracer.recourse.facade import Recourse, recourse_of
-    from veritracer.recourse.neighbours import Neighbours
     from veritracer.recourse.reason_codes import Reason, ReasonCodes
 else:
     __getattr__, __dir__ = attach(
@@ -19,7 +19,7 @@ else:
         {
             "counterfactuals": ["Counterfactuals"],
             "facade": ["Recourse", "recourse_of"],
-            "neighbours": ["Neighbours"],
+            "evidence": ["Neighbours"],
             "reason_codes": ["Reason", "ReasonCodes"],
         },
     )

@@ -17,29 +17,28 @@ from torch import Tensor
 from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
-from veritracer.encoding.exact import in_types, widened
+from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, message
-from veritracer.files import document_text, envelope
+from veritracer.files import document_text
 from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.recourse.common_advice import common_levers
+from veritracer.recourse import export
 from veritracer.recourse.evidence import Evidence
-from veritracer.recourse.letter import write_letter
-from veritracer.recourse.letter_template import Format
+from veritracer.recourse.letter import Format, write_letter
 from veritracer.recourse.reason_codes import ReasonCodes, as_codes
-from veritracer.recourse.wording import Change, Move, Promise, instruction, promise_in_words, region_in_words
-from veritracer.refine.reach import OUTWARDS, Drift
+from veritracer.recourse.wording import (
+    Change,
+    Move,
+    Promise,
+    common_levers,
+    instruction,
+    promise_in_words,
+    region_in_words,
+)
+from veritracer.refine.region import OUTWARDS, Drift
 from veritracer.schema.feature import is_number
 from veritracer.schema.values import decimal_of, is_missing, own
 
-FORMAT, VERSION = "veritracer-recourse", 1
-
 Status = Literal["certified", "valid", "none"]
-
-NUMBERS = (
-    *("valid", "certified", "radius", "worst_logit", "method", "conditional"),
-    *("cost", "n_changes", "agreement"),
-)
-"""What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +52,8 @@ class Counterfactuals:
         several alternatives for a person the index has a second level, ``alternative``.
     status, reason
         ``certified``, ``valid`` (today, but not proved at this kappa) or ``none``; and why, in words.
+    outcome
+        How each row ended, as an ``Outcome`` that a program can compare.
     valid, certified
         Whether today's model decides otherwise; whether every model of the set does.
     radius
@@ -88,6 +89,7 @@ class Counterfactuals:
     original: pd.DataFrame
     status: NDArray[np.str_]
     reason: NDArray[np.object_]
+    outcome: NDArray[np.object_]
     valid: NDArray[np.bool_]
     certified: NDArray[np.bool_]
     radius: NDArray[np.float64]
@@ -141,7 +143,7 @@ class Counterfactuals:
     @property
     def table(self) -> pd.DataFrame:
         """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
-        columns = {name: getattr(self, name) for name in ("status", "reason", *NUMBERS)}
+        columns = {name: getattr(self, name) for name in ("status", "reason", *export.NUMBERS)}
         return pd.DataFrame(columns, index=self.frame.index)
 
     def changes(self) -> pd.DataFrame:
@@ -150,7 +152,7 @@ class Counterfactuals:
         With ``alternative`` where there are several, and ``at_most`` where going further is certified.
         """
         lines = [
-            (self._label(i), self.alternative[i], c.feature.name, c.before, c.after, c.limit)
+            (self.label(i), self.alternative[i], c.feature.name, c.before, c.after, c.limit)
             for i in range(len(self))
             for c in self.changes_of(i)
         ]
@@ -165,7 +167,7 @@ class Counterfactuals:
         names = [self.encoding.schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()]
         return [
             Change(self.encoding.schema[name], own(before[i]), own(after[i]), self._limit(name, i))
-            for name, (before, after) in self._cells.items()
+            for name, (before, after) in self.cells.items()
             if name in names
         ]
 
@@ -193,7 +195,7 @@ class Counterfactuals:
         """
         found: dict[str, tuple[Any, Any]] = {}
         asked = self.overshoot > 0 or bool(self.drift)
-        for name, (_, cells) in self._cells.items() if asked and self._proved(i) else ():
+        for name, (_, cells) in self.cells.items() if asked and self._proved(i) else ():
             feature, drift = self.encoding.schema[name], self._drift(name)
             shown, limit = own(cells[i]), self._limit(name, i)
             if is_missing(shown) or shown in feature.missing_codes:
@@ -280,73 +282,25 @@ class Counterfactuals:
         probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
         probabilities, where one is known: it adds a column of that name.
         """
-        share = torch.linspace(0.0, 1.25, 51, dtype=self.x.dtype)
-        end = self.x_cf[i]
-        if feature is not None:
-            moved = self.encoding.owner == self.encoding.schema.names.index(feature)
-            end = torch.where(moved, end, self.x[i])
-        points = (self.x[i] + share.unsqueeze(-1) * (end - self.x[i])).clamp(0.0, 1.0)
-        logit = self.param_set.network.logit(self.param_set.center, points) + self.evidence.threshold_logit
-        said = {"model": torch.sigmoid(logit)}
-        if self.evidence.panel is not None:
-            panel = self.evidence.panel
-            said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
-        columns = {name: each.detach().double().numpy() for name, each in said.items()}
-        if truth is not None:
-            person = self.original.iloc[[i] * len(points)].reset_index(drop=True)
-            legal = self.encoding.project(points, self.x[i].expand_as(points))
-            columns["truth"] = np.asarray(truth(self.encoding.decode(legal, original=person)))
-        return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
+        return export.along_the_way(self, i, feature, truth)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
-        head = {
-            **envelope(FORMAT, VERSION),
-            "kappa": self.kappa,
-            "norm": self.norm,
-            "radius_rule": self.radius_rule,
-            "rule": self.param_set.rule,
-            "radii": self.param_set.named_radii,
-            "center_digest": self.param_set.center_digest,
-            "threshold": self.threshold,
-            "overshoot": self.overshoot,
-            "drift": dict(self.drift),
-            "model_digest": self.model_digest,
-            "encoding_digest": self.encoding_digest,
-        }
-        rows = [self._row(i) for i in range(len(self))]
-        return document_text({**head, "rows": rows}, path)
+        return document_text(export.document(self), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
-        # Side by side by position: labels of the index may repeat.
-        parts = [in_types(self.encoding, self.frame), self.table.add_prefix("recourse.")]
-        whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
-        whole.set_axis(self.frame.index).to_parquet(path)
+        export.as_table(self).to_parquet(path)
 
-    def _row(self, i: int) -> dict[str, Any]:
-        numbers = {name: _json_value(getattr(self, name)[i]) for name in NUMBERS}
-        changes = [
-            {"feature": c.feature.name, "from": _json_value(c.before), "to": _json_value(c.after)}
-            | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
-            for c in self.changes_of(i)
-        ]
-        region = {name: [_json_value(end) for end in ends] for name, ends in self.region_of(i).items()}
-        return {
-            "row": _json_value(self._label(i)),
-            "alternative": int(self.alternative[i]),
-            "status": str(self.status[i]),
-            "reason": str(self.reason[i]),
-            **numbers,
-            "original": {name: _json_value(before[i]) for name, (before, _) in self._cells.items()},
-            "counterfactual": {name: _json_value(after[i]) for name, (_, after) in self._cells.items()},
-            "changes": changes,
-            **({"region": region} if region else {}),
-            "sentence": self.sentence(i),
-        }
+    def label(self, i: int) -> Any:
+        """The label of the row that counterfactual ``i`` is for."""
+        label = self.frame.index[i]
+        if self._has_alternatives:
+            label = label[0] if len(label) == 2 else label[:-1]
+        return own(label)
 
     @cached_property
-    def _cells(self) -> dict[str, tuple[Any, Any]]:
+    def cells(self) -> dict[str, tuple[Any, Any]]:
         """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow."""
         own, shown = widened(self.encoding, self.original), widened(self.encoding, self.frame)
         return {name: (own[name].array, shown[name].array) for name in self.frame.columns}
@@ -354,13 +308,6 @@ class Counterfactuals:
     @property
     def _has_alternatives(self) -> bool:
         return self.n > 1
-
-    def _label(self, i: int) -> Any:
-        """The label of the row that counterfactual ``i`` is for."""
-        label = self.frame.index[i]
-        if self._has_alternatives:
-            label = label[0] if len(label) == 2 else label[:-1]
-        return own(label)
 
     def _proved(self, i: int) -> bool:
         """Whether there is a proof for row ``i`` and its region, at whichever kappa."""
@@ -407,14 +354,3 @@ def _moved(value: Any, by: float) -> Any:
     """The number so much further, in decimal digits as people would add them; whole where it is whole."""
     end = decimal_of(value) + decimal_of(by)
     return int(end) if end == end.to_integral_value() else float(end)
-
-
-def _json_value(value: Any) -> Any:
-    value = own(value)
-    if isinstance(value, tuple):
-        return [_json_value(part) for part in value]
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value if isinstance(value, bool | int | float | str) else str(value)

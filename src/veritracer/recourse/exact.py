@@ -45,7 +45,7 @@ def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> F
     """
     assert is_linear(problem)
     slope, offset = _worst_case(problem)
-    first, step = problem.encoding.ladder(problem.x.device)
+    first, step = problem.encoding.display_grid(problem.x.device)
     best = assess(problem, problem.x)
     for row in range(len(problem)):
         if expired():

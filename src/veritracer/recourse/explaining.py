@@ -17,12 +17,20 @@ from veritracer.certificate import CHUNK
 from veritracer.decisions import Decisions, decisions
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.recourse import reasons
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear
 from veritracer.recourse.options import Options
-from veritracer.recourse.outcomes import Shown, prove_shown, verdicts
+from veritracer.recourse.outcomes import (
+    Endings,
+    Proof,
+    Shown,
+    disagreed,
+    endings,
+    implausible,
+    impossible,
+    prove_shown,
+)
 from veritracer.refine import (
     Found,
     Problem,
@@ -36,7 +44,7 @@ from veritracer.refine import (
     solve,
     towards,
 )
-from veritracer.refine.reach import Drift
+from veritracer.refine.region import Drift
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
@@ -44,7 +52,7 @@ NEIGHBOURS = 8
 PULLS = (0.75, 0.9, 1.0, 1.1)
 """How strongly a role model pulls, in shares of the price, one after the other until a panel is content."""
 
-WEAKER = (0.8, 0.5, 0.2, 0.0)
+FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
 """Shares of kappa that are tried for rows that can not be certified at kappa itself."""
 
 
@@ -79,6 +87,14 @@ class Answers(NamedTuple):
         return Answers(left.person, number, x_cf, left.complete), none[kept]
 
 
+class Told(NamedTuple):
+    """People's own rows, what they are told instead, and both to the model."""
+
+    original: pd.DataFrame
+    frame: pd.DataFrame
+    shown: Shown
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Everything that one call of ``explain`` needs; ``of`` answers it."""
@@ -101,7 +117,7 @@ class Explanation:
             asked &= today.sign < 0
         if self.options.refine:
             some = x[asked], today.sign[asked]
-            asked[asked.clone()] &= ~reasons.impossible(self.encoding, self.param_set, *some)
+            asked[asked.clone()] &= ~impossible(self.encoding, self.param_set, *some)
         deadline = time.monotonic() + (self.options.time_budget or 0.0)
         timed = self.options.time_budget is not None
         parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]
@@ -129,72 +145,93 @@ class Explanation:
         whole = self.encoding.schema.frame(table)
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
             whole = whole[[name for name in table.columns if name in whole.columns]]
+        told = self._tell(whole, x, today, answers)
+        unmet = self._unmet(told.shown)
+        turned_down: dict[int, str] = {}
+        if unmet:
+            failing = torch.zeros_like(told.shown.valid)
+            failing[list(unmet)] = True
+            why = {int(answers.person[i]): unmet[i] for i in sorted(unmet, reverse=True)}
+            answers, none_left = answers.without(failing, x)
+            told = self._tell(whole, x, today, answers)
+            rows = none_left.nonzero().squeeze(-1).tolist()
+            turned_down = {i: why[int(answers.person[i])] for i in rows}
+        problem = self._asked_of(told.shown)
+        proof = prove_shown(self.module, problem, told.shown, radius=self.options.search_radius)
+        ended = endings(problem, told.shown, proof, self.options)
+        ended.unmet(turned_down)
+        return self._result(told, answers, proof, ended, problem.cost(told.shown.x_cf))
+
+    def _tell(self, whole: pd.DataFrame, x: Tensor, today: Decisions, answers: Answers) -> Told:
+        """What people have and what they read, and what that is to the model."""
         own, sign = x[answers.person], today.sign[answers.person]
         original = whole.iloc[answers.person.cpu().numpy()]
-        frame, shown, valid = self._show(answers.x_cf, original, own, sign)
-        unmet = self._unmet(shown, sign, valid)
-        failing = torch.from_numpy(unmet != "").to(valid.device)
-        turned_down, why = torch.zeros_like(failing), {}
-        if bool(failing.any()):
-            lost = zip(answers.person.tolist(), unmet, failing.tolist(), strict=True)
-            why = {who: reason for who, reason, fails in reversed(list(lost)) if fails}
-            answers, turned_down = answers.without(failing, x)
-            own, sign = x[answers.person], today.sign[answers.person]
-            original = whole.iloc[answers.person.cpu().numpy()]
-            frame, shown, valid = self._show(answers.x_cf, original, own, sign)
-        person, number = answers.person.cpu().numpy(), answers.alternative.cpu().numpy()
-        found = Shown(own, shown, sign, today.clear[answers.person], valid, answers.complete)
-        prices = self.options.prices(self.encoding).to(x)
-        problem = Problem.of(
-            self.encoding, self.param_set, own, sign, prices, self.options.reach(self.encoding)
+        frame, x_cf, valid = self._show(answers.x_cf, original, own, sign)
+        return Told(
+            original, frame, Shown(own, x_cf, sign, today.clear[answers.person], valid, answers.complete)
         )
-        proof = prove_shown(self.module, problem, found, radius=self.options.search_radius)
-        status, reason = verdicts(problem, found, proof, self.options)
-        for i in turned_down.nonzero().squeeze(-1).tolist():
-            reason[i] = why[int(person[i])]
+
+    def _asked_of(self, shown: Shown) -> Problem:
+        """What certificates for the shown rows have to speak of, without limits: these were kept already."""
+        prices, reach = self.options.prices(self.encoding).to(shown.x), self.options.reach(self.encoding)
+        return Problem.of(self.encoding, self.param_set, shown.x, shown.sign, prices, reach)
+
+    def _result(
+        self, told: Told, answers: Answers, proof: Proof, ended: Endings, cost: Tensor
+    ) -> Counterfactuals:
+        """Everything that is known, as one value."""
+        shown, valid = told.shown, told.shown.valid.cpu().numpy()
+        number = answers.alternative.cpu().numpy()
         several = self.options.n > 1
         return Counterfactuals(
-            frame=_numbered(frame, number) if several else frame,
-            original=_numbered(original, number) if several else original,
-            status=status,
-            reason=reason,
-            valid=valid.cpu().numpy(),
+            frame=_numbered(told.frame, number) if several else told.frame,
+            original=_numbered(told.original, number) if several else told.original,
+            **ended._asdict(),
+            valid=valid,
             **proof.arrays(),
-            cost=problem.cost(shown).cpu().numpy(),
-            n_changes=self.encoding.changed(shown, own).sum(-1).cpu().numpy(),
-            favourable=(sign > 0).cpu().numpy(),
-            person=person,
+            cost=cost.cpu().numpy(),
+            n_changes=self.encoding.changed(shown.x_cf, shown.x).sum(-1).cpu().numpy(),
+            favourable=(shown.sign > 0).cpu().numpy(),
+            person=answers.person.cpu().numpy(),
             alternative=number,
-            n=self.options.n,
-            kappa=self.param_set.kappa,
-            norm=self.param_set.norm,
-            radius_rule=self.radius_rule,
-            overshoot=self.options.overshoot,
-            drift={name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
-            model_digest=self.param_set.center_digest,
-            encoding_digest=self.encoding.digest,
-            threshold=self.threshold,
-            param_set=self.param_set,
-            encoding=self.encoding,
-            x=own.cpu(),
-            x_cf=shown.cpu(),
+            **self._set_and_options(),
+            x=shown.x.cpu(),
+            x_cf=shown.x_cf.cpu(),
             lower=proof.lower.cpu(),
             upper=proof.upper.cpu(),
-            agreement=np.where(valid.cpu().numpy(), self.evidence.agreement(shown, sign < 0), np.nan),
+            agreement=np.where(valid, self.evidence.agreement(shown.x_cf, shown.sign < 0), np.nan),
             evidence=self.evidence,
         )
 
-    def _unmet(self, shown: Tensor, sign: Tensor, valid: Tensor) -> NDArray[np.object_]:
-        """Why valid answers (m,) are not given that do not meet what was required; empty where they do."""
-        found, there = np.full(len(shown), "", dtype=object), valid.cpu().numpy()
+    def _set_and_options(self) -> dict[str, Any]:
+        """The fields that are the same for all rows: which models are spoken of, and what was asked."""
+        return {
+            "n": self.options.n,
+            "kappa": self.param_set.kappa,
+            "norm": self.param_set.norm,
+            "radius_rule": self.radius_rule,
+            "overshoot": self.options.overshoot,
+            "drift": {name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
+            "model_digest": self.param_set.center_digest,
+            "encoding_digest": self.encoding.digest,
+            "threshold": self.threshold,
+            "param_set": self.param_set,
+            "encoding": self.encoding,
+        }
+
+    def _unmet(self, shown: Shown) -> dict[int, str]:
+        """Of the valid answers those that do not meet what was required, and why they are not given."""
+        found: dict[int, str] = {}
+        there, wanted = shown.valid.cpu().numpy(), shown.sign < 0
         if self.options.plausible:
-            factor = self.evidence.outlier_factor(shown, sign < 0)
-            for i in np.flatnonzero(there & (factor > INLIER)):
-                found[i] = reasons.implausible(float(factor[i]))
+            factor = self.evidence.outlier_factor(shown.x_cf, wanted)
+            found |= {
+                int(i): implausible(float(factor[i])) for i in np.flatnonzero(there & (factor > INLIER))
+            }
         if self.options.agreement is not None:
-            share = self.evidence.agreement(shown, sign < 0)
-            for i in np.flatnonzero(there & (share < self.options.agreement)):
-                found[i] = reasons.disagreed(float(share[i]))
+            share = self.evidence.agreement(shown.x_cf, wanted)
+            lacking = np.flatnonzero(there & (share < self.options.agreement))
+            found |= {int(i): disagreed(float(share[i])) for i in lacking}
         return found
 
     def _show(
@@ -230,7 +267,7 @@ class Explanation:
         def solver(part: Problem) -> Found:
             return self._solve(part, expired)
 
-        found = self._weaker(problem, solver(problem), solver)
+        found = self._at_smaller_kappas(problem, solver(problem), solver)
         if self.options.n == 1:
             return _single(rows, found.x_cf, complete=not expired())
         several = alternatives(problem, found, self.options.n, solver)
@@ -304,9 +341,9 @@ class Explanation:
             return found
         return found.merge(rows, solve(problem.select(rows), self._starts(), expired=expired))
 
-    def _weaker(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
+    def _at_smaller_kappas(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
         """The same, and where nothing is proved the answer at the largest smaller kappa that has one."""
-        for share in WEAKER:
+        for share in FALLBACK_KAPPAS:
             rows = (~found.proved).nonzero().squeeze(-1)
             if len(rows) == 0:
                 break

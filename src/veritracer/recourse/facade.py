@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import singledispatch
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from veritracer.balls import Norm
 from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
-from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, message
+from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
 from veritracer.network import from_module
 from veritracer.panel import Panel
 from veritracer.panel.fitting import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import as_table
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Usual
+from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
-from veritracer.recourse.linear import as_module
-from veritracer.recourse.neighbours import Neighbours
-from veritracer.recourse.options import Options
+from veritracer.recourse.options import ExplainOptions, Options, shows_options
 from veritracer.schema import Feature, Schema
 from veritracer.threads import one_thread
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 
 class Recourse:
@@ -89,7 +91,7 @@ class Recourse:
         threshold: float | None = None,
     ) -> None:
         self.encoding = _encoding_of(schema, encoding, rows)
-        self.module = as_module(module, self.encoding, favourable)
+        self.module = _as_module(module, self.encoding, favourable)
         width = from_module(self.module)[1][0].shape[1]
         if width != self.encoding.dim:
             remedy = "give the encoding whose rows the model was trained on"
@@ -101,26 +103,8 @@ class Recourse:
             evidence = _evidence_of(self.encoding, rows, labels, panel, logit)
         self.evidence = evidence
 
-    def explain(
-        self,
-        X: Any,
-        *,
-        kappa: float | None = None,
-        max_changes: int | None = None,
-        cost: Mapping[str, float] | None = None,
-        only_unfavourable: bool = True,
-        plausibility: float | None = None,
-        agreement: float | None = None,
-        plausible: bool = False,
-        limits: Mapping[str, float] | None = None,
-        extremes: bool = False,
-        n: int = 1,
-        time_budget: float | None = None,
-        overshoot: float = 0.0,
-        drift: Mapping[str, float | Sequence[float]] | None = None,
-        refine: bool = True,
-        search_radius: bool = True,
-    ) -> Counterfactuals:
+    @shows_options
+    def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
         """The closest certified counterfactual of each row of the raw table ``X``.
 
         Parameters
@@ -162,33 +146,17 @@ class Recourse:
             ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
             is certified, and 0 elsewhere.
         """
-        options = Options(
-            kappa=kappa,
-            max_changes=max_changes,
-            cost=cost or {},
-            only_unfavourable=only_unfavourable,
-            plausibility=plausibility,
-            agreement=agreement,
-            plausible=plausible,
-            limits=limits or {},
-            extremes=extremes,
-            n=n,
-            time_budget=time_budget,
-            overshoot=overshoot,
-            drift=drift or {},
-            refine=refine,
-            search_radius=search_radius,
-        ).checked(self.encoding)
-        self._check_evidence(options)
+        chosen = Options.of(options).checked(self.encoding)
+        self._check_evidence(chosen)
         explanation = Explanation(
             module=self.module,
             encoding=self.encoding,
-            param_set=self.param_set(kappa),
+            param_set=self.param_set(chosen.kappa),
             radius_rule=self.radius,
             threshold=self.threshold,
             propose=self.propose,
             evidence=self.evidence,
-            options=options,
+            options=chosen,
         )
         with one_thread(next(self.module.parameters()).device.type == "cpu"):
             found = explanation.of(as_table(X))
@@ -272,3 +240,46 @@ def _evidence_of(
 def _meaning(feature: Feature) -> dict[str, Any]:
     """All of a feature that the encoding depends on."""
     return feature.model_dump(exclude={"action", "limit", "display_step", "note"})
+
+
+def _as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Module:
+    """The model as a torch module: itself, or the one layer that a fitted ``LogisticRegression`` is."""
+    if isinstance(model, nn.Module):
+        return model
+    from sklearn.linear_model import LogisticRegression  # here: a torch module does without
+
+    if isinstance(model, LogisticRegression) and hasattr(model, "coef_"):
+        return _layer(model, _sign_of(model, encoding, favourable))
+    received = type(model).__name__
+    remedy = "fit it first" if isinstance(model, LogisticRegression) else "take its linear or torch part"
+    raise NotSupportedError(message("a torch MLP or a fitted LogisticRegression", received, remedy))
+
+
+def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> float:
+    """+1 where the model's second class is the favourable one, -1 where it is the first."""
+    labels = [np.asarray(label).item() for label in model.classes_]
+    if len(labels) != 2:
+        raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
+    wanted = encoding.schema.favourable if favourable is None else favourable
+    if favourable is None and set(labels) == {0, 1}:
+        # Trained on the raw labels, or on schema.labels(y), where 1 is favourable? Both look the same.
+        if wanted in labels and wanted != 1:
+            received = f"classes 0 and 1 for a schema in which {wanted!r} is favourable"
+            remedy = "pass favourable=1 if it was trained on schema.labels(y), favourable=0 if on raw labels"
+            raise TargetError(message("to know which class is favourable", received, remedy))
+        wanted = 1
+    if wanted not in labels:
+        remedy = "train it on schema.labels(y), where 1 is favourable, or pass favourable="
+        raise TargetError(message(f"the favourable label {wanted!r} among its classes", f"{labels}", remedy))
+    return 1.0 if labels[1] == wanted else -1.0
+
+
+def _layer(model: LogisticRegression, sign: float) -> nn.Module:
+    weight = sign * torch.from_numpy(np.asarray(model.coef_, dtype=np.float64))
+    layer = nn.Linear(weight.shape[1], 1, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(
+            sign * torch.from_numpy(np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64)))
+        )
+    return nn.Sequential(layer).eval()

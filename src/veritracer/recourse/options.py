@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -14,13 +15,35 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, listing, message, unknown_name
-from veritracer.refine.reach import Drift, Reach
+from veritracer.refine.region import CoveredRegion, Drift
 from veritracer.schema import Feature
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class ExplainOptions(TypedDict, total=False):
+    """What can be asked of ``explain``, by name; ``Recourse.explain`` documents each of them."""
+
+    kappa: float | None
+    max_changes: int | None
+    cost: Mapping[str, float] | None
+    only_unfavourable: bool
+    plausibility: float | None
+    agreement: float | None
+    plausible: bool
+    limits: Mapping[str, float] | None
+    extremes: bool
+    n: int
+    time_budget: float | None
+    overshoot: float
+    drift: Mapping[str, float | Sequence[float]] | None
+    refine: bool
+    search_radius: bool
 
 
 @dataclass(frozen=True)
 class Options:
-    """The choices of one call of ``explain``; ``Recourse.explain`` documents each of them."""
+    """The same with every choice made: what each option is where nothing was said of it."""
 
     kappa: float | None = None
     max_changes: int | None = None
@@ -37,6 +60,17 @@ class Options:
     drift: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
     refine: bool = True
     search_radius: bool = True
+
+    @classmethod
+    def of(cls, options: ExplainOptions) -> Options:
+        """The choices of a call; an unknown name is refused, a mapping may be None."""
+        for name in options:
+            if name not in ExplainOptions.__annotations__:
+                raise TypeError(unknown_name("an option of explain", name, ExplainOptions.__annotations__))
+        given: dict[str, Any] = {**options}
+        return cls(
+            **{k: v for k, v in given.items() if v is not None or k not in ("cost", "limits", "drift")}
+        )
 
     def checked(self, encoding: Encoding) -> Options:
         """The same value, or an error that says what makes no sense."""
@@ -96,7 +130,7 @@ class Options:
                 found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
         return found
 
-    def reach(self, encoding: Encoding) -> Reach:
+    def reach(self, encoding: Encoding) -> CoveredRegion:
         """How far people may go beyond what they are told, in units of the encoded columns."""
         still = torch.zeros(encoding.dim, dtype=torch.float64)
         down, up = still.clone(), still.clone()
@@ -105,7 +139,7 @@ class Options:
             drift, rounding = Drift.of(asked), encoding.rounding(name)
             for way, amount in ((down, -drift.least), (up, drift.most)):
                 way[start] = encoding.units(name, amount) + rounding if amount > 0 else 0.0
-        return Reach(torch.where(encoding.numeric, self.overshoot, still), down, up)
+        return CoveredRegion(torch.where(encoding.numeric, self.overshoot, still), down, up)
 
 
 def _check_number(name: str, value: Any, lowest: float, kind: type) -> None:
@@ -159,3 +193,20 @@ def _check_drift(feature: Feature, value: Any) -> None:
         raise DataError(
             message(f"a range of moves from at most 0 to at least 0 {where}", repr(value), remedy)
         )
+
+
+def shows_options(method: _Method) -> _Method:
+    """The method, whose ``**options`` are named in its signature, with their defaults."""
+    written = inspect.signature(method)
+    named = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if option.default is MISSING else option.default,
+            annotation=ExplainOptions.__annotations__[option.name],
+        )
+        for option in fields(Options)
+    ]
+    own = [p for p in written.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    method.__signature__ = written.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    return method

@@ -1,8 +1,10 @@
-"""How each row ended: what is proved of the values that are shown, and a status and a reason."""
+"""How each row ended: what is proved of the values that are shown, or why there are none; and the words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +12,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import Box
-from veritracer.certificate import certify
+from veritracer.bounds import UNCONDITIONAL, Box
+from veritracer.certificate import certify, chunks
+from veritracer.encoding import Encoding
+from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
-from veritracer.recourse import reasons
+from veritracer.proving import CASCADE, Question, prove
 from veritracer.recourse.options import Options
 from veritracer.refine import Problem
+from veritracer.schema.values import rounded_down
 
-MOST_RELAXED = 2000
+
+class Outcome(Enum):
+    """How one row ended. The value is how its reason begins, for those who read it; code compares members."""
+
+    FAVOURABLE = "already favourable"
+    TOO_CLOSE = "today's decision on this row is within rounding of the other one, so there is none to leave"
+    CERTIFIED = "certified"
+    IMPOSSIBLE = (
+        "none exists: under these constraints every row that this person could have is decided as today"
+    )
+    OUT_OF_TIME = "the time budget ran out before one was found"
+    NOT_FOUND = "no certified counterfactual was found under these constraints"
+    UNMET = "the answer that was found does not meet what was required"
+
+
+SO_FAR = "the time budget ran out: the best certified answer so far"
+
+MOST_ROWS_RELAXED = 2000
 """For so many rows without a certificate it is found out which constraint would have to give."""
 
 
@@ -58,7 +80,7 @@ def prove_shown(module: nn.Module, problem: Problem, shown: Shown, *, radius: bo
         certified=np.zeros(n, dtype=bool),
         radius=np.zeros(n),
         worst_logit=np.full(n, np.inf),
-        method=np.full(n, "", dtype="<U11"),
+        method=np.full(n, "", dtype=np.array(CASCADE).dtype),
         conditional=np.zeros(n, dtype=bool),
         lower=box.lower,
         upper=box.upper,
@@ -92,30 +114,41 @@ def _look_at_smaller_radii(module: nn.Module, problem: Problem, shown: Shown, pr
         proof.conditional[some] = found.conditional
 
 
-def verdicts(
-    problem: Problem, shown: Shown, proof: Proof, options: Options
-) -> tuple[NDArray[np.str_], NDArray[np.object_]]:
-    """The status and the reason of each row."""
+class Endings(NamedTuple):
+    """The status of each row, how it ended (an ``Outcome``), and that in words."""
+
+    status: NDArray[np.str_]
+    outcome: NDArray[np.object_]
+    reason: NDArray[np.object_]
+
+    def unmet(self, rows: Mapping[int, str]) -> None:
+        """Enter that the answers of these rows were not given, and why."""
+        for i, reason in rows.items():
+            self.outcome[i], self.reason[i] = Outcome.UNMET, reason
+
+
+def endings(problem: Problem, shown: Shown, proof: Proof, options: Options) -> Endings:
+    """How each row ended."""
     valid = shown.valid.cpu().numpy()
     status = np.where(proof.certified, "certified", np.where(valid, "valid", "none"))
     favourable = (shown.sign > 0).cpu().numpy() & options.only_unfavourable
     unclear, complete = ~shown.clear.cpu().numpy(), shown.complete.cpu().numpy()
-    reason = np.empty(len(valid), dtype=object)
-    reason[unclear] = reasons.TOO_CLOSE
-    reason[favourable] = reasons.FAVOURABLE  # also where it is close: nobody was turned down
+    outcome, reason = (np.empty(len(valid), dtype=object) for _ in range(2))
+    for rows, ended in ((unclear, Outcome.TOO_CLOSE), (favourable, Outcome.FAVOURABLE)):
+        outcome[rows], reason[rows] = ended, ended.value  # favourable last: nobody was turned down
     open_ = ~favourable & ~unclear
+    outcome[open_ & proof.certified] = Outcome.CERTIFIED
     _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set)
     helpers = _what_would_help(problem, shown, proof, options)
     never = _never(problem, shown, open_)
     for i in (open_ & ~proof.certified).nonzero()[0].tolist():
+        helps, done = helpers.get(i, []), bool(complete[i])
+        outcome[i] = Outcome.IMPOSSIBLE if i in never else _in_vain(done)
         if valid[i]:
-            helps, radius = helpers.get(i, []), float(proof.radius[i])
-            reason[i] = reasons.uncertified(problem.param_set, radius, helps, complete=bool(complete[i]))
-        elif i in never:
-            reason[i] = reasons.IMPOSSIBLE
+            reason[i] = _uncertified(problem.param_set, float(proof.radius[i]), helps, complete=done)
         else:
-            reason[i] = reasons.not_found(helpers.get(i, []), complete=bool(complete[i]))
-    return status, reason
+            reason[i] = Outcome.IMPOSSIBLE.value if i in never else _not_found(helps, complete=done)
+    return Endings(status, outcome, reason)
 
 
 def _say_certified(
@@ -130,7 +163,7 @@ def _say_certified(
         for conditional in (False, True):
             for done in (False, True):
                 alike = rows & (proof.method == method) & (proof.conditional == conditional)
-                sentence = reasons.certified(models, str(method), conditional=conditional, complete=done)
+                sentence = _certified(models, str(method), conditional=conditional, complete=done)
                 reason[alike & (complete == done)] = sentence
 
 
@@ -146,14 +179,14 @@ def _what_would_help(problem: Problem, shown: Shown, proof: Proof, options: Opti
     if not options.refine:
         return {}
     without = _searched(shown, options) & ~proof.certified & shown.complete.cpu().numpy()
-    rows = torch.from_numpy(without.nonzero()[0][:MOST_RELAXED])
+    rows = torch.from_numpy(without.nonzero()[0][:MOST_ROWS_RELAXED])
     if len(rows) == 0:
         return {}
     part = problem.select(rows.to(problem.x.device))
     return dict(
         zip(
             rows.tolist(),
-            reasons.sufficient_relaxations(part, shown.x_cf[rows], options.max_changes),
+            sufficient_relaxations(part, shown.x_cf[rows], options.max_changes),
             strict=True,
         )
     )
@@ -164,5 +197,98 @@ def _never(problem: Problem, shown: Shown, searched: NDArray[np.bool_]) -> set[i
     rows = (~shown.valid & torch.from_numpy(searched).to(shown.valid.device)).nonzero().squeeze(-1)
     if len(rows) == 0:
         return set()
-    proved = reasons.impossible(problem.encoding, problem.param_set, shown.x[rows], shown.sign[rows])
+    proved = impossible(problem.encoding, problem.param_set, shown.x[rows], shown.sign[rows])
     return set(rows[proved].tolist())
+
+
+def _certified(models: ParamSet, method: str, *, conditional: bool, complete: bool) -> str:
+    """What was proved."""
+    scope = ", as long as the original row keeps its decision" if conditional else ""
+    proof = f"certified at {models} by {method}{scope}"
+    return proof if complete else f"{proof} ({SO_FAR})"
+
+
+def _uncertified(models: ParamSet, radius: float, suffices: Sequence[str], *, complete: bool) -> str:
+    """Why a valid counterfactual is not certified, up to which kappa it is, and what would help."""
+    reach = "certified at no kappa"
+    if radius > 0:
+        reach = f"certified only up to {models.at(float(rounded_down(radius)))}"
+    return f"{_in_vain(complete).value}; this one is valid today, but {reach}{_help(suffices)}"
+
+
+def _not_found(suffices: Sequence[str], *, complete: bool) -> str:
+    """Why there is none at all, and what would help."""
+    return f"{_in_vain(complete).value}{_help(suffices)}"
+
+
+def disagreed(share: float) -> str:
+    """Why an answer is not given that the panel does not believe."""
+    return f"{Outcome.UNMET.value}: {share:.0%} of the independent models that were held out believe it"
+
+
+def implausible(factor: float) -> str:
+    """Why an answer is not given that looks like nobody."""
+    unlike = "it is unlike the people who have the wanted label"
+    return f"{Outcome.UNMET.value}: {unlike} (outlier factor {factor:.2g})"
+
+
+def _in_vain(complete: bool) -> Outcome:
+    """What a search without a proof ended with."""
+    return Outcome.NOT_FOUND if complete else Outcome.OUT_OF_TIME
+
+
+def _help(suffices: Sequence[str]) -> str:
+    if not suffices:
+        return ""
+    names = listing(suffices) if len(suffices) == 1 else f"one of {listing(suffices)}"
+    return f"; one would be found if {names} could change freely"
+
+
+@torch.no_grad()
+def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor) -> Tensor:
+    """Which rows (n,) have provably no counterfactual for today's model, whatever they change.
+
+    All legal rows of a person lie in one box; if the bound over it says that every one of them is decided as
+    ``x`` is, none of them is a counterfactual. Only bounds that assume nothing about ``x`` will do here.
+    """
+    alone, parts = param_set.at(0.0), []
+    for rows in chunks(x):
+        everything = Box(*encoding.limits(x[rows]))
+        question = Question(x[rows], everything, -sign[rows])
+        parts.append(prove(alone, question, UNCONDITIONAL, decide=True).worst_logit < 0)
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def sufficient_relaxations(problem: Problem, closest: Tensor, most: int | None) -> list[list[str]]:
+    """For each row the features that, set free alone, would make a certified counterfactual possible.
+
+    Each constrained feature is tried at its ends (or at every category) from the closest point found.
+    What is named has been proved to work, with at most ``most`` changes; what is not named may still work
+    together with other changes.
+    """
+    encoding = problem.encoding
+    found: list[list[str]] = [[] for _ in range(len(problem))]
+    for k, block in enumerate(encoding.blocks):
+        if block.feature.action == "free" or encoding.fitted[k].constant:
+            continue
+        open_ = torch.ones(len(problem), dtype=torch.bool)
+        for value in _values(block.group, block.values, problem.x):
+            tried = closest.clone()
+            tried[:, block.start : block.stop] = 0.0
+            tried[:, block.group or slice(block.start, block.start + 1)] = value
+            works = open_ & (problem.worst(tried) < 0).cpu()
+            if most is not None:
+                works &= (encoding.changed(tried, problem.x).sum(-1) <= most).cpu()
+            for row in works.nonzero().squeeze(-1).tolist():
+                found[row].append(block.feature.name)
+            open_ &= ~works
+    return found
+
+
+def _values(group: slice | None, values: slice, x: Tensor) -> list[Tensor]:
+    """What a feature's columns are set to: each category, or both ends of a number."""
+    if group is None:
+        return [x.new_tensor([0.0]), x.new_tensor([1.0])]
+    width, categories = group.stop - group.start, values.stop - values.start
+    return list(torch.eye(width, dtype=x.dtype, device=x.device)[:categories])

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
+from veritracer.encoding import Encoding
+from veritracer.errors import message
 from veritracer.param_sets import ParamSet
-from veritracer.refine.reach import Drift
+from veritracer.refine.region import Drift
 from veritracer.schema import Feature
 from veritracer.schema.values import decimal_of, is_missing, rounded_down, value_in_words
+
+FEWEST_PEOPLE = 20
+"""Fewer people than this have too little in common to speak of."""
+
+MOST_PEOPLE = 0.5
+"""More than this share of them is most people."""
 
 
 class Change(NamedTuple):
@@ -163,6 +173,31 @@ def _amounts(models: ParamSet) -> str:
     if len(set(radii.values())) <= 1:
         return rounded_down(max(radii.values(), default=0.0))
     return _joined([f"{rounded_down(radius)} ({name})" for name, radius in radii.items()])
+
+
+def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+    """Sentences about what most of the people (n, d) are told: one lever, or one end of a range.
+
+    Each answer alone may be proved, close and believed; an institution that sends all of them should know it.
+    """
+    if len(x) < FEWEST_PEOPLE:
+        return
+    moved = encoding.by_feature((x_cf - x).abs())
+    main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
+    for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
+        name = encoding.schema.names[k]
+        received = f"{float(main[k]):.0%} of {len(x):,} people told first of all to change {name!r}"
+        yield message("several levers among the people", received, f"check what {name!r} really does")
+    for block in encoding.blocks:
+        if not block.feature.is_numeric:
+            continue
+        before, after = x[:, block.start], x_cf[:, block.start]
+        for end, word in ((0.0, "lowest"), (1.0, "highest")):
+            share = float(((after == end) & (before != end)).double().mean())
+            if share > MOST_PEOPLE:
+                name = block.feature.name
+                received = f"{share:.0%} of {len(x):,} people told to bring {name!r} to its {word} value"
+                yield message("advice inside of a range", received, f"give limits={{{name!r}: 0.3}}")
 
 
 def _levels(count: float) -> str:

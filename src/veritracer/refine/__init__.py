@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from veritracer.refine.exhaustive import countable, exhaustive
 from veritracer.refine.problem import Problem
-from veritracer.refine.reach import Reach
+from veritracer.refine.region import CoveredRegion
 from veritracer.refine.search import Found, assess, refine
 from veritracer.refine.selection import alternatives, at_most
 from veritracer.refine.solve import Start, nearer_the_data, solve, towards
 
 __all__ = [
+    "CoveredRegion",
     "Found",
     "Problem",
-    "Reach",
     "Start",
     "alternatives",
     "assess",

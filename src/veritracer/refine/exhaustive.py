@@ -18,7 +18,7 @@ from veritracer.refine.search import Found, assess
 MOST_ROWS = 4096
 """Rows that a person could have, at most, for all of them to be looked at."""
 
-AT_ONCE = 512
+ROWS_AT_ONCE = 512
 
 
 def countable(problem: Problem) -> Tensor:
@@ -45,7 +45,7 @@ def _best(problem: Problem, most: int | None) -> Found:
     rows = rows[(changes > 0) & (changes <= (len(problem.encoding.blocks) if most is None else most))]
     whole = problem.select(torch.zeros(len(rows), dtype=torch.long, device=rows.device))
     order = whole.objective(rows).argsort(stable=True)
-    for some in torch.split(order, AT_ONCE):
+    for some in torch.split(order, ROWS_AT_ONCE):
         part = whole.select(some)
         question = Question(part.x, part.region(rows[some]), part.sign)
         with torch.no_grad():
@@ -59,7 +59,7 @@ def _best(problem: Problem, most: int | None) -> Found:
 
 def _counts(problem: Problem) -> Tensor:
     """How many values each feature may have, (n, n_features), as numbers that may be too many."""
-    _, step = problem.encoding.ladder(problem.x.device)
+    _, step = problem.encoding.display_grid(problem.x.device)
     span = torch.floor((problem.upper - problem.lower) / step + 1e-6)
     missing = problem.encoding.missing(problem.x).to(span)
     found = []
@@ -75,7 +75,7 @@ def _counts(problem: Problem) -> Tensor:
 
 def _rows(problem: Problem) -> Tensor:
     """All combinations (m, d) of what each feature of one person may be; not all of them are different."""
-    first, step = problem.encoding.ladder(problem.x.device)
+    first, step = problem.encoding.display_grid(problem.x.device)
     rows, own = problem.x.clone(), problem.x[0]
     for block in problem.encoding.blocks:
         choices = own[block.start : block.stop].unsqueeze(0)

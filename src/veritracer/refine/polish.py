@@ -14,7 +14,7 @@ from veritracer.refine.search import Found
 
 MOST_MOVES = 12
 
-WORTH = 1e-4
+SMALLEST_GAIN = 1e-4
 """A move has to lower the objective by this share; steps of a fine grid are not worth a look."""
 
 
@@ -45,7 +45,7 @@ def _best_move(problem: Problem, found: Found) -> tuple[Found, Tensor]:
     rows = row.repeat(3)
     many = problem.select(rows)
     objective = many.objective(tries)
-    new = objective < found.objective[rows] * (1 - WORTH)
+    new = objective < found.objective[rows] * (1 - SMALLEST_GAIN)
     tries, rows, objective = tries[new], rows[new], objective[new]
     many = many.select(new.nonzero().squeeze(-1))
     worst = many.worst(tries)

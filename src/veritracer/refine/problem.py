@@ -8,13 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds import BOUNDS, Box, Method
-from veritracer.bounds.ibp import ibp_upper, trace
+from veritracer.bounds import BoundProblem, Box, method_named
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
-from veritracer.refine.reach import Reach
+from veritracer.refine.region import CoveredRegion
 
 PRICE_OF_A_CHANGE = 0.01
 """What touching one more feature costs, in scaled units: as much as moving a number by 1 % of its range."""
@@ -55,14 +54,20 @@ class Problem:
     lower: Tensor
     upper: Tensor
     price: Tensor
-    reach: Reach
+    reach: CoveredRegion
     anchor: Tensor
     pull: float = 0.0
-    method: Method = "ibp"
+    method: str = "ibp"
 
     @classmethod
     def of(
-        cls, encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor, price: Tensor, reach: Reach
+        cls,
+        encoding: Encoding,
+        param_set: ParamSet,
+        x: Tensor,
+        sign: Tensor,
+        price: Tensor,
+        reach: CoveredRegion,
     ) -> Problem:
         """The problem in which everything may change that the schema allows and whose price is finite."""
         lower, upper = encoding.limits(x)
@@ -80,7 +85,7 @@ class Problem:
         taken = {name: getattr(self, name)[rows] for name in ("x", "sign", "lower", "upper", "anchor")}
         return replace(self, **taken)
 
-    def proved_by(self, method: Method) -> Problem:
+    def proved_by(self, method: str) -> Problem:
         """The same problem with another bound."""
         return replace(self, method=method)
 
@@ -155,14 +160,9 @@ class Problem:
     def linearised(self, x_cf: Tensor) -> Slopes:
         """The bound with its slack, and how it changes with each column."""
         point = x_cf.detach().requires_grad_()
-        region = self.region(point)
-        if self.method == "ibp":
-            ranges = trace(self.param_set, region)
-            value = ibp_upper(self.param_set, ranges, self.sign)
-        else:
-            value = BOUNDS[self.method](self.param_set, self.x, region, self.sign).worst_logit
-            ranges = trace(self.param_set, self.region(x_cf))
+        asked = BoundProblem(self.param_set, self.x, self.region(point), self.sign)
+        value = method_named(self.method).bound(asked).worst_logit
         (slope,) = torch.autograd.grad(value.sum(), point)
         with torch.no_grad():
-            slack = logit_error(self.param_set, ranges, PRECISION)
+            slack = logit_error(self.param_set, asked.ranges, PRECISION)
         return Slopes(value.detach() + slack, slope)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from veritracer.bounds import Method
 from veritracer.proving import CASCADE
 from veritracer.refine.polish import polish
 from veritracer.refine.problem import Problem
@@ -16,7 +15,7 @@ from veritracer.refine.search import Found, assess, refine
 Start = Callable[[Problem], Tensor]
 """Points (n, d) to begin from; they need not be legal yet."""
 
-WORTH = 0.03
+TIGHTENING_GAIN = 0.03
 """A tighter bound is tried where it could bring a proved row closer by this share."""
 
 
@@ -61,16 +60,15 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     rows = found.proved.nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
         return found
-    tighter: Method = "crown-ibp"
-    part = problem.select(rows).proved_by(tighter)
+    part = problem.select(rows).proved_by("crown-ibp")
     point = found.x_cf[rows]
     slack = (found.worst[rows] - part.worst(point)).clamp(min=0)
     pull = (problem.select(rows).linearised(point).slope.abs() / part.price).amax(-1)
-    worthwhile = slack > WORTH * found.objective[rows] * pull
+    worthwhile = slack > TIGHTENING_GAIN * found.objective[rows] * pull
     rows = rows[worthwhile]
     if len(rows) == 0:
         return found
-    part = problem.select(rows).proved_by(tighter)
+    part = problem.select(rows).proved_by("crown-ibp")
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 

@@ -18,7 +18,7 @@ from veritracer.errors import DataError, ParamSetError, message
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.reasons import FAVOURABLE
+from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, count, percent
 from veritracer.schema import Schema
 from veritracer.version import __version__
@@ -106,7 +106,7 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
     with torch.no_grad():
         logit = model.classifier_(x)[:, 0]
     probability = torch.sigmoid(logit + model.training_config().threshold_logit)
-    asked = recourse.reason[first] != FAVOURABLE
+    asked = recourse.outcome[first] != Outcome.FAVOURABLE
     return Subject(
         model=model,
         table=table,

@@ -29,7 +29,7 @@ def read_json(text: str, kind: str, version: int) -> dict[str, Any]:
 
 
 def check_keys(entry: Any, allowed: set[str], needed: set[str], what: str) -> None:
-    """Nothing; refuses keys that are unknown and keys that are absent."""
+    """Refuse keys that are unknown and keys that are absent."""
     if not isinstance(entry, Mapping):
         raise SchemaError(message(f"the fields of {what}", repr(entry)[:40], "write it with to_json()"))
     unknown, absent = sorted(set(entry) - allowed), sorted(needed - set(entry))

@@ -38,8 +38,8 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look at a column shows: its distinct values (missing ones apart) and what they are.
+class ColumnProfile:
+    """What one profile at a column shows: its distinct values (missing ones apart) and what they are.
 
     ``values`` is None where there are more of them than any list of categories may have.
     """
@@ -111,11 +111,11 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
     name = str(column.name)
     protected = characteristic(name) if action is None else None
     codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
-    look = _look(column, codes, hints.max_categories)
-    if not look.count and kind != "ordinal":
-        got = "only missing values" if look.missing or look.coded else "none"
+    profile = _profile(column, codes, hints.max_categories)
+    if not profile.count and kind != "ordinal":
+        got = "only missing values" if profile.missing or profile.coded else "none"
         raise DataError(message(f"values in the column {name!r}", got, "drop the column"))
-    guessed, because = _guess(look) if kind is None else (cast(Kind, kind), f"declared {kind}")
+    guessed, because = _guess(profile) if kind is None else (cast(Kind, kind), f"declared {kind}")
     lower, upper = hints.ranges.get(name, (None, None))
     numeric = guessed in ("continuous", "integer")
     return Feature(
@@ -124,11 +124,12 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
         lower=lower,
         upper=upper,
         step=hints.steps.get(name),
-        categories=() if numeric else _categories(name, guessed, look, hints),
-        missing=_policy(name, guessed, look, hints),
+        categories=() if numeric else _categories(name, guessed, profile, hints),
+        missing=_policy(name, guessed, profile, hints),
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
-        note=f"{because}, {look.said()}{_said_policy(name, guessed, look, hints)}{_protection(protected)}",
+        note=f"{because}, {profile.said()}{_said_policy(name, guessed, profile, hints)}"
+        + _protection(protected),
     )
 
 
@@ -153,7 +154,7 @@ def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:
         raise DataError(message(f"single values in the column {name!r}", "nested ones", remedy)) from None
 
 
-def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
+def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> ColumnProfile:
     """What the column holds beside empty cells and ``codes``."""
     name, dtype = str(column.name), column.dtype
     categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
@@ -161,7 +162,7 @@ def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
     positions, found = _distinct(column)
     missing = int((positions == -1).sum())
     if categories is None and dtype.kind in "iuf" and len(found) > limit:
-        return _look_at_numbers(
+        return _profile_of_numbers(
             name, np.asarray(found, dtype=np.float64)[positions[positions >= 0]], codes, missing
         )
     if isinstance(dtype, pd.StringDtype) and len(found) > limit + len(codes):
@@ -174,7 +175,7 @@ def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
         present = set(categories.tolist() if ordered else valid)
         valid = [plain(v) for v in categories if plain(v) in present and plain(v) not in codes]
     numbers = all(is_number(value) for value in valid)
-    return Look(
+    return ColumnProfile(
         values=valid,
         count=len(valid),
         missing=missing,
@@ -188,13 +189,17 @@ def _look(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Look:
     )
 
 
-def _look_at_numbers(name: str, cells: NDArray[np.float64], codes: tuple[Any, ...], missing: int) -> Look:
+def _profile_of_numbers(
+    name: str, cells: NDArray[np.float64], codes: tuple[Any, ...], missing: int
+) -> ColumnProfile:
     """The same for many different numbers, without turning each of them into an object."""
     _refuse_foreign(name, cells[np.isinf(cells)][:1].tolist())
     is_code = np.isin(cells, [float(code) for code in codes if is_number(code)])
     valid = np.unique(cells[~is_code])
     whole = bool(((np.abs(valid) <= _WHOLE_UP_TO) & (valid == np.rint(valid))).all())
-    return Look(None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False, False)
+    return ColumnProfile(
+        None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False, False
+    )
 
 
 def _refuse_foreign(name: str, values: list[Any]) -> None:
@@ -218,17 +223,17 @@ def _refuse_foreign(name: str, values: list[Any]) -> None:
             )
 
 
-def _guess(look: Look) -> tuple[Kind, str]:
-    if look.ordered:
+def _guess(profile: ColumnProfile) -> tuple[Kind, str]:
+    if profile.ordered:
         return "ordinal", "ordered categories"
-    if look.is_text or not (look.numbers or look.booleans):
-        return ("binary", "two values of text") if look.count == 2 else ("categorical", "text")
-    if look.booleans:
-        return ("binary", "booleans") if look.count == 2 else ("categorical", "booleans, always the same")
-    if look.values is not None and set(look.values) == {0, 1}:
+    if profile.is_text or not (profile.numbers or profile.booleans):
+        return ("binary", "two values of text") if profile.count == 2 else ("categorical", "text")
+    if profile.booleans:
+        return ("binary", "booleans") if profile.count == 2 else ("categorical", "booleans, always the same")
+    if profile.values is not None and set(profile.values) == {0, 1}:
         return "binary", "numbers 0 and 1"
-    constant = ", always the same" if look.count == 1 else ""
-    return ("integer", f"whole numbers{constant}") if look.whole else ("continuous", f"numbers{constant}")
+    constant = ", always the same" if profile.count == 1 else ""
+    return ("integer", f"whole numbers{constant}") if profile.whole else ("continuous", f"numbers{constant}")
 
 
 def _too_many(name: str, count: int, limit: int) -> DataError:
@@ -236,34 +241,34 @@ def _too_many(name: str, count: int, limit: int) -> DataError:
     return DataError(message(f"at most {limit:,} categories in the column {name!r}", f"{count:,}", remedy))
 
 
-def _categories(name: str, kind: str, look: Look, hints: Hints) -> Sequence[Any]:
+def _categories(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> Sequence[Any]:
     if name in hints.ordinal:
         return hints.ordinal[name]
-    if look.values is None or look.count > hints.max_categories:
-        raise _too_many(name, look.count, hints.max_categories)
-    if kind == "binary" and look.count != 2:
-        got = f"{look.count:,} of them"
+    if profile.values is None or profile.count > hints.max_categories:
+        raise _too_many(name, profile.count, hints.max_categories)
+    if kind == "binary" and profile.count != 2:
+        got = f"{profile.count:,} of them"
         raise SchemaError(message(f"two values in the binary column {name!r}", got, "declare it categorical"))
-    if look.listed:
-        return look.values
-    values = [int(value) if look.whole else value for value in look.values]
+    if profile.listed:
+        return profile.values
+    values = [int(value) if profile.whole else value for value in profile.values]
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 
-def _policy(name: str, kind: str, look: Look, hints: Hints) -> Policy:
+def _policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> Policy:
     """What was said for this column; else a policy only where values are missing."""
     if isinstance(hints.missing, str):
         return hints.missing
     if hints.missing is not None and name in hints.missing:
         return hints.missing[name]
-    if not (look.missing or hints.missing_codes.get(name)):
+    if not (profile.missing or hints.missing_codes.get(name)):
         return "refuse"
-    return "category" if kind == "categorical" or (kind == "binary" and look.is_text) else "impute"
+    return "category" if kind == "categorical" or (kind == "binary" and profile.is_text) else "impute"
 
 
-def _said_policy(name: str, kind: str, look: Look, hints: Hints) -> str:
+def _said_policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> str:
     said = isinstance(hints.missing, str) or (hints.missing is not None and name in hints.missing)
-    policy = _policy(name, kind, look, hints)
+    policy = _policy(name, kind, profile, hints)
     if said or policy == "refuse":
         return ""
     return (

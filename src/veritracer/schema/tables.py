@@ -33,7 +33,7 @@ def table(frame: Any) -> pd.DataFrame:
 
 
 def check_columns(frame: pd.DataFrame) -> None:
-    """Nothing; refuses column names that are repeated or that are no text."""
+    """Refuse column names that are repeated or that are no text."""
     twice = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if twice:
         raise DataError(

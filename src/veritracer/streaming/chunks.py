@@ -68,9 +68,9 @@ class Notes:
             for kind_of_warning in (DataWarning, AdviceWarning):
                 warnings.simplefilter("always", kind_of_warning)
             yield
-        texts = [str(warning.message) for warning in caught]
-        for kind, text in {text.partition(", got ")[0]: text for text in reversed(texts)}.items():
-            self.first.setdefault(kind, text)
+        said = [warning.message.args[0] for warning in caught if isinstance(warning.message, Warning)]
+        for kind, text in {getattr(text, "expected", text): text for text in reversed(said)}.items():
+            self.first.setdefault(kind, str(text))
             self.count[kind] = self.count.get(kind, 0) + 1
 
     def sentences(self) -> list[str]:

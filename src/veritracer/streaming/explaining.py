@@ -26,7 +26,7 @@ from veritracer.files import whole_folder
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.layout import Original
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.recourse.letter_template import Format, Template
+from veritracer.recourse.letter import Format, Template
 from veritracer.recourse.reason_codes import as_codes
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.tablefiles import Sink, Table

@@ -124,7 +124,7 @@ def fit(
             random_state=seed,
             verbose=int(watched),
         ).fit(X, y)
-    if model.stopped_.startswith("interrupted"):
+    if model.interrupted_:
         raise KeyboardInterrupt
     save_model(model, out)
     if schema is None:
@@ -138,7 +138,7 @@ def fit(
 
 
 def save_model(model: VeriTraCER, out: Path) -> None:
-    """Nothing; the model is saved as a folder, with its schema beside it."""
+    """Save the model as a folder, with its schema beside it."""
     with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
         model.save(out)
         with whole_file(out / SCHEMA) as file:
@@ -146,7 +146,7 @@ def save_model(model: VeriTraCER, out: Path) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Nothing; refuses a place that a model can not be saved to before anything is trained."""
+    """Refuse a place that a model can not be saved to before anything is trained."""
     remedy = "choose another name"
     if out.exists() and not out.is_dir():
         raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))

@@ -40,7 +40,7 @@ class Drift(NamedTuple):
         return self.most if self.most == -self.least else self
 
 
-class Reach(NamedTuple):
+class CoveredRegion(NamedTuple):
     """What a person may do beyond the shown values, in units of each column, (d,) each.
 
     ``overshoot`` is how far a changed number may be carried on in the direction of its change; ``down``
