@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -45,8 +46,8 @@ def test_all_named_counterfactuals_are_certified_up_to_the_paper_s_delta() -> No
 def test_a_picture_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
-    def fail(self: Figure, path: Path, **options: object) -> None:
-        path.write_bytes(b"half")
+    def fail(self: Figure, file: BinaryIO, **options: object) -> None:
+        file.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)

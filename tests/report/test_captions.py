@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,9 @@ def page(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def shown(share: float) -> str:
-    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+    """One decimal, and never more than it is."""
+    tenths = Decimal(repr(float(share))).scaleb(2).quantize(Decimal("0.1"), ROUND_DOWN)
+    return f"{tenths}".removesuffix(".0") + " %"
 
 
 def turned_down(case: Case) -> np.ndarray:
