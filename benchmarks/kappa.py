@@ -9,7 +9,6 @@ and how many of the promises it keeps. Finished lines are kept in ``out/kappa.js
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pandas as pd
 
 import veritracer as vt
 from benchmarks.promises import PEOPLE, today, tomorrow
-from benchmarks.record import save, show
+from benchmarks.record import keep, lines_of, save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.reading import in_memory
@@ -62,16 +61,14 @@ def measure(name: str, seed: int, training: str) -> list[dict[str, Any]]:
 
 def run(seeds: list[int], names: list[str]) -> pd.DataFrame:
     """All lines, those that were there and those that were missing."""
-    LINES.parent.mkdir(exist_ok=True)
-    lines = [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
+    lines = lines_of(LINES)
     done = {(each["dataset"], each["seed"], each["training"]) for each in lines}
     for seed in seeds:
         for name in names:
             for training in TRAININGS:
                 if (name, seed, training) not in done:
                     new = measure(name, seed, training)
-                    with LINES.open("a") as file:
-                        file.writelines(json.dumps(line) + "\n" for line in new)
+                    keep(LINES, new)
                     lines += new
     return pd.DataFrame(lines)
 

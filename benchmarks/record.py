@@ -6,8 +6,9 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,6 +50,18 @@ def save(name: str, results: Mapping[str, object], tables: Sequence[str]) -> Non
     )
     (RESULTS / f"{name}.md").write_text(head + "\n".join(tables))
     print(f"saved {RESULTS / name}.json and .md")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """What a run that was stopped has measured so far: the lines of ``path``, none where it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def keep(path: Path, lines: Iterable[Mapping[str, object]]) -> None:
+    """Add lines to what ``lines_of`` finds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def _commit() -> str:

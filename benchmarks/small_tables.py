@@ -9,7 +9,6 @@ Finished lines are kept in ``out/small_tables.jsonl``: a run that was stopped go
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -22,7 +21,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
-from benchmarks.record import save, show
+from benchmarks.record import keep, lines_of, save, show
 from veritracer import Schema, VeriTraCER, datasets
 from veritracer.errors import VeriTracerWarning
 from veritracer_bench.plan import subject_of
@@ -71,8 +70,7 @@ def measure(name: str, size: int, seed: int, kind: str) -> dict[str, Any]:
 
 def run(sizes: list[int], seeds: list[int], names: list[str]) -> pd.DataFrame:
     """All lines, those that were there and those that were missing."""
-    LINES.parent.mkdir(exist_ok=True)
-    lines = [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
+    lines = lines_of(LINES)
     done = {(each["dataset"], each["size"], each["seed"], each["kind"]) for each in lines}
     for seed in seeds:
         for name in names:
@@ -82,8 +80,7 @@ def run(sizes: list[int], seeds: list[int], names: list[str]) -> pd.DataFrame:
                         continue
                     lines.append(measure(name, size, seed, kind))
                     print(lines[-1], flush=True)
-                    with LINES.open("a") as file:
-                        file.write(json.dumps(lines[-1]) + "\n")
+                    keep(LINES, lines[-1:])
     return pd.DataFrame(lines)
 
 

@@ -55,7 +55,7 @@ def train(out: Path, group: Group, plan: Plan) -> None:
     start = time.process_time()
     subject = subject_of(group.dataset, plan.rows, plan.train_rows, plan.data_dir)
     models = _fit(group, plan, subject)
-    if any(model.stopped_.startswith("interrupted") for model in models):
+    if any(model.interrupted_ for model in models):
         raise TrainingError(message("a whole run", models[0].stopped_, "run the same command again"))
     folder = folder_of(out, group)
     (folder / DONE).unlink(missing_ok=True)

@@ -203,7 +203,7 @@ def saved_model(folder: str) -> VeriTraCER:
 
 
 def use_one_thread() -> None:
-    """Nothing; torch is imported, and computes on one thread from here on.
+    """Import torch, and let it compute on one thread from here on.
 
     Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
     """
@@ -224,7 +224,7 @@ def check_table(path: str, separator: str) -> tuple[str, ...] | None:
 
 
 def check_ledger(place: str) -> None:
-    """Nothing; refuses the file of a ledger that is not there before anything is imported for it."""
+    """Refuse the file of a ledger that is not there before anything is imported for it."""
     if "://" not in place and not Path(place).exists():
         remedy = "check the path, or issue a promise first"
         raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from veritracer import tablefiles
 from veritracer.errors import DataError, message
 
 Force = Annotated[
@@ -18,9 +19,8 @@ Force = Annotated[
     typer.Option("--force", help="Write over a file that is there, whoever made it.", show_default=False),
 ]
 
-STANDARD = "-"
-MARKS = (b"recourse.", b"promise.", b"certificate.status", b'name="generator" content="veritracer')
-"""One of these is at the beginning or the end of every file that a verb writes."""
+MARKS = (b"recourse.", b'name="generator" content="veritracer')
+"""One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
 
 LOOKED_AT = 1 << 16
 """Bytes at either end of a file in which its mark is looked for."""
@@ -32,14 +32,14 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
     Links are followed: another name of an input is still the input. Standard input is its file, where it
     was redirected from one. ``force`` allows all but folders and what is no file.
     """
-    if out is None or str(out) == STANDARD or not os.path.lexists(out):
+    if out is None or str(out) == tablefiles.STANDARD or not os.path.lexists(out):
         return
     path = Path(out)
     if not path.is_file() or force:
         return  # folders and devices are the opener's to refuse
     for name in inputs:
         if _same(path, name):
-            read = "standard input" if str(name) == STANDARD else str(name)
+            read = "standard input" if str(name) == tablefiles.STANDARD else str(name)
             got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
             raise DataError(message("an output apart from what is read", got, "name another file"))
     if not _ours(path):
@@ -50,7 +50,7 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
-        there = os.fstat(0) if str(name) == STANDARD else Path(name).stat()
+        there = os.fstat(0) if str(name) == tablefiles.STANDARD else Path(name).stat()
     except OSError:
         return False
     return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)

@@ -12,7 +12,7 @@ import unicodedata
 _WORDS: dict[str, str] = {
     "age": "age ages alter edad eta idade leeftijd alder",
     "sex or gender": "sex gender geschlecht sexe genre sexo genero sesso genere geslacht kon male female",
-    "ethnicity": "race ethnicity ethnic ethnie ethnique etnia rasse ethnie hispanic",
+    "ethnicity": "race ethnicity ethnic ethnie ethnique etnia rasse hispanic",
     "nationality": "nationality citizenship citizen foreign foreigner immigrant nationalite nationalitat "
     "staatsangehorigkeit nacionalidad nacionalidade nazionalita nationaliteit",
     "religion": "religion religious faith konfession religione religiao",
