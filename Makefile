@@ -91,6 +91,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.panel_attack
 	$(BIN)/python -m benchmarks.kappa
 	$(BIN)/python -m benchmarks.milp
+	$(BIN)/python -m benchmarks.performative
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d — run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
