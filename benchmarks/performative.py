@@ -146,8 +146,8 @@ def run(chosen: argparse.Namespace) -> pd.DataFrame:
 
 def rows_of(lines: pd.DataFrame) -> Iterator[list[object]]:
     """A table row for each dataset, method and way of refitting."""
-    own = lines["refit"] != "standard"
     for (name, method), part in lines.groupby(["dataset", "method"], sort=False):
+        own = part["refit"] != "standard"
         for title, some in (("same training", part[own]), ("standard", part[~own])):
             if some.empty:
                 continue

@@ -112,11 +112,11 @@ def _pareto(results: Results, folder: Path) -> Path | None:
 
 
 def frontier(truth: Truth, path: Path) -> Path | None:
-    """Distance against acceptance by the judge who accepts least, a panel for each dataset.
+    """Distance against acceptance by the judge who accepts least, a panel for each dataset as in the paper.
 
     The settings of our ``explain`` are one curve; every other method is a point. Bars are 95 % intervals.
     """
-    datasets = truth.datasets()
+    datasets = [name for name in truth.datasets() if not name.endswith("-people")]
     methods = list(dict.fromkeys(name for dataset in datasets for name in truth.methods(dataset)))
     singles = [name for name in methods if "[" not in name]
     if not singles:

@@ -48,6 +48,7 @@ class Column(NamedTuple):
 
 
 DISTANCE = Column("distance", "distance", -1, share=False)
+MEDIAN = Column("median changes", "median", -1, share=False)
 
 
 def interval(
@@ -225,7 +226,7 @@ PLACE = (
     CERTIFIED,
     DISTANCE,
     Column("changes", "features changed", -1, share=False),
-    Column("median changes", "median", -1, share=False),
+    MEDIAN,
     CHANGED,
     OUTLIER,
     Column("inliers", "LOF ≤ 1.5", 1),
@@ -386,7 +387,7 @@ def _judges(truth: Truth) -> str:
 
 
 def wanted(truth: Truth) -> Iterator[Target]:
-    """The goals, for every dataset that has an answer of ours in the paper's setting."""
+    """The goals, for every dataset that has an answer of ours; in people's setting, how many changes."""
     for dataset in [name for name in truth.datasets() if not name.endswith("-people")]:
         title = title_of(dataset)
         yield _least(f"certified, {title}", 0.99, truth.mean(dataset, OURS, CERTIFIED))
@@ -402,6 +403,8 @@ def wanted(truth: Truth) -> Iterator[Target]:
             yield _most(f"overclaim either way, {title}", 0.03, abs(over))
         if dataset == "loans-repaid":
             yield from _wanted_of_repaid(truth, dataset, title)
+    for dataset in [name for name in truth.datasets() if name.endswith("-people")]:
+        yield _most(f"median of changes, {title_of(dataset)}", 4, truth.mean(dataset, OURS, MEDIAN))
 
 
 def _wanted_of_repaid(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
