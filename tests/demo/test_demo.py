@@ -21,7 +21,7 @@ def found() -> demo.Demo:
     """On few rows, epochs and steps: the way is tested here, not how good the models are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "STEPS", 100)
-        return demo.run("breast_cancer", epochs=EPOCHS)
+        return demo.run("breast_cancer", epochs=EPOCHS, workers=1)
 
 
 @pytest.mark.long  # minutes of training
@@ -61,7 +61,7 @@ def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
 def test_the_counts_of_plain_gradient_search_again(found: demo.Demo) -> None:
     """The method whose promises break: its counts are neither none nor all, so that they can be wrong."""
     scenario, survival = found.scenario, found.outcomes[2].survival
-    plain = methods.trained("standard", scenario, epochs=EPOCHS, seed=0)
+    plain = methods.trained(methods.Training("standard", "today", {}), scenario, EPOCHS, 0)
     encoding, X = plain.encoding_, scenario.today.X_test
     x = encoding.encode(X[plain.decision_function(X) <= 0], out_of_range="ignore")
     labels = torch.as_tensor(plain.schema_.labels(scenario.today.y_train), dtype=x.dtype)

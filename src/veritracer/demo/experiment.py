@@ -14,6 +14,8 @@ from veritracer.demo.methods import (
     Belief,
     DriftScenario,
     Outcome,
+    Training,
+    all_trained,
     believed,
     certified_recourse,
     drift_scenario,
@@ -22,7 +24,6 @@ from veritracer.demo.methods import (
     kept_by_update,
     outcome,
     proposals,
-    trained,
 )
 from veritracer.errors import AdviceWarning, DataWarning
 from veritracer.model import VeriTraCER
@@ -34,6 +35,16 @@ EPOCHS = DEMO_EPOCHS
 
 TRUE, HOLLOW = "with a panel (the default)", "without one (hollow)"
 OURS, COUNTERNET, GRADIENT = "certified recourse", "CounterNet", "plain gradient search"
+
+TRAININGS = [  # those that take longest first
+    Training("veritracer", "today", {}),
+    Training("veritracer", "tomorrow", {}),
+    Training("veritracer", "today", {"panel": None}),
+    Training("counternet", "today", {}),
+    Training("counternet", "tomorrow", {}),
+    Training("standard", "today", {}),
+    Training("standard", "tomorrow", {}),
+]
 
 
 @dataclass(frozen=True)
@@ -84,9 +95,10 @@ def run(
     seed: int = 0,
     epochs: int | None = None,
     data_dir: Path | None = None,
+    workers: int | None = None,
     tell: Callable[[str], None] = lambda step: None,
 ) -> Demo:
-    """The demo on one dataset; ``tell`` hears what is being done.
+    """The demo on one dataset; ``tell`` hears what is being done, models are trained by so many ``workers``.
 
     Without ``epochs`` there are ``EPOCHS`` for loans, and as many as the model itself chooses elsewhere.
 
@@ -97,31 +109,32 @@ def run(
     with warnings.catch_warnings():
         for kind in (DataWarning, AdviceWarning):  # hollow advice is what the demo shows
             warnings.simplefilter("ignore", kind)
-        return _run(drift_scenario(dataset, drift=drift, seed=seed, data_dir=data_dir), epochs, seed, tell)
+        scenario = drift_scenario(dataset, drift=drift, seed=seed, data_dir=data_dir)
+        tell("training seven models: ours with a panel and without, CounterNet, a plain one; today, tomorrow")
+        return _compared(scenario, all_trained(TRAININGS, scenario, epochs, seed, workers), seed, tell)
 
 
-def _run(scenario: DriftScenario, epochs: int | None, seed: int, tell: Callable[[str], None]) -> Demo:
+def _compared(
+    scenario: DriftScenario, models: list[VeriTraCER], seed: int, tell: Callable[[str], None]
+) -> Demo:
+    model, anew, hollow, counternet, counternet_anew, plain, plain_anew = models
     X = scenario.today.X_test
-    tell("training a model whose recourse is certified")
-    model = trained("veritracer", scenario, epochs=epochs, seed=seed)
     tell("finding the closest certified recourse of everybody who is turned down")
     recourse = model.explain(X)
-    tell("the same without a panel, to see what others make of both")
-    hollow = trained("veritracer", scenario, epochs=epochs, seed=seed, panel=None)
+    tell("what others make of it, and of recourse from the model without a panel")
     judge = judge_of(scenario, model.encoding_)
     closest = hollow.explain(X, plausibility=0.0, extremes=True, search_radius=False)
     beliefs = believed(TRUE, recourse, scenario, judge), believed(HOLLOW, closest, scenario, judge)
-    tell(f"certified recourse: {scenario.passing}; retraining")
-    found = [outcome(OURS, model, certified_recourse(recourse), scenario, seed=seed)]
-    tell("CounterNet: training, proposing, retraining")
-    counternet = trained("counternet", scenario, epochs=epochs, seed=seed)
-    found.append(outcome(COUNTERNET, counternet, proposals(counternet, X), scenario, seed=seed))
-    tell("plain gradient search: training, searching, retraining")
-    plain = trained("standard", scenario, epochs=epochs, seed=seed)
-    found.append(outcome(GRADIENT, plain, gradient_search(plain, X, scenario), scenario, seed=seed))
+    tell(f"{scenario.passing}; retraining")
+    advice = (
+        (OURS, model, anew, certified_recourse(recourse)),
+        (COUNTERNET, counternet, counternet_anew, proposals(counternet, X)),
+        (GRADIENT, plain, plain_anew, gradient_search(plain, X, scenario)),
+    )
+    found = tuple(outcome(*each, scenario, seed=seed) for each in advice)
     tell("keeping the promises: an update inside of what was promised")
     kept = kept_by_update(model, recourse, scenario)
-    return Demo(scenario, model, recourse, _ordinary(recourse), tuple(found), beliefs, kept)
+    return Demo(scenario, model, recourse, _ordinary(recourse), found, beliefs, kept)
 
 
 def _ordinary(recourse: Counterfactuals) -> int | None:

@@ -5,7 +5,9 @@ A ``DriftScenario`` has today's rows and tomorrow's: what a model is trained on,
 
 from __future__ import annotations
 
+import os
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
@@ -21,14 +24,18 @@ from veritracer import datasets
 from veritracer.baselines import Wachter
 from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, DatasetError, message
+from veritracer.errors import DataError, DatasetError, VeriTracerWarning, message
 from veritracer.fine_tuning import fine_tune
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.retraining_comparison import Survival
+from veritracer.threads import one_thread
 
 SHIFTED = ("ctg", "who")
+
+ROWS = 4000
+"""Rows of ``loans``, this year and next: enough to see who is right, and few enough for a first minute."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ def drift_scenario(
     sample of their own training rows.
     """
     if dataset == "loans":
-        data = datasets.loans(random_state=seed)
-        later = datasets.loans(year=2, drift=drift, random_state=seed)
+        data = datasets.loans(ROWS, random_state=seed)
+        later = datasets.loans(ROWS, year=2, drift=drift, random_state=seed)
         passing = f"a year passes: economy, applicants and policy drift (drift {drift:g})"
         return DriftScenario(data, data.split(), later.split(), passing)
     if drift != 1.0:
@@ -138,12 +145,37 @@ class Belief:
     true: float | None
 
 
-def trained(
-    method: Any, scenario: DriftScenario, *, epochs: int | None, seed: int, **options: Any
-) -> VeriTraCER:
-    """Today's model."""
-    model = VeriTraCER(scenario.data.schema, method=method, epochs=epochs, random_state=seed, **options)
-    return model.fit(scenario.today.X_train, scenario.today.y_train)
+class Training(NamedTuple):
+    """One model to train: the method, on which day's rows, and arguments of ``VeriTraCER``."""
+
+    method: str
+    day: str
+    options: dict[str, Any]
+
+
+def trained(training: Training, scenario: DriftScenario, epochs: int | None, seed: int) -> VeriTraCER:
+    """Today's model, or with another seed tomorrow's."""
+    split = scenario.today if training.day == "today" else scenario.tomorrow
+    model = VeriTraCER(
+        scenario.data.schema,
+        method=training.method,  # type: ignore[arg-type]  # as the caller wrote it; checked there
+        epochs=epochs,
+        random_state=seed + (training.day != "today"),
+        **training.options,
+    )
+    with warnings.catch_warnings(), one_thread():
+        warnings.simplefilter("ignore", VeriTracerWarning)  # filters are not known to other processes
+        return model.fit(split.X_train, split.y_train)
+
+
+def all_trained(
+    trainings: list[Training], scenario: DriftScenario, epochs: int | None, seed: int, workers: int | None
+) -> list[VeriTraCER]:
+    """All of these models, side by side where there are cores; nothing depends on how many."""
+    wanted = [delayed(trained)(each, scenario, epochs, seed) for each in trainings]
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found: list[VeriTraCER] = Parallel(n_jobs=workers or min(count, len(wanted)), batch_size=1)(wanted)
+    return found
 
 
 def certified_recourse(recourse: Counterfactuals) -> Given:
@@ -221,15 +253,15 @@ def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, scenario: Drift
     return float(_says_yes(made.classifier_, recourse.x_cf[torch.from_numpy(certified_rows)]).mean())
 
 
-def outcome(name: str, model: VeriTraCER, given: Given, scenario: DriftScenario, *, seed: int) -> Outcome:
+def outcome(
+    name: str, model: VeriTraCER, anew: VeriTraCER, given: Given, scenario: DriftScenario, *, seed: int
+) -> Outcome:
     """What two ordinary retrainings on tomorrow's rows make of the promises.
 
-    *Fine-tuned*: today's network goes on learning by cross-entropy. *From scratch*: the same procedure as
-    today, with another seed.
+    *Fine-tuned*: today's network goes on learning by cross-entropy. *From scratch* (``anew``): the same
+    procedure as today, with another seed.
     """
     tuned = _fine_tuned(model, scenario.tomorrow, seed)
-    params = {**model.get_params(deep=False), "random_state": seed + 1}
-    anew = VeriTraCER(**params).fit(scenario.tomorrow.X_train, scenario.tomorrow.y_train)
     later = {
         "fine_tuned": _says_yes(tuned, given.x_cf),
         "from_scratch": _says_yes(anew.classifier_, _seen_by(anew.encoding_, model.encoding_, given)),
