@@ -24,7 +24,8 @@ import pyarrow as pa
 from veritracer.errors import DataError, message
 from veritracer.files import whole_folder
 from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.layout import Original
+from veritracer.ledger.issuing import Added
+from veritracer.ledger.layout import Original, Uncertified
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.recourse.letter import Format, Template
 from veritracer.recourse.reason_codes import as_codes
@@ -224,6 +225,8 @@ class IssueTerms(NamedTuple):
     expires: timedelta | datetime | None = None
     original: Original = "plain"
     key: bytes | str | None = None
+    uncertified: Uncertified = "promise"
+    again: bool = True
 
 
 def issue_table(
@@ -250,11 +253,13 @@ def issue_table(
         expires=terms.expires,
         original=terms.original,
         key=terms.key,
+        uncertified=terms.uncertified,
+        again=terms.again,
     ) as batch:
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
-            openings = batch.add(found, kept[terms.id_column].tolist())
-            return _openings(found, openings) if terms.original == "commitment" else {}
+            added = batch.add(found, kept[terms.id_column].tolist())
+            return _openings(found, added) if terms.original == "commitment" else {}
 
         explained = explain_table(
             recourse,
@@ -269,9 +274,9 @@ def issue_table(
     return explained, batch.issued
 
 
-def _openings(found: Counterfactuals, openings: list[bytes]) -> dict[str, pa.Array]:
+def _openings(found: Counterfactuals, added: Added) -> dict[str, pa.Array]:
     """The column of openings; null where nothing was promised."""
-    cells = iter(openings)
-    promised = (found.status != "none").tolist()
-    texts = [b64encode(next(cells)).decode() if one else None for one in promised]
+    texts: list[str | None] = [None] * len(found)
+    for i, opening in zip(added.rows.tolist(), added.openings, strict=True):
+        texts[i] = b64encode(opening).decode()
     return {f"{ADDED}opening": pa.array(texts, pa.string())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,7 +42,8 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.ledger.times import read_expiry
+from veritracer.defaults import PROMISE_DAYS
+from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
@@ -57,9 +59,18 @@ def issue(
         str, typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False)
     ],
     expires: Annotated[
-        str | None,
-        typer.Option(help="Until when: 365d, 52w, 1y, or a date. Never, if left out.", show_default=False),
-    ] = None,
+        str, typer.Option(help="Until when promises hold: 365d, 52w, 1y, a date, or never.")
+    ] = f"{PROMISE_DAYS}d",
+    require_certified: Annotated[
+        bool,
+        typer.Option(
+            "--require-certified/--advice",
+            help="Leave out what is not certified, or keep it as advice, which is no promise.",
+        ),
+    ] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Promise again what the same application was promised already.")
+    ] = False,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -90,10 +101,11 @@ def issue(
 ) -> None:
     """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
 
-    All rows become promises, or none does. The last line is the head of the ledger: noted elsewhere, it shows
-    in veritracer verify whether the ledger's end was cut off or rewritten.
+    All of them are issued, or none is; what is not certified becomes no promise. The last line is the head
+    of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end was cut off or
+    rewritten.
     """
-    until = None if expires is None else read_expiry(expires)
+    until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
     rules = None if schema is None else schema_file(schema)
     options = {
@@ -126,7 +138,15 @@ def issue(
             source,
             sink or streaming.NullSink(),
             place,
-            streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
+            streaming.IssueTerms(
+                id_column,
+                loaded.threshold,
+                until,
+                original,
+                key,
+                "skip" if require_certified else "advice",
+                again,
+            ),
             options=options,
             keep=kept,
             sentences=sentences,
@@ -142,16 +162,46 @@ def print_summary(
     """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})
+        counts = {name: getattr(issued, name) for name in ("advice", "uncertified", "repeated")}
+        until = {"expires": in_words(issued.expires)}
+        promises = len(issued) - issued.advice
+        print_json(
+            {"promises": promises, **counts, **numbers, **until, "head": issued.head, "out": out}
+            | asdict(explained)
+        )
     elif not quiet:
         share = percent(explained.certified / explained.asked if explained.asked else None)
         numbers_said = f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})" if len(issued) else ""
         say(
             f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
-            f"Of the other {explained.asked:,}, {explained.certified:,} are promised recourse that is "
+            f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
             f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
             f"today; {explained.none:,} have none.",
-            f"{len(issued):,} promises were issued{numbers_said}.",
+            f"{_count(len(issued) - issued.advice, 'promise')} issued{numbers_said}; "
+            f"they end {_end(issued.expires)}.",
+            *_left_out(issued),
             *([] if out is None else [f"The recourse: {out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
         )
+
+
+def _left_out(issued: Issued) -> list[str]:
+    """What became no promise, a sentence each."""
+    lines = []
+    if issued.advice:
+        lines.append(f"{issued.advice:,} of these entries are advice: not certified, and no promise.")
+    if issued.uncertified:
+        lines.append(f"{_count(issued.uncertified, 'answer')} left out: not certified, or not believed.")
+    if issued.repeated:
+        lines.append(
+            f"{_count(issued.repeated, 'answer')} left out: the same application has a promise (--again)."
+        )
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what} was" if number == 1 else f"{number:,} {what}s were"
+
+
+def _end(expires: float) -> str:
+    return "never" if math.isinf(expires) else f"on {in_words(expires)[:10]}"
