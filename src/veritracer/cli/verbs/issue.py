@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,6 +17,7 @@ from veritracer.cli.options import (
     Alternatives,
     Applicants,
     AsJson,
+    Codes,
     Cost,
     Drift,
     Extremes,
@@ -23,10 +25,17 @@ from veritracer.cli.options import (
     Keep,
     KeyFile,
     LedgerPlace,
+    LetterColumns,
+    LetterFields,
+    LetterFormat,
+    LetterLanguage,
+    Letters,
+    LetterTemplate,
     Limits,
     MaxChanges,
     ModelFolder,
     Overshoot,
+    Pdf,
     Plausible,
     Quiet,
     Rules,
@@ -35,6 +44,7 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     amounts,
     drifts,
+    letter_terms,
     names,
     read_key,
     saved_model,
@@ -43,11 +53,13 @@ from veritracer.cli.options import (
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import PROMISE_DAYS
+from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
-    from veritracer.streaming import Explained
+    from veritracer.schema import Schema
+    from veritracer.streaming import Explained, LetterTerms
     from veritracer.tablefiles import Sink
 
 
@@ -91,6 +103,14 @@ def issue(
     extremes: Extremes = False,
     n: Alternatives = 1,
     schema: Rules = None,
+    letters: Letters = None,
+    codes: Codes = None,
+    template: LetterTemplate = None,
+    letter_format: LetterFormat = None,
+    field: LetterFields = None,
+    field_column: LetterColumns = None,
+    language: LetterLanguage = "en",
+    pdf: Pdf = False,
     keep: Keep = None,
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
@@ -108,7 +128,7 @@ def issue(
     until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
     rules = None if schema is None else schema_file(schema)
-    options = {
+    options: dict[str, Any] = {
         "kappa": kappa,
         "max_changes": max_changes,
         "cost": amounts("--cost", cost),
@@ -124,13 +144,18 @@ def issue(
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        _check_recorded(asked)
         if known is not None:
             tablefiles.check_ids(source, id_column)
-            tablefiles.check_columns(source, known, [id_column, *kept])
+            carry = [] if asked is None else list(asked.columns.values())
+            tablefiles.check_columns(source, known, [id_column, *kept, *carry])
+        writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
         sink: Sink | None = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
+        options["drift"] = {**_yearly(rules or loaded.schema_, until), **options["drift"]}
         place = stack.enter_context(vt.Ledger(ledger))
         watch = stack.enter_context(progress("issuing", quiet=quiet))
         explained, issued = streaming.issue_table(
@@ -151,9 +176,28 @@ def issue(
             keep=kept,
             sentences=sentences,
             watch=watch,
+            letters=writer,
         )
     note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
     print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
+    if letters is not None and not (quiet or as_json):
+        say(f"The letters: {letters}")
+
+
+def _check_recorded(asked: LetterTerms | None) -> None:
+    """Refuse fields of letters that the ledger fills in: a letter says what was recorded."""
+    taken = [n for n in ("number", "expires") if asked is not None and n in (*asked.fields, *asked.columns)]
+    if taken:
+        remedy = "leave it out: letters say what was recorded"
+        raise DataError(message("fields that the ledger does not know", repr(taken[0]), remedy))
+
+
+def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
+    """What changes by itself while promises hold; in one year where there is no end."""
+    from veritracer.recourse.options import yearly_drift
+
+    left = until - datetime.now(UTC) if isinstance(until, datetime) else until
+    return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
 
 
 def print_summary(
