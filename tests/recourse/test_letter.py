@@ -26,6 +26,7 @@ from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reason_codes import direction
 from veritracer.recourse.wording import Change
+from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}
@@ -479,3 +480,35 @@ def test_without_weasyprint_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with pytest.raises(LetterError, match=re.escape("pip install 'veritracer[pdf]'")):
         page_pdf("<p></p>")
+
+
+# -------------------------------------------------------------------------------------- tidy numbers
+
+
+def test_nothing_that_people_read_has_the_noise_of_narrow_floats() -> None:
+    """A column that somebody stored as float32 once, and as text with all its digits afterwards."""
+    rng = np.random.default_rng(3)
+    rate = rng.uniform(0.2, 0.9, 200).round(3).astype(np.float32).astype(float)
+    frame = pd.DataFrame({"rate": rate, "score": rng.uniform(0, 3, 200).round(2) / 3})
+    schema = vt.Schema.infer(frame)
+    encoding = vt.Encoding.fit(schema, frame)
+    layer = torch.nn.Linear(2, 1).double()
+    with torch.no_grad():
+        layer.weight[:] = torch.tensor([[3.0, 2.0]])
+        layer.bias[:] = -2.5
+    found = vt.Recourse(torch.nn.Sequential(layer), encoding=encoding, rows=frame, kappa=0.01).explain(
+        frame[:40], overshoot=0.02
+    )
+    assert found.valid.sum() > 5
+    long = re.compile(r"\d\.\d{9,}")
+    assert any(long.search(repr(v)) for v in frame["rate"])
+    codes = {name: ("R", name) for name in schema.names}
+    for i in np.flatnonzero(found.status != "none").tolist():
+        for text in (
+            found.sentence(i),
+            found.letter(i, codes=codes),
+            found.letter(i, codes=codes, language="de"),
+        ):
+            assert not long.search(text.replace(",", ".")), text
+        for change in found.changes_of(i):
+            assert not long.search(" ".join(_in_words(change)))

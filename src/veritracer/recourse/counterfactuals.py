@@ -18,7 +18,7 @@ from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import widened
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, Message, message
 from veritracer.files import document_text
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import export
@@ -137,7 +137,7 @@ class Counterfactuals:
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
     @cached_property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Message]:
         """What somebody should know before this advice goes out: one lever, or one end, for most people."""
         rows = torch.from_numpy((self.status != "none") & (self.alternative == 0))
         return [*common_levers(self.encoding, self.x[rows], self.x_cf[rows])]

@@ -19,6 +19,7 @@ from veritracer.recourse.language import Language, language
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reason_codes import Direction, Reason, ReasonCodes, direction
 from veritracer.recourse.wording import Change, Move, limit_in_words, move_in_words
+from veritracer.schema.values import as_written
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -176,7 +177,7 @@ def check_fields(fields: Iterable[str]) -> None:
 def _step(change: Change, reason: Reason, words: Language) -> dict[str, Any]:
     """One change in people's words."""
     label = reason.label or change.feature.name.replace("_", " ")
-    before, after = reason.value(change.before, words), reason.value(change.after, words)
+    before, after = reason.value(as_written(change.before), words), reason.value(change.after, words)
     way = direction(change)
     on = "_on" if change.goes_on and way in ("raise", "reduce") else ""
     limit = reason.value(change.limit, words) if change.goes_on else None

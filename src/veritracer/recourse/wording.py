@@ -9,12 +9,20 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import message
+from veritracer.errors import Message, message
 from veritracer.param_sets import ParamSet
 from veritracer.recourse.language import Language, language
 from veritracer.refine.region import Drift
 from veritracer.schema import Feature
-from veritracer.schema.values import decimal_of, is_missing, rounded_down, value_in_words
+from veritracer.schema.values import (
+    as_written,
+    decimal_of,
+    is_missing,
+    own_in_words,
+    percent,
+    rounded_down,
+    value_in_words,
+)
 
 FEWEST_PEOPLE = 20
 """Fewer people than this have too little in common to speak of."""
@@ -76,7 +84,7 @@ def change_in_words(change: Change) -> str:
     'reduce rate from 0.9 to 0.6 (by at least 0.3)'
     """
     feature, before, after, _ = change
-    name, old, new = feature.name, value_in_words(before), value_in_words(after)
+    name, old, new = feature.name, own_in_words(before), value_in_words(after)
     if change.was_missing:
         return f"state {name} as {new}"
     if not feature.is_numeric:
@@ -94,7 +102,7 @@ def difference_in_words(before: Any, after: Any) -> str:
     >>> difference_in_words(0.6, 0.9)
     '0.3'
     """
-    return value_in_words(abs(decimal_of(after) - decimal_of(before)))
+    return value_in_words(abs(decimal_of(after) - decimal_of(as_written(before))))
 
 
 def instruction(changes: Sequence[Change]) -> str:
@@ -187,7 +195,7 @@ def _amounts(models: ParamSet, words: Language) -> str:
     return words.joined([words.say("set_amount", radius=each[name], name=name) for name in each])
 
 
-def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Message]:
     """Sentences about what most of the people (n, d) are told: one lever, or one end of a range.
 
     Each answer alone may be proved, close and believed; an institution that sends all of them should know it.
@@ -198,7 +206,7 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
     main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
     for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
         name = encoding.schema.names[k]
-        received = f"{float(main[k]):.0%} of {len(x):,} people told first of all to change {name!r}"
+        received = f"{percent(float(main[k]))} of {len(x):,} people told first of all to change {name!r}"
         yield message("several levers among the people", received, f"check what {name!r} really does")
     for block in encoding.blocks:
         if not block.feature.is_numeric:
@@ -208,7 +216,7 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
             share = float(((after == end) & (before != end)).double().mean())
             if share > MOST_PEOPLE:
                 name = block.feature.name
-                received = f"{share:.0%} of {len(x):,} people told to bring {name!r} to its {word} value"
+                received = f"{percent(share)} of {len(x):,} people told to bring {name!r} to its {word} value"
                 yield message("advice inside of a range", received, f"give limits={{{name!r}: 0.3}}")
 
 

@@ -215,7 +215,7 @@ def print_summary(
         )
     elif not quiet:
         share = percent(explained.certified / explained.asked if explained.asked else None)
-        numbers_said = f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})" if len(issued) else ""
+        numbers_said = _numbers(issued)
         say(
             f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
             f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
@@ -249,3 +249,10 @@ def _count(number: int, what: str) -> str:
 
 def _end(expires: float) -> str:
     return "never" if math.isinf(expires) else f"on {in_words(expires)[:10]}"
+
+
+def _numbers(issued: Issued) -> str:
+    """The numbers of what was issued, in brackets."""
+    if len(issued) < 2:
+        return f" (number {issued.sequence[0]:,})" if len(issued) else ""
+    return f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})"
