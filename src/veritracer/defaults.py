@@ -6,5 +6,8 @@ FINE_TUNING_EPOCHS = 20
 DEMO_EPOCHS = 20
 """Passes over the rows of ``loans`` in the demo."""
 
+PROMISE_DAYS = 365
+"""Days for which a promise holds that ``veritracer issue`` makes, unless another end is asked for."""
+
 AUDIT_RECOURSE = 20
 """Broken promises for which an audit looks for new recourse."""

@@ -111,6 +111,8 @@ class Message(str):
     """A sentence of three parts that remembers what was expected: one kind of mistake has one expectation."""
 
     expected: str
+    received: str
+    remedy: str
 
 
 def message(expected: str, received: str, remedy: str) -> Message:
@@ -120,7 +122,7 @@ def message(expected: str, received: str, remedy: str) -> Message:
     "expected 22 columns, got 21; 'age' is missing — was it dropped before explain()?"
     """
     whole = Message(f"expected {expected}, got {received} — {remedy}")
-    whole.expected = expected
+    whole.expected, whole.received, whole.remedy = expected, received, remedy
     return whole
 
 

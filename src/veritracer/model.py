@@ -49,7 +49,7 @@ from veritracer.training import Ending, Trained, train
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
-    from veritracer.ledger.layout import Original
+    from veritracer.ledger.layout import Original, Uncertified
     from veritracer.ledger.reading import Source
 
 
@@ -298,17 +298,22 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         now: datetime | None = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        uncertified: Uncertified = "promise",
+        again: bool = True,
         **options: Any,
     ) -> Issued:
         """The promises that are in the ledger now: every counterfactual that ``explain`` finds for ``X``.
 
         ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
         duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
-        ``"encrypted"`` with ``key``, or only their ``"commitment"``. ``options`` are those of ``explain``.
+        ``"encrypted"`` with ``key``, or only their ``"commitment"``; ``uncertified`` what becomes of what is
+        not certified, ``again`` whether the same application may be promised twice: see ``Ledger.issue``.
+        ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 
-        terms = {"expires": expires, "now": now, "original": original, "key": key}
+        terms: dict[str, Any] = {"expires": expires, "now": now, "original": original, "key": key}
+        terms |= {"uncertified": uncertified, "again": again}
         return issue(self, X, ids, ledger, terms, options)
 
     def update(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from datetime import date
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +22,32 @@ COMMANDS = {
     "text": [*EXPLAIN, "--out", "text.csv", *LETTERS, "--field", "institution=A Bank, Ltd."],
     "html": [*EXPLAIN, "--out", "html.csv", "--n", "2", *PAGES],
 }
+ISSUE = ["issue", "model", "named.csv", "--id-column", "who", "--ledger", "a.db"]
+OWN = ["--field-column", "recipient=full name", "--field-column", "address=place"]
+COMMANDS["issued"] = [*ISSUE, "--out", "issued.csv", "--letters", "issued", "--codes", "codes.json", *OWN]
+COMMANDS["issued again"] = [*ISSUE, "--out", "again.csv", "--letters", "again", "--codes", "codes.json", *OWN]
+COMMANDS["pdf"] = [*EXPLAIN[:-1], "few.csv", "--out", "pdf.csv", "--letters", "pdf", "--codes", "codes.json"]
+COMMANDS["pdf"] += ["--pdf", "--language", "de"]
 BAD = {
+    "a number of one's own": (
+        [*ISSUE, "--letters", "new", "--field", "number=7"],
+        "the ledger does not know",
+    ),
+    "no such column": ([*ISSUE, "--letters", "new", "--field-column", "recipient=nmae"], "nmae"),
+    "both ways": (
+        [*EXPLAIN, "--letters", "new", "--field", "date=1", "--field-column", "date=age"],
+        "as both",
+    ),
+    "no such language": (
+        [*EXPLAIN, "--letters", "new", "--codes", "codes.json", "--language", "fr"],
+        "a language among",
+    ),
+    "text as pdf": ([*EXPLAIN, "--letters", "new", "--letter-format", "text", "--pdf"], "letters in HTML"),
+    "pdf alone": ([*EXPLAIN, "--pdf"], "--pdf without --letters"),
+    "issued without codes": (
+        [*ISSUE[:-1], "b.db", "--letters", "new", *OWN],
+        "a reason code for",
+    ),
     "unmapped": ([*EXPLAIN, "--letters", "new", "--codes", "few.json"], "a reason code for every changed"),
     "there already": ([*EXPLAIN, *LETTERS], "not there yet"),
     "codes alone": ([*EXPLAIN, "--codes", "codes.json"], "--codes without --letters"),
@@ -42,6 +69,11 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(made, place)
     codes = {name: [f"R{k:02}", f"About {name}"] for k, name in enumerate(FEATURES)}
     (place / "codes.json").write_text(json.dumps(codes))
+    people = pd.read_csv(place / "people.csv")
+    people[people["approved"] == "no"].head(3).to_csv(place / "few.csv", index=False)
+    who = [f"00{k}" for k in range(20)]
+    named = people.head(20).assign(who=who, place="Some Street 1", **{"full name": [f"P. {k}" for k in who]})
+    named.to_csv(place / "named.csv", index=False)
     (place / "few.json").write_text(json.dumps({"age": ["R01", "Age"]}))
     return place
 
@@ -82,3 +114,48 @@ def test_what_is_refused_leaves_nothing_behind(done, folder: Path, name: str) ->
     assert_refused(done[name])
     assert BAD[name][1] in done[name].stderr
     assert not [path.name for path in folder.iterdir() if path.name.startswith(("new", "bad"))]
+
+
+def test_an_issued_letter_is_of_what_was_recorded(done, folder: Path) -> None:
+    assert done["issued"].returncode == 0, done["issued"].stderr
+    table = pd.read_csv(folder / "issued.csv", dtype={"who": str})
+    promised = table[table["recourse.status"] == "certified"]
+    numbers = []
+    with vt.Ledger(folder / "a.db", create=False) as ledger:
+        for name, who in zip(promised["recourse.letter"], promised["who"], strict=True):
+            text = (folder / "issued" / name).read_text()
+            number = int(re.search(r"Promise number: (\d+)", text)[1])
+            told = ledger.shown(number)
+            assert told["id"] == who
+            assert f"Dear P. {who}," in text
+            assert f"P. {who}\nSome Street 1\n" in text
+            day = date.fromisoformat(told["expires"][:10])
+            words = " ".join(text.split())
+            assert f"before {day.day} {day:%B %Y}, also if we update" in words
+            assert (
+                f"number {number} in our ledger and ends on {told['expires'][:19].replace('T', ' ')}" in words
+            )
+            numbers.append(number)
+        assert numbers == ledger.listing()["number"].tolist()
+    assert "place" not in table.columns
+
+
+def test_who_has_a_promise_gets_no_second_letter(done, folder: Path) -> None:
+    assert done["issued again"].returncode == 0, done["issued again"].stderr
+    table = pd.read_csv(folder / "again.csv")
+    assert table["recourse.letter"][table["recourse.status"] == "certified"].isna().all()
+
+
+def test_letters_as_pdf(done, folder: Path) -> None:
+    if "libraries that weasyprint needs" in done["pdf"].stderr:
+        pytest.skip("weasyprint can not load Pango here")
+    assert done["pdf"].returncode == 0, done["pdf"].stderr
+    named = pd.read_csv(folder / "pdf.csv")["recourse.letter"].dropna().tolist()
+    assert named
+    for name in named:
+        assert (folder / "pdf" / name).read_bytes().startswith(b"%PDF-")
+        assert "Ihr Antrag" in (folder / "pdf" / name).with_suffix(".html").read_text()
+
+
+def test_a_letter_that_can_not_be_written_stops_the_promises(done, folder: Path) -> None:
+    assert not (folder / "b.db").exists() or vt.Ledger(folder / "b.db").counts().live == 0

@@ -25,7 +25,7 @@ def _failing(connection: sa.Connection) -> None:
     raise KeyboardInterrupt
 
 
-NEXT = Migration(3, "remarks", _remarks)
+NEXT = Migration(4, "remarks", _remarks)
 
 
 def test_versions_count_up_from_one() -> None:
@@ -43,16 +43,16 @@ def test_a_migration_is_applied_once_and_is_in_the_chain(place: str, monkeypatch
     with behind(place) as connection:
         versions = [(row["version"], row["name"]) for row in rows_of(connection, tables.migrations)]
         newest = rows_of(connection, tables.entries)[-1]
-    assert versions == [*((step.version, step.name) for step in MIGRATIONS), (3, "remarks")]
+    assert versions == [*((step.version, step.name) for step in MIGRATIONS), (4, "remarks")]
     header = json.loads(newest["header"])
-    assert (newest["kind"], header["version"], header["name"]) == ("migration", 3, "remarks")
+    assert (newest["kind"], header["version"], header["name"]) == ("migration", 4, "remarks")
 
 
 def test_a_newer_ledger_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sql_store, "MIGRATIONS", (*MIGRATIONS, NEXT))
         vt.Ledger(place).close()
-    with pytest.raises(LedgerError, match=r"expected a ledger of version 2 or older .+, got version 3 — .+"):
+    with pytest.raises(LedgerError, match=r"expected a ledger of version 3 or older .+, got version 4 — .+"):
         vt.Ledger(place)
 
 
@@ -77,7 +77,10 @@ def test_many_may_create_it_at_once(place: str) -> None:
         heads = list(pool.map(opened, range(8)))
     assert len(set(heads)) == 1
     with vt.Ledger(place) as ledger:
-        assert (ledger.verify().ok, ledger.verify().entries) == (True, len(MIGRATIONS))
+        assert (ledger.verify().ok, ledger.verify().entries) == (
+            True,
+            sum(not step.waits for step in MIGRATIONS),
+        )
 
 
 def test_no_two_ledgers_share_a_chain(place: str, tmp_path_factory: pytest.TempPathFactory) -> None:

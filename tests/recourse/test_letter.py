@@ -11,15 +11,22 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 import veritracer as vt
 from recourse_tables import SCHEMA, fitted
-from veritracer.errors import LetterError
+from veritracer.errors import LetterError, SchemaError
 from veritracer.recourse import Counterfactuals, Reason
+from veritracer.recourse.attribution import accepted_rows, contributions
+from veritracer.recourse.language import language, languages
+from veritracer.recourse.letter import page_pdf
+from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reason_codes import direction
 from veritracer.recourse.wording import Change
+from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}
@@ -80,11 +87,10 @@ def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, 
     letter = found.letter(i, codes=CODES, format=kind, **FIELDS, expires=datetime.date(2031, 5, 1))
     text = " ".join(letter.split()) if kind == "text" else text_of(letter)
     for change in found.changes_of(i):
-        assert CODES[change.feature.name][1] in text
         for value in (change.before, change.after):
             assert Reason(code="-", text="-").value(value) in text
-    unchanged = set(SCHEMA.names) - {c.feature.name for c in found.changes_of(i)}
-    assert not any(f"About {name}" in text for name in unchanged)
+    told = {name for name in SCHEMA.names if f"About {name}" in text}
+    assert told == {reason.feature for reason in found.principal_reasons(i)}
     assert "was declined" in text
     assert "1 May 2031" in text
     assert "20 % of the average size in the same matrix or vector" in text
@@ -301,3 +307,208 @@ def test_without_jinja2_the_extra_is_named(found, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)  # what Python keeps for a package that is not there
     with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'veritracer[report]'")):
         found.letter(a_row(found, "certified"), codes=CODES)
+
+
+# ------------------------------------------------------------------------------------- principal reasons
+
+
+def test_principal_reasons_come_from_the_decision_and_not_from_the_way_out() -> None:
+    """A linear model declines for its debt; the only thing that may change is savings."""
+    features = [Feature(name, "continuous", lower=0, upper=1) for name in ("debt", "missed", "other")]
+    features = [f.replace(action="immutable") for f in features]
+    schema = vt.Schema([*features, Feature("savings", "continuous", lower=0, upper=1)])
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.uniform(size=(300, 4)), columns=list(schema.names))
+    encoding = vt.Encoding.fit(schema, rows)
+    layer = torch.nn.Linear(4, 1).double()
+    with torch.no_grad():
+        layer.weight[:] = torch.tensor([[-4.0, -2.0, 0.0, 3.0]])
+        layer.bias[:] = 0.5
+    answers = vt.Recourse(torch.nn.Sequential(layer), encoding=encoding, rows=rows, kappa=0.01)
+    person = pd.DataFrame([{"debt": 0.9, "missed": 0.8, "other": 0.1, "savings": 0.6}])
+    found = answers.explain(person)
+    assert [c.feature.name for c in found.changes_of(0)] in ([], ["savings"])
+    reasons = found.principal_reasons(0)
+    assert [(one.feature, one.direction) for one in reasons][:2] == [("debt", "reduce"), ("missed", "reduce")]
+    assert "other" not in {one.feature for one in reasons}
+    # of a linear model a feature's part is its weight times the distance to the accepted rows' mean
+    accepted = accepted_rows(found).mean(0)
+    x = encoding.encode(person)[0].double()
+    parts = contributions(found, x, accepted_rows(found))
+    assert torch.allclose(parts, layer.weight[0] * (x - accepted), atol=1e-9)
+    codes = {name: (f"R-{name}", f"About {name}") for name in schema.names}
+    text = found.letter(0, codes=codes)
+    assert "R-debt" in text.partition("WHAT WOULD CHANGE")[0]
+    assert "R-other" not in text
+
+
+def test_the_parts_sum_to_what_is_between_the_person_and_accepted_people(found) -> None:
+    i = a_row(found, "certified")
+    rows, x = accepted_rows(found), found.x[i].double()
+    theta = tuple(t.double() for t in found.param_set.center)
+    logit = found.param_set.network.logit(theta, torch.cat([x[None], rows]))
+    between = logit[0] - logit[1:].mean()
+    assert float(contributions(found, x, rows).sum()) == pytest.approx(float(between), abs=1e-9)
+    reasons = found.principal_reasons(i)
+    assert 1 <= len(reasons) <= 4
+    assert [r.contribution for r in reasons] == sorted(r.contribution for r in reasons)
+    assert all(r.contribution < 0 for r in reasons)
+
+
+def test_a_principal_reason_without_a_code_is_refused_by_name(found) -> None:
+    i = a_row(found, "certified")
+    asked = {c.feature.name for c in found.changes_of(i)}
+    name = next((r.feature for r in found.principal_reasons(i) if r.feature not in asked), None)
+    if name is None:
+        i = next(
+            k
+            for k in np.flatnonzero(found.certified)
+            if {r.feature for r in found.principal_reasons(k)} - {c.feature.name for c in found.changes_of(k)}
+        )
+        asked = {c.feature.name for c in found.changes_of(i)}
+        name = next(r.feature for r in found.principal_reasons(i) if r.feature not in asked)
+    with pytest.raises(LetterError, match=rf"every principal reason, got none for '{name} "):
+        found.letter(i, codes={k: v for k, v in CODES.items() if k != name})
+
+
+# ------------------------------------------------------------------------------------------- languages
+
+
+def test_a_letter_in_german(found) -> None:
+    i = a_row(found, "certified")
+    text = found.letter(i, codes=CODES, language="de", **FIELDS, expires=datetime.date(2031, 5, 1), number=17)
+    assert "Ihr Antrag wurde abgelehnt." in text
+    assert "HAUPTGRÜNDE UNSERER ENTSCHEIDUNG" in text
+    assert "vor dem 1. Mai 2031" in " ".join(text.split())
+    assert "Nummer der Zusage: 17" in text
+    assert not re.search(r"\b(the|application|model that)\b", text)
+    page = found.letter(i, codes=CODES, language="de", format="html")
+    assert '<html lang="de">' in page
+
+
+def test_catalogues_say_the_same_things() -> None:
+    known = {name: language(name).phrases for name in languages()}
+    assert {"en", "de"} <= set(known)
+    for phrases in known.values():
+        assert phrases.keys() == known["en"].keys()
+
+
+def test_a_catalogue_of_ones_own(found, tmp_path: Path) -> None:
+    phrases = {**language("en").phrases, "declined": "No."}
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps(phrases))
+    i = a_row(found, "certified")
+    assert "\nNo.\n" in found.letter(i, codes=CODES, language=path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"declined": None}, "'declined' too few or many"),
+        ({"more": "x"}, "'more' too few or many"),
+        ({"number": "Promise"}, "'number' in the phrase 'number'"),
+        ({"number": "{number.__class__}"}, "in the phrase 'number'"),
+        ({"months": ["January"]}, "in the phrase 'months'"),
+    ],
+)
+def test_a_catalogue_that_is_not_whole_is_refused(found, tmp_path: Path, change, said) -> None:
+    phrases = {k: v for k, v in {**language("en").phrases, **change}.items() if v is not None}
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(phrases))
+    with pytest.raises(LetterError, match=re.escape(said)):
+        found.letter(0, codes=CODES, language=path)
+
+
+def test_an_unknown_language_is_refused(found) -> None:
+    with pytest.raises(LetterError, match="a language among de, en, got 'fr'"):
+        found.letter(0, codes=CODES, language="fr")
+
+
+# ------------------------------------------------------------------------------- what changes by itself
+
+
+def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
+    model, X = fitted()
+    rules = vt.Schema(
+        [f.replace(yearly=(0, 1)) if f.name == "age" else f for f in model.schema_.features],
+        model.schema_.target,
+        model.schema_.favourable,
+        model.schema_.unfavourable,
+    )
+    again = vt.Schema.from_json(rules.to_json())
+    assert again == rules
+    assert '"yearly"' not in model.schema_.to_json()
+    found = model.recourse(again).explain(X[:12], search_radius=False)
+    i = a_row(found, "certified")
+    assert found.drift == {"age": (0.0, 1.0)}
+    assert "age (which may grow by up to 1, but must not fall)" in " ".join(
+        found.letter(i, codes=CODES).split()
+    )
+    assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
+    assert not model.explain(X[:2]).drift
+    assert yearly_drift(again, 2.1) == {"age": (0.0, 3.0)}
+
+
+def test_what_can_not_move_by_itself_is_refused() -> None:
+    for wrong in ((1, 2), (0, float("inf"))):
+        with pytest.raises(SchemaError, match="yearly from at most 0"):
+            Feature("age", "integer", yearly=wrong)
+    with pytest.raises(SchemaError, match="yearly from at most 0"):
+        Feature("job", "categorical", categories=["a", "b"], yearly=(0, 1))
+    frame = pd.DataFrame({"age": [30, 40, 50], "ok": ["no", "yes", "no"]})
+    assert vt.Schema.infer(frame, "ok", yearly={"age": (0, 1)})["age"].yearly == (0.0, 1.0)
+    with pytest.raises(SchemaError, match="a column in yearly"):
+        vt.Schema.infer(frame, "ok", yearly={"aeg": (0, 1)})
+
+
+# ------------------------------------------------------------------------------------------------- PDF
+
+
+def test_a_letter_as_pdf(found) -> None:
+    page = found.letter(a_row(found, "certified"), codes=CODES, format="html", **FIELDS)
+    outside = page.replace("</main>", '<img src="file:///etc/hostname"></main>')
+    try:
+        import weasyprint  # noqa: F401
+    except OSError:
+        pytest.skip("weasyprint can not load Pango here")
+    made = page_pdf(page)
+    assert made.startswith(b"%PDF-")
+    assert page_pdf(outside).startswith(b"%PDF-")  # and nothing was fetched
+
+
+def test_without_weasyprint_the_extra_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(LetterError, match=re.escape("pip install 'veritracer[pdf]'")):
+        page_pdf("<p></p>")
+
+
+# -------------------------------------------------------------------------------------- tidy numbers
+
+
+def test_nothing_that_people_read_has_the_noise_of_narrow_floats() -> None:
+    """A column that somebody stored as float32 once, and as text with all its digits afterwards."""
+    rng = np.random.default_rng(3)
+    rate = rng.uniform(0.2, 0.9, 200).round(3).astype(np.float32).astype(float)
+    frame = pd.DataFrame({"rate": rate, "score": rng.uniform(0, 3, 200).round(2) / 3})
+    schema = vt.Schema.infer(frame)
+    encoding = vt.Encoding.fit(schema, frame)
+    layer = torch.nn.Linear(2, 1).double()
+    with torch.no_grad():
+        layer.weight[:] = torch.tensor([[3.0, 2.0]])
+        layer.bias[:] = -2.5
+    found = vt.Recourse(torch.nn.Sequential(layer), encoding=encoding, rows=frame, kappa=0.01).explain(
+        frame[:40], overshoot=0.02
+    )
+    assert found.valid.sum() > 5
+    long = re.compile(r"\d\.\d{9,}")
+    assert any(long.search(repr(v)) for v in frame["rate"])
+    codes = {name: ("R", name) for name in schema.names}
+    for i in np.flatnonzero(found.status != "none").tolist():
+        for text in (
+            found.sentence(i),
+            found.letter(i, codes=codes),
+            found.letter(i, codes=codes, language="de"),
+        ):
+            assert not long.search(text.replace(",", ".")), text
+        for change in found.changes_of(i):
+            assert not long.search(" ".join(_in_words(change)))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import report_cases
 from report_cases import Case
+
+from veritracer.report.html import write_report
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,11 @@ def lending() -> Case:
 @pytest.fixture(scope="session")
 def hostile() -> Case:
     return report_cases.hostile()
+
+
+@pytest.fixture(scope="session")
+def lending_report(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of that model, which takes a while."""
+    model, X, y, recourse = lending
+    target = tmp_path_factory.mktemp("lending") / "report.html"
+    return write_report(target, model, X, y, recourse=recourse)

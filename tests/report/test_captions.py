@@ -25,10 +25,8 @@ from veritracer.schema import Feature
 
 
 @pytest.fixture(scope="module")
-def page(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    model, X, y, recourse = lending
-    target = tmp_path_factory.mktemp("captions") / "report.html"
-    return Page.read(write_report(target, model, X, y, recourse=recourse))
+def page(lending_report: Path) -> Page:
+    return Page.read(lending_report)
 
 
 def shown(share: float) -> str:

@@ -23,11 +23,23 @@ FIGURES = {
     "changes",
     "levers",
     "moves",
+    "approvals",
     "groups",
     "rates",
     "losses",
 }
-SECTIONS = {"model", "promise", "belief", "demands", "fairness", "people", "training", "data", "origins"}
+SECTIONS = {
+    "model",
+    "promise",
+    "belief",
+    "demands",
+    "accepted",
+    "fairness",
+    "people",
+    "training",
+    "data",
+    "origins",
+}
 COMPARISON = RetrainingComparison(
     [
         Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),

@@ -38,12 +38,12 @@ class Column:
     def numeric(self) -> bool:
         return self.kind in ("integer", "continuous")
 
-    def read(self, words: str) -> Cell:
+    def read(self, words: str, tongue: str = "en") -> Cell:
         """The value that a text names."""
-        if words in ("unknown", "not stated"):
+        if words in ("unknown", "not stated", "nicht angegeben"):
             return None
         if self.numeric:
-            return Decimal(words.replace(",", ""))
+            return number(words, tongue)
         return {str(category): category for category in self.categories}[words]
 
     def same(self, cell: Cell, other: Cell) -> bool:
@@ -51,6 +51,13 @@ class Column:
         if is_empty(cell) or is_empty(other):
             return is_empty(cell) and is_empty(other)
         return exact(cell) == exact(other) if self.numeric else cell == other
+
+
+def number(words: str, tongue: str = "en") -> Decimal:
+    """A number as a language writes it: 1,200.5 or 1.200,5."""
+    if tongue == "de":
+        words = words.replace(".", "").replace(",", ".")
+    return Decimal(words.replace(",", ""))
 
 
 def is_empty(cell: Cell) -> bool:
@@ -115,9 +122,12 @@ class Claim:
     ranges: dict[str, tuple[Cell, Cell]] = field(default_factory=dict)
     models: Models | None = None
     conditional: bool = False
+    number: int | None = None
+    before_day: str | None = None
 
 
 NUMBER = r"-?[\d,]+(?:\.\d+)?(?:e[+-]?\d+)?"
+_NUMBERS = {"en": NUMBER, "de": r"-?[\d.]+(?:,\d+)?(?:e[+-]?\d+)?"}
 
 
 def _pieces(text: str, begins: str) -> list[str]:
@@ -125,48 +135,67 @@ def _pieces(text: str, begins: str) -> list[str]:
     return re.split(rf"(?:, | and )(?={begins})", text)
 
 
-def _change(text: str, columns: Mapping[str, Column], claim: Claim) -> None:
+def _change(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str = "en") -> None:
     names = "|".join(columns)
-    patterns = [
+    german = [
+        rf"Erhöhen: (?P<name>{names}), von (?P<old>.+) auf (?:mindestens )?(?P<new>.+)",
+        rf"Verringern: (?P<name>{names}), von (?P<old>.+) auf (?P<new>.+?)(?: oder weiter)?",
+        rf"Ändern: (?P<name>{names}), von (?P<old>.+) zu (?P<new>.+)",
+        rf"Angeben: (?P<name>{names}), (?P<new>.+)",
+    ]
+    english = [
         rf"raise (?P<name>{names}) from (?P<old>.+) to (?:at least )?(?P<new>.+)",
         rf"reduce (?P<name>{names}) from (?P<old>.+) to (?P<new>{NUMBER}) \(by at least (?P<by>.+)\)",
         rf"reduce (?P<name>{names}) from (?P<old>.+) to (?P<new>.+?)(?: or further)?",
         rf"change (?P<name>{names}) from (?P<old>.+) to (?P<new>.+)",
         rf"state (?P<name>{names})(?: as|:) (?P<new>.+)",
     ]
-    text = text[:1].lower() + text[1:]
+    patterns = german if tongue == "de" else english
+    text = text if tongue == "de" else text[:1].lower() + text[1:]
     found = next((m for p in patterns if (m := re.fullmatch(p, text))), None)
     assert found, f"this is no instruction: {text!r}"
     parts = found.groupdict()
     column = columns[parts["name"]]
-    claim.after[column.name] = column.read(parts["new"])
+    claim.after[column.name] = column.read(parts["new"], tongue)
     if parts.get("old"):
-        claim.before[column.name] = column.read(parts["old"])
+        claim.before[column.name] = column.read(parts["old"], tongue)
     if parts.get("by"):
         claim.by[column.name] = Decimal(parts["by"].replace(",", ""))
 
 
-def _move(text: str, columns: Mapping[str, Column], claim: Claim) -> None:
-    found = re.fullmatch(rf"({'|'.join(columns)}) (may .*?)(?: \(and must not be (.*)\))?", text)
+def _move(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str = "en") -> None:
+    start, unless = (
+        ("may", r"and must not be (.*)") if tongue == "en" else ("darf", r"und darf nicht (.*) sein")
+    )
+    found = re.fullmatch(rf"({'|'.join(columns)}) ({start} .*?)(?: \({unless}\))?", text)
     assert found, f"nothing moves like this: {text!r}"
-    column, words = columns[found[1]], found[2].replace(" levels", "").replace(" level", "")
-    codes = tuple(Decimal(code) for code in re.findall(NUMBER, found[3] or ""))
-    amount = rf"({NUMBER})"
-    forms: list[tuple[str, Callable[..., Move]]] = [
-        (rf"may change by up to {amount}", lambda a: Move(-a, a)),
-        (rf"may (?:grow|rise) by up to {amount}, but must not fall", lambda a: Move(Decimal(0), a)),
-        (rf"may fall by up to {amount}, but must not (?:grow|rise)", lambda a: Move(-a, Decimal(0))),
-        (rf"may (?:grow|rise) by up to {amount} or fall by up to {amount}", lambda a, b: Move(-b, a)),
-    ]
+    column, words = columns[found[1]], re.sub(" levels?| Stufen?", "", found[2])
+    codes = tuple(number(code, tongue) for code in re.findall(_NUMBERS[tongue], found[3] or ""))
+    amount, zero = rf"({_NUMBERS[tongue]})", Decimal(0)
+    up = (lambda a: Move(zero, a)), (lambda a: Move(-a, zero))
+    forms: list[tuple[str, Callable[..., Move]]] = {
+        "en": [
+            (rf"may change by up to {amount}", lambda a: Move(-a, a)),
+            (rf"may (?:grow|rise) by up to {amount}, but must not fall", up[0]),
+            (rf"may fall by up to {amount}, but must not (?:grow|rise)", up[1]),
+            (rf"may (?:grow|rise) by up to {amount} or fall by up to {amount}", lambda a, b: Move(-b, a)),
+        ],
+        "de": [
+            (rf"darf sich um bis zu {amount} ändern", lambda a: Move(-a, a)),
+            (rf"darf um bis zu {amount} steigen, aber nicht fallen", up[0]),
+            (rf"darf um bis zu {amount} fallen, aber nicht steigen", up[1]),
+            (rf"darf um bis zu {amount} steigen oder um bis zu {amount} fallen", lambda a, b: Move(-b, a)),
+        ],
+    }[tongue]
     for pattern, made in forms:
         if told := re.fullmatch(pattern, words):
-            move = made(*(Decimal(number.replace(",", "")) for number in told.groups()))
+            move = made(*(number(one, tongue) for one in told.groups()))
             break
     else:
-        told = re.fullmatch(r"may become (.*)", words)
+        told = re.fullmatch(r"may become (.*)|darf zu (.*) werden", words)
         assert column.kind == "binary", text
-        assert told or words == "may change", text
-        move = Move(becomes=column.read(told[1])) if told else Move(Decimal(-1), Decimal(1))
+        assert told or words in ("may change", "darf sich ändern"), text
+        move = Move(becomes=column.read(told[1] or told[2])) if told else Move(Decimal(-1), Decimal(1))
     move.codes = codes
     claim.moves[column.name] = move
 
@@ -226,45 +255,169 @@ def read_sentence(text: str, columns: Mapping[str, Column]) -> Claim:
     return claim
 
 
-def read_letter(text: str, columns: Mapping[str, Column]) -> Claim | None:
-    """What a letter claims; None where it proposes nothing."""
+def _models_in_german(text: str) -> Models:
+    """The set of models in the words of a German letter."""
+    what = (
+        "(?:Gewichte und Schwellenwerte|Gewichtsmatrizen und Schwellenvektoren) ändern sich je um höchstens"
+    )
+    share = re.fullmatch(
+        rf"{what} ([\d.,]+) % (?:der|ihrer|des) (mittleren Größe|größten|l[12]-Norm) ?"
+        r"(?:in derselben Matrix oder demselben Vektor|\((l[12])-Norm\))",
+        text,
+    )
+    if share:
+        rule = "average" if share[2] == "mittleren Größe" else "norm"
+        return Models(share[3] or "linf", rule, float(number(share[1], "de")) / 100)
+    absolute = re.fullmatch(rf"{what} (.*?)(?: \((l[12])-Norm\))?", text)
+    assert absolute, f"no set of models: {text!r}"
+    norm = absolute[2] or "linf"
+    if re.fullmatch(r"[\d.,]+", absolute[1]):
+        return Models(norm, "absolute", float(number(absolute[1], "de")))
+    radii = re.findall(r"([\d.,]+) \(([Wb]\d+)\)", absolute[1])
+    return Models(norm, "absolute", 0.0, {name: float(number(radius, "de")) for radius, name in radii})
+
+
+@dataclass(frozen=True)
+class Tongue:
+    """What the parts of a letter look like in a language."""
+
+    steps: str
+    promise: str
+    beyond: str
+    annex: str
+    numbered: str
+    until: str
+    always: str
+    limit: str
+    models: Callable[[str], Models]
+    except_for: str
+    moving: str
+    moving_too: str
+    still: str
+    same: str
+    further: str
+    as_far: str
+    fixed: tuple[str, ...]
+
+
+TONGUES = {
+    "en": Tongue(
+        steps="WHAT WOULD CHANGE THE DECISION",
+        promise="WHAT WE PROMISE",
+        beyond="WHAT WE DO NOT PROMISE",
+        annex="ANNEX: WHAT WAS PROVED",
+        numbered=r"Promise number: (\d+)",
+        until=r"We commit to this for every application that reaches us before (.+?), also if we update our "
+        r"scoring model until then, as long as the update keeps to the limit in the annex: with the changes? "
+        r"above you will be accepted if all of this holds\.",
+        always=r"We commit to this without a last day, also if we update our scoring model, as long as the "
+        r"update keeps to the limit in the annex: with the changes? above you will be accepted if all of "
+        r"this holds\.",
+        limit=r"The model that then decides is today's, or an update of it that keeps to the limit for which "
+        r"this was proved: its (.*), and nothing else of how it decides is changed\.",
+        models=_models,
+        except_for=r"Everything else that you stated is the same as in this application, except for (.*)\.",
+        moving=r"({names}) \(which (.*)\)",
+        moving_too=r"From wherever you bring it, and without your doing, (.*)\.",
+        still="The model that then decides would still decline your application as it is now.",
+        same="Everything else that you stated is the same as in this application, "
+        "also what changes by itself.",
+        further=r"Going further is covered for (.*); nothing is said about other values\.",
+        as_far=r"({names}) as far as (.*)",
+        fixed=(
+            r"It was proved for every model within that limit, not only tried on some\.",
+            r"Today's model has the digest [0-9a-f]{64}\.",
+            r"This promise is number \d+ in our ledger and (?:has no end|ends on [-\d: ]+ \(UTC\))\.",
+        ),
+    ),
+    "de": Tongue(
+        steps="WAS DIE ENTSCHEIDUNG ÄNDERN WÜRDE",
+        promise="WAS WIR ZUSAGEN",
+        beyond="WAS WIR NICHT ZUSAGEN",
+        annex="ANLAGE: WAS BEWIESEN WURDE",
+        numbered=r"Nummer der Zusage: (\d+)",
+        until=r"Wir stehen dafür ein bei jedem Antrag, der uns vor dem (.+?) erreicht, auch wenn wir unser "
+        r"Bewertungsmodell bis dahin aktualisieren, solange die Aktualisierung die Grenze in der Anlage "
+        r"einhält: Mit (?:der Änderung|den Änderungen) oben werden Sie angenommen, wenn all dies zutrifft\.",
+        always=r"Wir stehen dafür ohne letzten Tag ein, auch wenn wir unser Bewertungsmodell aktualisieren, "
+        r"solange die Aktualisierung die Grenze in der Anlage einhält: Mit (?:der Änderung|den Änderungen) "
+        r"oben werden Sie angenommen, wenn all dies zutrifft\.",
+        limit=r"Das Modell, das dann entscheidet, ist das heutige oder eine Aktualisierung, die die Grenze "
+        r"einhält, für die dies bewiesen wurde: (.*); sonst ist an der Entscheidung nichts geändert\.",
+        models=_models_in_german,
+        except_for=r"Alles andere, was Sie angegeben haben, ist wie in diesem Antrag, ausgenommen (.*)\.",
+        moving=r"({names}) \((.*)\)",
+        moving_too=r"Wohin auch immer Sie es bringen, ohne Ihr Zutun gilt für (.*)\.",
+        still="Das Modell, das dann entscheidet, würde Ihren jetzigen Antrag weiterhin ablehnen.",
+        same="Alles andere, was Sie angegeben haben, ist wie in diesem Antrag, "
+        "auch was sich von selbst ändert.",
+        further=r"Weiter zu gehen ist abgedeckt für (.*); über andere Werte ist nichts gesagt\.",
+        as_far=r"({names}) bis (.*)",
+        fixed=(
+            r"Es wurde für jedes Modell innerhalb dieser Grenze bewiesen, nicht nur an einigen erprobt\.",
+            r"Das heutige Modell hat den Fingerabdruck [0-9a-f]{64}\.",
+            r"Diese Zusage hat in unserem Verzeichnis die Nummer \d+ und "
+            r"(?:kein Ende|endet am [-\d: ]+ \(UTC\))\.",
+        ),
+    ),
+}
+
+
+def _sections(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The listed sentences of each part of a letter, and what stands there besides, by its heading."""
     parts: dict[str, list[str]] = {"": []}
+    besides: dict[str, str] = {"": ""}
     section = ""
     for line in text.splitlines():
-        if line.strip() and line == line.upper() and not line.startswith(("-", " ")):
+        if line.strip() and line == line.upper() and not line.startswith(("-", " ")) and line != line.lower():
             section = line
-            parts[section] = []
+            parts[section], besides[section] = [], ""
         elif line.startswith("- "):
             parts[section].append(line[2:].strip())
         elif line.startswith("  ") and parts[section]:
             parts[section][-1] += f" {line.strip()}"
-    steps = parts.get("WHAT WOULD CHANGE THE DECISION", [])
+        else:
+            besides[section] = f"{besides[section]} {line.strip()}".strip()
+    return parts, besides
+
+
+def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") -> Claim | None:
+    """What a letter claims; None where it proposes nothing."""
+    grammar, (parts, besides) = TONGUES[tongue], _sections(text)
+    steps = parts.get(grammar.steps, [])
     if not steps:
         return None
     claim, names = Claim(), "|".join(columns)
     for step in steps:
-        _change(step.removesuffix("."), columns, claim)
-    for condition in parts.get("WHAT WE PROMISE", []):
-        if found := re.fullmatch(r".* was proved: its (.*), and nothing else of how .*", condition):
-            claim.models = _models(found[1])
-        elif found := re.fullmatch(r"Everything else .* application, except for (.*)\.", condition):
-            for piece in _pieces(found[1], rf"(?:{names}) \(which "):
-                name, words = re.fullmatch(rf"({names}) \(which (.*)\)", piece).groups()
-                _move(f"{name} {words}", columns, claim)
-        elif found := re.fullmatch(r"From wherever you bring it, and without your doing, (.*)\.", condition):
-            _move(found[1], columns, claim)
-        elif condition.endswith("would still decline your application as it is now."):
+        _change(step.removesuffix("."), columns, claim, tongue)
+    if found := re.search(grammar.numbered, text):
+        claim.number = int(found[1])
+    if grammar.promise in parts:
+        until = re.fullmatch(grammar.until, besides[grammar.promise])
+        claim.before_day = until[1] if until else None
+        assert until or re.fullmatch(grammar.always, besides[grammar.promise]), besides[grammar.promise]
+    for condition in parts.get(grammar.promise, []):
+        if found := re.fullmatch(grammar.except_for, condition):
+            for piece in _pieces(found[1], rf"(?:{names}) \("):
+                name, words = re.fullmatch(grammar.moving.format(names=names), piece).groups()
+                _move(f"{name} {words}", columns, claim, tongue)
+        elif found := re.fullmatch(grammar.moving_too, condition):
+            _move(found[1].replace(": ", " ", 1), columns, claim, tongue)
+        elif condition == grammar.still:
             claim.conditional = True
         else:
-            known = ("You may apply", "You apply before", "Everything else that you stated is the same as")
-            assert condition.startswith(known), condition
-    beyond = [line for line in parts.get("WHAT WE DO NOT PROMISE", []) if line.startswith("Going further")]
-    for line in beyond:
-        said = re.fullmatch(r"Going further is covered for (.*); nothing is said about other values\.", line)
-        for piece in _pieces(said[1], rf"(?:{names}) as far"):
-            name, words = re.fullmatch(rf"({names}) as far as (.*)", piece).groups()
-            claim.further[name] = columns[name].read(words)
-    assert (claim.models is None) == ("WHAT WE PROMISE" not in parts)
+            assert condition == grammar.same, condition
+    for sentence in parts.get(grammar.annex, []):
+        if found := re.fullmatch(grammar.limit, sentence):
+            claim.models = grammar.models(found[1])
+        else:
+            assert any(re.fullmatch(known, sentence) for known in grammar.fixed), sentence
+    for line in parts.get(grammar.beyond, []):
+        if said := re.fullmatch(grammar.further, line):
+            for piece in _pieces(said[1], grammar.as_far.format(names=names).replace("(.*)", "").rstrip()):
+                name, words = re.fullmatch(grammar.as_far.format(names=names), piece).groups()
+                claim.further[name] = columns[name].read(words, tongue)
+    assert (claim.models is None) == (grammar.promise not in parts)
     return claim
 
 

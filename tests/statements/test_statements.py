@@ -10,8 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import warnings
 from collections import Counter
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,14 @@ from worlds import World, answers, elsewhere, encoded, later, plain_row, world
 import veritracer as vt
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger import audit
-from veritracer.streaming import explain_table
+from veritracer.streaming import (
+    IssueTerms,
+    LetterTerms,
+    NullSink,
+    explain_table,
+    issue_table,
+    letter_folder,
+)
 from veritracer.tablefiles import open_sink, open_table
 
 QUICK, LONG = 2_000, 20_000
@@ -163,14 +172,52 @@ class Witness:
 
     def letter(self, i: int, own: Row, shown: Row, *, favourable: bool) -> None:
         """Nothing; the letter of a row."""
-        text = self.found.letter(i, codes=CODES)
-        if favourable:
-            self.note("letter: accepted", "Your application was accepted." in text)
-            return
-        claim = read_letter(text, self.place.columns)
-        assert claim is not None
-        self.claim("letter", claim, own, shown, favourable=False, text=text)
-        self.note("letter: says no more", claim.models is None or self.found.status[i] == "certified", text)
+        said = {"en": "Your application was accepted.", "de": "Ihr Antrag wurde angenommen."}
+        for tongue, accepted in said.items():
+            text = self.found.letter(i, codes=CODES, language=tongue)
+            where = "letter" if tongue == "en" else f"letter in {tongue}"
+            if favourable:
+                self.note(f"{where}: accepted", accepted in text)
+                continue
+            claim = read_letter(text, self.place.columns, tongue)
+            assert claim is not None
+            self.claim(where, claim, own, shown, favourable=False, text=text)
+            proved = claim.models is None or self.found.status[i] == "certified"
+            self.note(f"{where}: says no more", proved, text)
+
+    def recorded_letters(self, folder: Path) -> None:
+        """Nothing; letters of what was issued, against what the ledger says under their numbers."""
+        place, source = self.place, folder / "issued.csv"
+        people = place.people.assign(who=[f"person {i}" for i in range(len(place.people))])
+        people.to_csv(source, index=False)
+        tongue = "de" if folder.name[-1] in "13579" else "en"
+        asked = LetterTerms(folder / "letters", codes=CODES, columns={"recipient": "who"}, language=tongue)
+        terms = IssueTerms("who", 0.5, timedelta(days=90), uncertified="skip", again=False)
+        with (
+            open_table(str(source)) as table,
+            vt.Ledger(folder / "issued.db") as ledger,
+            letter_folder(asked) as letters,
+            warnings.catch_warnings(action="ignore", category=VeriTracerWarning),
+        ):
+            options, sink = {**place.options, "only_unfavourable": True}, NullSink()
+            _, issued = issue_table(
+                place.recourse, table, sink, ledger, terms, options=options, letters=letters
+            )
+            told = {int(number): ledger.shown(int(number)) for number in issued.sequence}
+        seen = set()
+        for path in sorted((folder / "letters").iterdir()):
+            claim = read_letter(path.read_text(), place.columns, tongue)
+            if claim is None or claim.number is None:
+                self.note("recorded letter: no promise", claim is None or claim.models is None)
+                continue
+            one = told[claim.number]
+            seen.add(claim.number)
+            self.note("recorded letter: whose", one["id"] in path.read_text(), one)
+            day = date.fromisoformat(one["expires"][:10])
+            self.note("recorded letter: until", str(day.year) in claim.before_day, one)
+            self.note("recorded letter: day", re.search(rf"\b{day.day}\b", claim.before_day), one)
+            self.claim("recorded letter", claim, one["original"], one["values"], favourable=False, text=one)
+        self.note("recorded letter: each once", seen == set(told), told)
 
     def numbers(self) -> None:
         """The JSON document: values, regions, bounds and radii."""
@@ -337,6 +384,8 @@ def test_what_is_said_is_what_was_proved(part: int, request: pytest.FixtureReque
         if seed % 3 == 0:
             witness.files(folder)
         witness.ledger(folder)
+        if seed % 3 == 1:
+            witness.recorded_letters(folder)
         seen += witness.seen
         if seen.total() >= wanted and seed >= 4 * (FEWEST - 1):
             break

@@ -19,6 +19,7 @@ from veritracer.cli.verbs import (
     fit,
     inspect,
     issue,
+    promises,
     report,
     update,
     verify,
@@ -43,6 +44,7 @@ app.command(epilog="Example: veritracer certify model applicants.csv recourse.cs
 app.command(
     epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
 )(issue.issue)
+app.add_typer(promises.app, name="promises", epilog="Example: veritracer promises list --ledger promises.db")
 app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(verify.verify)
 app.command(
     epilog="Example: veritracer update model new.csv --keep promises.db --max-loss 0.02 --out model-2027"

@@ -7,17 +7,18 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import veritracer as vt
-from veritracer import persistence, tablefiles
+from veritracer import persistence, streaming, tablefiles
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
     from veritracer.schema import Schema
+    from veritracer.streaming import LetterTerms
 
 DataDir = Annotated[
     Path | None,
@@ -100,6 +101,39 @@ LedgerPlace = Annotated[
     ),
 ]
 
+Letters = Annotated[
+    Path | None,
+    typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
+]
+Codes = Annotated[Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)]
+LetterTemplate = Annotated[
+    Path | None,
+    typer.Option("--template", help="Another template for letters (Jinja2).", show_default=False),
+]
+LetterFormat = Annotated[
+    Literal["text", "html"] | None,
+    typer.Option(help="text or html; else what the template is, or text.", show_default=False),
+]
+LetterFields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field", metavar="NAME=TEXT", help="What letters say: institution, contact, ...", show_default=False
+    ),
+]
+LetterColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field-column",
+        metavar="NAME=COLUMN",
+        help="What each letter says from a column: recipient, address, reference, date, ...",
+        show_default=False,
+    ),
+]
+LetterLanguage = Annotated[
+    str, typer.Option("--language", help="The letters' language: en, de, or a catalogue (JSON).")
+]
+Pdf = Annotated[bool, typer.Option("--pdf", help="Also write each letter as PDF.")]
+
 KeyFile = Annotated[
     Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
 ]
@@ -166,6 +200,29 @@ def texts(option: str, given: Sequence[str] | None) -> dict[str, str]:
             raise DataError(message(f"a name and a text for {option}", repr(part), remedy))
         found[name.strip()] = text
     return found
+
+
+def letter_terms(
+    folder: Path | None,
+    codes: Path | None,
+    template: Path | None,
+    kind: Literal["text", "html"] | None,
+    fields: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    language: str,
+    pdf: bool,
+) -> LetterTerms | None:
+    """What letters are to be written; None if none are asked for."""
+    if folder is None:
+        given = {"--codes": codes, "--template": template, "--field": fields, "--field-column": columns}
+        used = [name for name, value in {**given, "--pdf": pdf}.items() if value]
+        if used:
+            received = f"{used[0]} without --letters"
+            raise DataError(message("options of letters with a folder for them", received, "add --letters"))
+        return None
+    own = {k: v.strip() for k, v in texts("--field-column", columns).items()}
+    said = texts("--field", fields)
+    return streaming.LetterTerms(folder, codes, template, kind, said, own, language, pdf)
 
 
 def schema_file(path: Path) -> Schema:

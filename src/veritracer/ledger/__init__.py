@@ -23,6 +23,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "audit",
+    "digest_of",
     "head_of",
     "new_key",
     "open_ledger",
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.issuing import Issued
     from veritracer.ledger.layout import new_key
     from veritracer.ledger.ledger import Ledger, head_of, open_ledger
-    from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises
+    from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, digest_of
     from veritracer.ledger.reading import Snapshot
     from veritracer.ledger.verdicts import VERDICTS, Verdict
 else:
@@ -48,7 +49,7 @@ else:
             "issuing": ["Issued"],
             "layout": ["new_key"],
             "ledger": ["Ledger", "head_of", "open_ledger"],
-            "promises": ["Counts", "IssuingModel", "Limit", "Promises"],
+            "promises": ["Counts", "IssuingModel", "Limit", "Promises", "digest_of"],
             "reading": ["Snapshot"],
             "verdicts": ["VERDICTS", "Verdict"],
         },

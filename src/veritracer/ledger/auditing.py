@@ -121,6 +121,9 @@ class Audit:
         New recourse for the worst of them.
     unchecked
         A table of all promises that can not be checked, with the reason: they are not called kept.
+    ledger, head
+        Where the promises were read from, and the newest link of the chain then; empty for promises that are
+        in no ledger.
     """
 
     at: float
@@ -132,6 +135,8 @@ class Audit:
     broken: pd.DataFrame
     recourse: tuple[NewRecourse, ...]
     unchecked: pd.DataFrame
+    ledger: str = ""
+    head: str = ""
 
     @property
     def live(self) -> int:
@@ -173,6 +178,8 @@ class Audit:
             "model_digest": self.model_digest,
             "encoding_digest": self.encoding_digest,
             "threshold": self.threshold,
+            "ledger": self.ledger,
+            "head": self.head,
             "groups": [_plain_group(group) for group in self.groups],
             "broken": self.broken.to_dict("records"),
             "recourse": [_plain_recourse(one) for one in self.recourse],
@@ -214,6 +221,7 @@ def audit(
     with one_thread(on_cpu):
         with source.snapshot(at) as view:
             run, counted = _Run(Auditor(candidate), view.models(), BrokenPromises(recourse)), view.counts()
+            origin = view.origin()
             raw_for = raw_needed(view, candidate.encoding.digest)
             for promises in view.promises(chunk=chunk, raw_for=raw_for):
                 run.add(promises)
@@ -231,6 +239,8 @@ def audit(
         broken=run.broken.table(),
         recourse=found,
         unchecked=run.unchecked.table(),
+        ledger=origin.ledger,
+        head=origin.head,
     )
 
 

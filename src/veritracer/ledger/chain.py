@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.contents import Stored, faults, header_is_sound
-from veritracer.ledger.layout import HASH, ORIGINALS, PARTS, SALT, issued_at
+from veritracer.ledger.layout import ADVICE, HASH, ORIGINALS, PARTS, SALT, issued_at
 from veritracer.ledger.promises import IssuingModel
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-Kind = Literal["migration", "model", "promise", "release", "erasure"]
+Kind = Literal["migration", "model", "promise", "release", "erasure", "audit", "update"]
 
 BEGINNING = bytes(32)
 """The link before the first entry."""
@@ -47,11 +47,29 @@ FORMAT = "veritracer-ledger"
 MONOTONE = 2
 """The version of a ledger from which on no entry is dated before the one before it."""
 
+EVENTFUL = 3
+"""The version from which on audits and updates are entries, and promises may be no more than advice."""
+
 FIELDS: dict[str, dict[str, type]] = {
     "migration": {"format": str, "name": str, "time": float, "version": int},
     "model": {"digest": str, "time": float},
     "release": {"reason": str, "sequence": list, "time": float},
     "erasure": {"sequence": list, "time": float},
+    "audit": {
+        "at": float,
+        "broken": int,
+        "checked": int,
+        "encoding": str,
+        "expired": int,
+        "model": str,
+        "not_checkable": int,
+        "overtaken": int,
+        "passed": bool,
+        "proved": int,
+        "threshold": float,
+        "time": float,
+    },
+    "update": {"after": str, "before": str, "broken": int, "live": int, "proved": int, "time": float},
 }
 """What each kind says of itself. The first migration also has the ``ledger``, 16 random bytes."""
 
@@ -121,8 +139,10 @@ def _is_of(kind: Kind | str, content: dict[str, Any]) -> bool:
     if content.keys() != fields.keys() or any(type(content[k]) is not t for k, t in fields.items()):
         return False
     numbers = content.get("sequence", [1])
+    counted = [value for value in content.values() if type(value) in (int, float)]
     return (
-        math.isfinite(content["time"])
+        all(map(math.isfinite, counted))
+        and all(value >= 0 for value in counted if type(value) is int)
         and content.get("version", 1) >= 1
         and len(numbers) > 0
         and all(type(number) is int for number in numbers)
@@ -184,7 +204,8 @@ class Verification:
 class Check:
     """The state of a verification that goes through the chain, piece by piece.
 
-    ``monotone`` is whether what follows was written by a release that lets no time go back.
+    ``monotone`` is whether what follows was written by a release that lets no time go back, ``eventful`` by
+    one that knows audits, updates and advice.
     """
 
     head: bytes | None = None
@@ -193,6 +214,7 @@ class Check:
     link: bytes = BEGINNING
     time: float = float("-inf")
     monotone: bool = False
+    eventful: bool = False
     seen: int | None = None
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -288,6 +310,8 @@ class Check:
         if not header_is_sound(header) or len(commitments) != HASH * len(PARTS):
             yield "the header of a promise is none"
             return
+        if header[1] & ADVICE and not self.eventful:
+            yield "advice in a ledger of a version that has none"
         if salts is None or parts[2] is None:
             if salts is not None or parts[2] is not None:
                 yield "half of the record is missing"
@@ -326,6 +350,10 @@ class Check:
                 yield "a migration is left out, or of something else"
             self.migrations.append((content["version"], content["name"], seq))
             self.monotone |= content["version"] >= MONOTONE
+            self.eventful |= content["version"] >= EVENTFUL
+        elif kind in ("audit", "update"):
+            if not self.eventful:
+                yield f"an {kind} in a ledger of a version that has none"
         else:
             unknown = [number for number in content["sequence"] if not self._is_promise(number)]
             if unknown:

@@ -22,6 +22,7 @@ from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, VeriTracerError
 from veritracer.ledger.layout import (
+    ADVICE,
     CERTIFIED,
     ENCRYPTED,
     FAVOURABLE,
@@ -81,7 +82,8 @@ def header_is_sound(blob: bytes) -> bool:
         return False
     head = np.frombuffer(blob, HEADER)[0].item()
     layout, flags, method, original, issued, expires, kappa, radius, worst_logit = head
-    small = layout in LAYOUTS and flags < 2 * CERTIFIED and method < len(METHODS)
+    small = layout in LAYOUTS and flags < 2 * ADVICE and method < len(METHODS)
+    small &= not (flags & ADVICE and flags & CERTIFIED)
     finite = -np.inf < issued < np.inf and 0 <= kappa < np.inf and 0 <= radius < np.inf
     return bool(
         small and original < len(ORIGINALS) and finite and expires > -np.inf and worst_logit > -np.inf

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, Table, Text
@@ -127,8 +128,11 @@ def connect(url: URL) -> Engine:
     """The engine of the database; nothing is opened yet."""
     # No pool: a connection that is shared after a fork does harm, and to open one costs milliseconds at most.
     if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": PATIENCE})
-        sa.event.listen(engine, "connect", _prepare_sqlite)
+        if is_read_only(url):
+            engine = sa.create_engine(_as_it_is(url), poolclass=NullPool)
+        else:
+            engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": PATIENCE})
+            sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         sa.event.listen(engine, "before_cursor_execute", _as_stored, retval=True)
         return engine
@@ -137,6 +141,31 @@ def connect(url: URL) -> Engine:
     except ModuleNotFoundError as error:
         remedy = "pip install 'veritracer[postgres]'"
         raise LedgerError(message(f"the package {error.name}", "an install without it", remedy)) from None
+
+
+def is_read_only(url: URL) -> bool:
+    """Whether the ledger is a file that is there and can not be written, or is in a folder that can not.
+
+    SQLite needs both: even a reader writes beside the file, so that it knows of writers.
+    """
+    if url.get_backend_name() != "sqlite" or "immutable" in url.query:
+        return "immutable" in url.query
+    file = Path(str(url.database))
+    return file.is_file() and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK))
+
+
+def _as_it_is(url: URL) -> URL:
+    """The URL that reads a file on read-only media, which nobody can be writing to.
+
+    What is still in a write-ahead log would be passed over in silence, so that is refused.
+    """
+    file = Path(str(url.database)).absolute()
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size > 0:
+        remedy = "open it once where it can be written, which empties the log, or copy both to such a disk"
+        raise LedgerError(message("a ledger that was closed", f"{log.name} beside {file.name}", remedy))
+    name = quote(str(file))
+    return url.set(database=f"file:{name}", query={"mode": "ro", "immutable": "1", "uri": "true"})
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

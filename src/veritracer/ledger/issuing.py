@@ -9,11 +9,13 @@ cheap. Records then wait for their place in the chain: in memory, on disk once t
 
 from __future__ import annotations
 
+import math
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from hashlib import sha256
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,14 +28,33 @@ from veritracer.certificate import Certificates, certify
 from veritracer.decisions import decisions
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, message
-from veritracer.ledger.chain import content_of, to_bytes
-from veritracer.ledger.layout import Record, Row, Terms, Texts, dated_header, records, table_of
+from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
+from veritracer.ledger.layout import (
+    ADVICE,
+    ENCRYPTED,
+    Record,
+    Row,
+    Terms,
+    Texts,
+    dated_header,
+    headers,
+    is_promised,
+    private,
+    records,
+    table_of,
+)
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.regions import reach_of
 from veritracer.ledger.store import Reader, Store, Writer
 from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+APPLICATIONS = 10_000
+"""Promises that are looked at together for applications that have one already."""
 
 ROUNDING = 1e-9
 """A bound that is computed again, in other company, may differ by this share of its size."""
@@ -60,6 +81,13 @@ class Issued:
         The newest link of the chain, in hexadecimal: note it elsewhere.
     skipped
         How many rows have no counterfactual, and so no promise.
+    issued, expires
+        When they were made and until when they hold, in seconds since 1970; infinite is never.
+    advice
+        How many of them are advice: kept, and no promise.
+    uncertified, repeated
+        How many counterfactuals were left out because they are not certified (or not believed by the panel),
+        and how many because the same application has a live promise already.
     openings
         With ``original="commitment"``: for each promise what proves later which row was committed to (salts,
         encoded row, raw row). It is kept nowhere else.
@@ -73,6 +101,11 @@ class Issued:
     skipped: int
     openings: list[bytes] = field(default_factory=list)
     recourse: Counterfactuals | None = None
+    issued: float = math.nan
+    expires: float = math.inf
+    advice: int = 0
+    uncertified: int = 0
+    repeated: int = 0
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -85,16 +118,27 @@ class Issued:
     __repr__ = __str__  # and not every number and id
 
 
-class Batch:
-    """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly."""
+Numbered = Callable[[NDArray[np.int64], float, float], None]
+"""Is told the numbers of the promises of a batch, when they are made and when they end."""
 
-    def __init__(self, module: nn.Module, threshold: float, terms: Terms) -> None:
-        self.module, self.threshold, self.terms = module, threshold, terms
+
+class Batch:
+    """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly.
+
+    ``known`` are the applications that have a promise already; None lets them have another one. What is put
+    into ``numbered`` is called before anything is committed: if it fails, nothing was promised.
+    """
+
+    def __init__(
+        self, module: nn.Module, threshold: float, terms: Terms, known: Applications | None = None
+    ) -> None:
+        self.module, self.threshold, self.terms, self.known = module, threshold, terms, known
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
         self.openings: list[bytes] = []
-        self.skipped = 0
+        self.numbered: list[Numbered] = []
+        self.skipped = self.advice = self.uncertified = self.repeated = 0
         self._issued: Issued | None = None
 
     @property
@@ -103,36 +147,69 @@ class Batch:
         assert self._issued is not None, "the batch is not committed"
         return self._issued
 
-    def add(self, found: Counterfactuals, ids: Sequence[Any]) -> list[bytes]:
-        """The openings of the promises that were added (empty unless originals are only committed to)."""
+    def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Added:
+        """Which counterfactuals became entries, and the openings of those that are only committed to."""
         model = IssuingModel.of(self.module, found.encoding, self.threshold, found.norm, found.radius_rule)
         self._check(model, found)
-        self.model, texts = model, Texts.of(found)
+        self.model, names = model, identities(ids, found)
+        texts = Texts.of(found, self.terms.uncertified)
+        self.skipped += int((found.status == "none").sum())
+        self.uncertified += int((found.status != "none").sum()) - len(texts.rows)
+        if self.known is not None:
+            repeated = self.known.repeated(found, texts, names)
+            texts = texts.without(repeated)
+            self.repeated += int(repeated.sum())
         check_claims(found, texts, self.module, model)
-        made, openings = records(found, texts, identities(ids, found), self.terms)
+        made, openings = records(found, texts, names, self.terms)
         for record in made:
             self.spool.put(record)
             self.ids.append(record.who.decode())
+            self.advice += bool(record.header[1] & ADVICE)
         self.openings += openings
-        self.skipped += len(found) - len(made)
-        return openings
+        return Added(texts.rows, openings)
 
     def commit(self, store: Store) -> None:
         """Write the promises into the ledger, all of them."""
         if not self.spool.count:
             with store.reading() as reader:
                 head = reader.head()
-            self._issued = Issued(np.empty(0, np.int64), [], head.hex(), self.skipped)
+            sequence: NDArray[np.int64] = np.empty(0, np.int64)
+            self._finish(sequence, head, *self.terms.after(-math.inf))
             return
         with store.writing() as (writer, reader):
+            self._check_meanwhile(reader)
             issued, expires = self.terms.after(writer.newest)
+            if self.advice:
+                writer.require(EVENTFUL, issued)
             number = self._model_number(writer, reader, issued)
             first = writer.seq + 1
             for record in self.spool:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
-            head = writer.link
-        sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
-        self._issued = Issued(sequence, self.ids, head.hex(), self.skipped, self.openings)
+            sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
+            self._finish(sequence, writer.link, issued, expires)
+
+    def _finish(self, sequence: NDArray[np.int64], head: bytes, issued: float, expires: float) -> None:
+        """Tell whoever waits for it what the promises are called."""
+        for told in self.numbered:
+            told(sequence, issued, expires)
+        self._issued = Issued(
+            sequence,
+            self.ids,
+            head.hex(),
+            self.skipped,
+            self.openings,
+            issued=issued,
+            expires=expires,
+            advice=self.advice,
+            uncertified=self.uncertified,
+            repeated=self.repeated,
+        )
+
+    def _check_meanwhile(self, reader: Reader) -> None:
+        """Refuse what somebody else has promised since the batch was begun."""
+        if self.known is not None and self.known.overtaken(reader):
+            remedy = "run it again: what was promised meanwhile is left out then"
+            raise LedgerError(message("nobody to promise the same meanwhile", "another writer", remedy))
 
     def close(self) -> None:
         """Discard what was prepared."""
@@ -155,6 +232,85 @@ class Batch:
                 return int(seq)
         header = to_bytes({"digest": self.model.digest, "time": time})
         return writer.model(header, *self.model.to_bytes())
+
+
+class Added(NamedTuple):
+    """Which counterfactuals of a piece became entries, and what opens the commitments to their rows."""
+
+    rows: NDArray[np.intp]
+    openings: list[bytes]
+
+
+class Applications:
+    """The applications with a live promise: an id and a row, or the id alone where the row can not be read.
+
+    What is only advice counts against further advice, and not against a promise.
+    """
+
+    def __init__(self, reader: Reader, revoked: Collection[int], now: float, seal: Fernet | None) -> None:
+        self.revoked, self.now, self.seal = set(revoked), now, seal
+        self.known: dict[bytes, bool] = {}
+        self.newest = 0
+        self.mine: dict[bytes, int] = {}
+        self.count = 0
+        self.known = self._read(reader)
+
+    def repeated(self, found: Counterfactuals, texts: Texts, names: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Which rows of ``texts`` are promised already, in the ledger or earlier in this batch.
+
+        Alternatives of one row are one application.
+        """
+        promised, again = is_promised(found), []
+        for i, row in zip(texts.rows.tolist(), texts.original, strict=True):
+            about, alone = _application(names[i], row), _application(names[i], None)
+            person = self.count + int(found.person[i])
+            there = any(
+                self.known.get(key, False) or (key in self.known and not promised[i])
+                for key in (about, alone)
+            )
+            again.append(there or self.mine.setdefault(about, person) != person)
+        self.count += int(found.person.max()) + 1 if len(found) else 0
+        return np.array(again, dtype=bool)
+
+    def overtaken(self, reader: Reader) -> bool:
+        """Whether one of this batch has got a promise since the ledger was read."""
+        late = self._read(reader)
+        names = {key[:NAME] for key in self.mine}
+        return any(key in self.mine or (key[NAME:] == ANY and key[:NAME] in names) for key in late)
+
+    def _read(self, reader: Reader) -> dict[bytes, bool]:
+        found: dict[bytes, bool] = {}
+        for rows in reader.applications(self.newest, APPLICATIONS):
+            header = headers([row[1] for row in rows])
+            live = header["expires"] > self.now
+            for (seq, _, who, original), head, lives in zip(rows, header, live.tolist(), strict=True):
+                self.newest = int(seq)
+                if not lives or seq in self.revoked:
+                    continue
+                own = self._own(original, encrypted=int(head["original"]) == ENCRYPTED)
+                key = _application(who, own)
+                found[key] = found.get(key, False) or not head["flags"] & ADVICE
+        return found
+
+    def _own(self, original: bytes | None, *, encrypted: bool) -> Row | None:
+        try:
+            kept = private(original, self.seal, encrypted=encrypted)
+        except LedgerError:
+            return None  # under another key
+        row = None if kept is None else kept.get("row")
+        return row if isinstance(row, dict) else None
+
+
+NAME, ANY = 16, bytes(16)
+
+
+def _application(who: bytes, row: Row | None) -> bytes:
+    """What an application is recognised by: hashes of the id and of its values; 1 and 1.0 are one value."""
+    name = sha256(who).digest()[:NAME]
+    if row is None:
+        return name + ANY
+    numbers = {k: float(v) if type(v) is int else v for k, v in row.items()}
+    return name + sha256(repr(sorted(numbers.items())).encode("utf-8", "surrogatepass")).digest()[:NAME]
 
 
 class Spool:

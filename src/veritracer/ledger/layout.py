@@ -36,6 +36,7 @@ from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
 from veritracer.ledger.times import dated, expiry
 from veritracer.recourse import Counterfactuals
+from veritracer.recourse.letter import BELIEVED
 from veritracer.schema.feature import plain
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 Original = Literal["plain", "encrypted", "commitment"]
 """How a person's own row is kept: readable, under a key, or not at all but for its commitment."""
+
+Uncertified = Literal["promise", "advice", "skip"]
+"""What becomes of counterfactuals that are not certified at a positive kappa: a promise of what was proved of
+them, advice (kept, and no promise), or nothing."""
 
 Row = dict[str, Any]
 
@@ -68,7 +73,7 @@ HEADER = np.dtype(
 
 _DATES = struct.Struct("<4xdd")  # behind four small numbers: issued and expires
 
-CONDITIONAL, FAVOURABLE, REGION, CERTIFIED = 1, 2, 4, 8
+CONDITIONAL, FAVOURABLE, REGION, CERTIFIED, ADVICE = 1, 2, 4, 8, 16
 
 METHODS = names_by_code()
 
@@ -109,7 +114,8 @@ class Record(NamedTuple):
 class Terms:
     """What is the same for all promises of one call: when, until when, and how original rows are kept.
 
-    ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's.
+    ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's;
+    ``again`` is whether an application that has a live promise may get another one.
     """
 
     issued: float
@@ -118,8 +124,13 @@ class Terms:
     seal: Fernet | None = None
     lasting: bool = False
     stated: bool = False
+    uncertified: Uncertified = "promise"
+    again: bool = True
 
     def __post_init__(self) -> None:
+        if self.uncertified not in get_args(Uncertified):
+            expected = "uncertified='promise', 'advice' or 'skip'"
+            raise DataError(message(expected, repr(self.uncertified), "choose one of them"))
         if self.original not in ORIGINALS:
             expected = "original='plain', 'encrypted' or 'commitment'"
             raise DataError(message(expected, repr(self.original), "choose one of them"))
@@ -142,11 +153,35 @@ class Texts(NamedTuple):
     original: list[Row]
 
     @classmethod
-    def of(cls, found: Counterfactuals) -> Texts:
-        """Of every counterfactual that there is; narrow numbers as the decimals that they count as."""
-        rows = np.flatnonzero(found.status != "none")
+    def of(cls, found: Counterfactuals, uncertified: Uncertified = "promise") -> Texts:
+        """Of every counterfactual that is to be kept; narrow numbers as the decimals that they count as."""
+        rows = np.flatnonzero(kept_rows(found, uncertified))
         tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
         return cls(rows, *map(raw_rows, tables))
+
+    def without(self, some: NDArray[np.bool_]) -> Texts:
+        """All but some of them."""
+        kept = np.flatnonzero(~some).tolist()
+        return Texts(self.rows[kept], [self.shown[k] for k in kept], [self.original[k] for k in kept])
+
+
+def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
+    """Which counterfactuals become an entry, (n,).
+
+    Where promises need a certificate, what a panel does not believe becomes none either: no letter would
+    recommend it.
+    """
+    there: NDArray[np.bool_] = found.status != "none"
+    if uncertified == "promise":
+        return there
+    there = there & ~(found.agreement < BELIEVED)
+    return there if uncertified == "advice" else there & is_promised(found)
+
+
+def is_promised(found: Counterfactuals) -> NDArray[np.bool_]:
+    """Which counterfactuals are certified for more than today's model, (n,)."""
+    proved: NDArray[np.bool_] = found.certified & (found.kappa > 0)
+    return proved
 
 
 def records(
@@ -180,12 +215,14 @@ def _headers(
 ) -> NDArray[Any]:
     header = np.zeros(len(rows), dtype=HEADER)
     certified = found.certified[rows]
+    advice = ~is_promised(found)[rows] & (terms.uncertified != "promise")
     header["layout"] = LAYOUT
     header["flags"] = (
         CONDITIONAL * found.conditional[rows]
         + FAVOURABLE * found.favourable[rows]
         + REGION * region
-        + CERTIFIED * certified
+        + CERTIFIED * (certified & ~advice)
+        + ADVICE * advice
     )
     header["method"] = [METHODS.index(method) for method in found.method[rows].tolist()]
     header["original"] = ORIGINALS.index(terms.original)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import pandas as pd
 from torch import nn
 
 from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import Verification, to_bytes
-from veritracer.ledger.issuing import Batch, Issued, utf8
-from veritracer.ledger.layout import Original, Terms, sealer
+from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
+from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
+from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
-from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
+from veritracer.ledger.reading import CHUNK, Revocations, Snapshot, Source, render, render_opened
 from veritracer.ledger.store import Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
+from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+    from veritracer.ledger.auditing import Audit
 
 
 class Ledger:
@@ -73,6 +80,8 @@ class Ledger:
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        uncertified: Uncertified = "promise",
+        again: bool = True,
     ) -> Issued:
         """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
 
@@ -81,9 +90,21 @@ class Ledger:
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
         only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
         refused. ``now`` can not lie before the newest entry, and is lifted to its time.
+
+        ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
+        model: a ``"promise"`` of what was proved of it, ``"advice"`` that is kept and no promise, or nothing
+        (``"skip"``). With ``again=False`` an application that has a live promise (the same id and the same
+        row; the same id where the row that is kept can not be read) gets no second one.
         """
         with self.issuing(
-            module, threshold=threshold, expires=expires, now=now, original=original, key=key
+            module,
+            threshold=threshold,
+            expires=expires,
+            now=now,
+            original=original,
+            key=key,
+            uncertified=uncertified,
+            again=again,
         ) as batch:
             batch.add(found, ids)
         return batch.issued
@@ -98,6 +119,8 @@ class Ledger:
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        uncertified: Uncertified = "promise",
+        again: bool = True,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
         check_threshold(threshold)
@@ -110,13 +133,22 @@ class Ledger:
             seal,
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
+            uncertified=uncertified,
+            again=again,
         )
-        batch = Batch(module, threshold, terms)
+        batch = Batch(module, threshold, terms, None if again else self._applications(issued, seal))
         try:
             yield batch
             batch.commit(self._store)
         finally:
             batch.close()
+
+    def _applications(self, now: float, seal: Fernet | None) -> Applications:
+        """The applications that have a live promise."""
+        with self._store.reading() as reader:
+            reader.begin()
+            revoked = Revocations.of(reader.events("release", "erasure"), None)
+            return Applications(reader, [*revoked.released.tolist(), *revoked.erased.tolist()], now, seal)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
@@ -127,7 +159,7 @@ class Ledger:
         """
         with self._store.reading() as reader:
             reader.begin()
-            yield Snapshot(reader, self._models, self._seal, at)
+            yield Snapshot(reader, self._models, self._seal, at, self._store.place)
 
     def models(self) -> dict[str, IssuingModel]:
         """The models that issued promises, by digest."""
@@ -211,6 +243,53 @@ class Ledger:
             remedy = "the record is erased, but not yet from the write-ahead log: erase or issue again later"
             warnings.warn(message("nobody else to read", received, remedy), VeriTracerWarning, stacklevel=2)
         return numbers
+
+    def record_audit(self, audit: Audit, *, passed: bool | None = None, now: Moment = None) -> str:
+        """The new head: the ledger says that this audit was made, of which model, and how it ended.
+
+        ``passed`` is whether it was good enough; left out, whether every promise is kept.
+        """
+        counts = {one.name.lower(): int(audit.counts[one]) for one in VERDICTS}
+        counts["expired"] = int(audit.counts[EXPIRED])
+        about = {"at": audit.at, "model": audit.model_digest, "encoding": audit.encoding_digest}
+        ended = {"threshold": float(audit.threshold), "passed": audit.ok if passed is None else passed}
+        return self._event("audit", {**about, **ended, **counts}, now)
+
+    def record_update(self, before: str, after: str, counts: Mapping[str, int], *, now: Moment = None) -> str:
+        """The new head: the ledger says that a model was updated, and what that one makes of its promises.
+
+        ``before`` and ``after`` are the models' digests, ``counts`` how many live promises got each verdict.
+        """
+        live = sum(int(count) for count in counts.values())
+        proved, broken = (int(counts.get(one, 0)) for one in (Verdict.PROVED, Verdict.BROKEN))
+        about = {"before": before, "after": after, "live": live, "proved": proved, "broken": broken}
+        return self._event("update", about, now)
+
+    def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
+        with self._store.writing() as (writer, _):
+            time = dated(moment(now), writer.newest, stated=now is not None)
+            writer.require(EVENTFUL, time)
+            writer.append(kind, to_bytes({**content, "time": time}))
+            return writer.link.hex()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written: the ledger is on read-only media."""
+        return self._store.read_only
+
+    def history(self) -> list[dict[str, Any]]:
+        """What happened to the ledger besides promises, in order: number, kind, time, and what each says."""
+        with self.snapshot() as now:
+            return now.history()
+
+    def listing(self, at: Moment = None, *, identity: Any = None) -> pd.DataFrame:
+        """Every promise, of whichever standing: number, id, standing, issued, expires, kappa, model.
+
+        ``standing`` is live, expired, released, advice or erased; an erased one has no id. With ``identity``
+        those of one person.
+        """
+        with self.snapshot(at) as then:
+            return then.listing(None if identity is None else str(identity))
 
     def verify(self, head: str | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Whether the ledger is what was written, entry by entry.

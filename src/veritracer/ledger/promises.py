@@ -223,12 +223,16 @@ class Limit:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many promises there are, by what has become of them; the sum is all that were made."""
+    """How many promises there are, by what has become of them, and how many entries are mere advice.
+
+    The sum is all that were made.
+    """
 
     live: int
     expired: int
     released: int
     erased: int
+    advice: int = 0
 
 
 class Told(NamedTuple):
@@ -300,6 +304,12 @@ def _is_whole(model: IssuingModel) -> bool:
 def _altered(received: str) -> LedgerError:
     remedy = "the ledger was changed: run veritracer verify, and take it from a backup"
     return LedgerError(message("the weights that an issuing model's digest names", received, remedy))
+
+
+def digest_of(module: nn.Module) -> str:
+    """The digest by which ledgers and audits name a model: of its network and its weights."""
+    network, theta = from_module(module)
+    return network.digest(tuple(t.detach().to("cpu", torch.float64) for t in theta))
 
 
 def check_threshold(threshold: float) -> None:

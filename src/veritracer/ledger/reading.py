@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from veritracer.errors import LedgerError, message
-from veritracer.ledger.chain import Check, Verification, content_of
+from veritracer.ledger.chain import Check, Kind, Verification, content_of
 from veritracer.ledger.layout import (
+    ADVICE,
     CONDITIONAL,
     ENCRYPTED,
     HASH,
@@ -68,6 +70,16 @@ class View(Protocol):
     def counts(self) -> Any:
         """How many promises are live, expired, released and erased."""
 
+    def origin(self) -> Origin:
+        """Which promises these are."""
+
+
+class Origin(NamedTuple):
+    """Where promises were read from, and in which state: the newest link of the chain. Empty in memory."""
+
+    ledger: str = ""
+    head: str = ""
+
 
 class Source(Protocol):
     """Where promises are read from: a ``Ledger``, a ``Snapshot`` of one, or promises ``in_memory``."""
@@ -88,16 +100,25 @@ class Snapshot:
     """
 
     def __init__(
-        self, reader: Reader, known: dict[int, IssuingModel], seal: Fernet | None, at: Moment = None
+        self,
+        reader: Reader,
+        known: dict[int, IssuingModel],
+        seal: Fernet | None,
+        at: Moment = None,
+        place: str = "",
     ) -> None:
-        self._reader, self._known, self._seal = reader, known, seal
+        self._reader, self._known, self._seal, self._place = reader, known, seal, place
         self._at = None if at is None else moment(at)
         self.time = moment(at)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
         """The same state on another day."""
-        yield Snapshot(self._reader, self._known, self._seal, at)
+        yield Snapshot(self._reader, self._known, self._seal, at, self._place)
+
+    def origin(self) -> Origin:
+        """The ledger, and its newest link in this state."""
+        return Origin(self._place, self._reader.head().hex())
 
     def models(self) -> dict[str, IssuingModel]:
         """The models that issued promises, by digest."""
@@ -131,9 +152,9 @@ class Snapshot:
 
     def counts(self) -> Counts:
         """How many promises are live, and how many have expired or are gone."""
-        total = np.zeros(4, dtype=np.int64)
+        total = np.zeros(5, dtype=np.int64)
         for _, standing in self._standing():
-            groups = standing.live, standing.expired, standing.released, standing.erased
+            groups = standing.live, standing.expired, standing.released, standing.erased, standing.advice
             total += [int((standing.made & group).sum()) for group in groups]
         return Counts(*total.tolist())
 
@@ -149,6 +170,41 @@ class Snapshot:
                 counts = int(these.sum()), int((these & conditional).sum())
                 found[digest, kappa] = before[0] + counts[0], before[1] + counts[1]
         return [Limit(digest, kappa, *counts) for (digest, kappa), counts in found.items()]
+
+    def history(self) -> list[dict[str, Any]]:
+        """What happened besides promises, in order."""
+        kinds: tuple[Kind, ...] = ("migration", "model", "release", "erasure", "audit", "update")
+        found = []
+        for seq, kind, header in self._reader.events(*kinds):
+            content = content_of(kind, header)
+            dates: dict[str, Any] = {
+                name: in_words(content[name]) for name in ("time", "at") if name in content
+            }
+            found.append({"number": int(seq), "kind": str(kind), **content, **dates})
+        return found
+
+    def listing(self, identity: str | None = None) -> pd.DataFrame:
+        """Every promise with what has become of it."""
+        lines: list[tuple[Any, ...]] = []
+        people: dict[int, str] = dict(self._people(identity))
+        for digest, standing in self._standing():
+            words = standing.words()
+            for k, number in enumerate(standing.sequence.tolist()):
+                if identity is not None and number not in people:
+                    continue
+                head = standing.header[k]
+                issued, expires = (in_words(float(head[name])) for name in ("issued", "expires"))
+                kappa = float(head["kappa"])
+                lines.append((number, people.get(number), words[k], issued, expires, kappa, digest))
+        columns = ["number", "id", "standing", "issued", "expires", "kappa", "model"]
+        return pd.DataFrame(lines, columns=columns).sort_values("number", ignore_index=True)
+
+    def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
+        """The number and the id of promises with a record."""
+        for rows in self._reader.applications(0, CHUNK):
+            for seq, _, who, _ in rows:
+                if identity is None or who.decode() == identity:
+                    yield int(seq), who.decode()
 
     def kept(self, sequence: int) -> tuple[StoredPromise, IssuingModel]:
         """The record of one promise, and who issued it."""
@@ -221,6 +277,7 @@ class Standing:
     made: NDArray[np.bool_]
     erased: NDArray[np.bool_]
     released: NDArray[np.bool_]
+    advice: NDArray[np.bool_]
     expired: NDArray[np.bool_]
 
     @classmethod
@@ -231,13 +288,20 @@ class Standing:
         made = np.ones(len(rows), bool) if at is None else header["issued"] <= at
         erased = np.isin(sequence, revoked.erased)
         released = np.isin(sequence, revoked.released) & ~erased
-        expired = (header["expires"] <= now) & ~released & ~erased
-        return cls(sequence, header, made, erased, released, expired)
+        advice = ((header["flags"] & ADVICE) > 0) & ~released & ~erased
+        expired = (header["expires"] <= now) & ~released & ~erased & ~advice
+        return cls(sequence, header, made, erased, released, advice, expired)
 
     @property
     def live(self) -> NDArray[np.bool_]:
         """What still has to be kept."""
-        return self.made & ~(self.erased | self.released | self.expired)
+        return self.made & ~(self.erased | self.released | self.expired | self.advice)
+
+    def words(self) -> list[str]:
+        """What has become of each, in a word."""
+        parts = {"erased": self.erased, "released": self.released, "advice": self.advice}
+        parts |= {"expired": self.expired, "live": self.live}
+        return [str(w) for w in np.select([*parts.values()], [*parts], "not made yet")]
 
 
 class StoredPromise(NamedTuple):
@@ -258,6 +322,7 @@ def render(sequence: int, kept: StoredPromise, model: IssuingModel, seal: Fernet
     own = private(kept.original, seal, encrypted=int(header["original"]) == ENCRYPTED) or {}
     return {
         "sequence": sequence,
+        "kind": "advice" if header["flags"] & ADVICE else "promise",
         "id": kept.who.decode(),
         "issued": in_words(float(header["issued"])),
         "expires": in_words(float(header["expires"])),
@@ -332,6 +397,10 @@ class InMemory:
                 every[piece.model, kappa] += 1
                 some[piece.model, kappa] += conditional
         return [Limit(*key, count, some[key]) for key, count in sorted(every.items())]
+
+    def origin(self) -> Origin:
+        """Nowhere."""
+        return Origin()
 
     def counts(self) -> Counts:
         """How many are live and how many have expired."""

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import chain, database
-from veritracer.ledger.chain import FORMAT, MONOTONE, time_of, to_bytes
+from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, time_of, to_bytes
 from veritracer.ledger.database import encoded, entries, migrations, models, texts
 from veritracer.ledger.layout import Record, commitment
 from veritracer.ledger.store import Rows
@@ -62,6 +62,11 @@ class SqlStore:
         """The database's URL, without its password."""
         return self.url.render_as_string(hide_password=True)
 
+    @property
+    def read_only(self) -> bool:
+        """Whether it is a file on read-only media."""
+        return database.is_read_only(self.url)
+
     @contextmanager
     def reading(self) -> Iterator[SqlReader]:
         """Questions to one state of the ledger."""
@@ -71,6 +76,11 @@ class SqlStore:
     @contextmanager
     def writing(self) -> Iterator[tuple[SqlWriter, SqlReader]]:
         """The end of the chain, and questions to the ledger; all of the block is kept, or nothing."""
+        if self.read_only:
+            remedy = "copy it to a disk that can be written; verify and audit can read it where it is"
+            raise LedgerError(
+                message("a ledger that can be written", f"{self.url.database}, read-only", remedy)
+            )
         with database.writing(self.engine) as connection, SqlWriter(connection) as writer:
             yield writer, SqlReader(connection)
 
@@ -145,6 +155,14 @@ class SqlReader:
             )
             found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
         return found
+
+    def applications(self, after: int, chunk: int) -> Iterator[Rows]:
+        """Number, header, id and original row of promises behind a number, of those that have a record."""
+        wanted = sa.select(entries.c.seq, entries.c.header, encoded.c.who, texts.c.original)
+        wanted = wanted.select_from(entries).join(encoded, encoded.c.seq == entries.c.seq)
+        wanted = wanted.join(texts, texts.c.seq == entries.c.seq)
+        wanted = wanted.where(entries.c.kind == "promise", entries.c.seq > after)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
@@ -264,6 +282,15 @@ class SqlWriter:
         self._add(database.models, {"document": document, "tensors": tensors})
         return seq
 
+    def require(self, version: int, now: float) -> None:
+        """Apply the steps that this version needs, before what needs it is written."""
+        assert not self.waiting, "a version is required before anything is written"
+        found = ledger_version(self.connection)
+        for step in MIGRATIONS:
+            if found < step.version <= version:
+                step.apply(self.connection)
+                _note(self.connection, step, self, now)
+
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""
         for at in range(0, len(sequence), MAX_IN_LIST):
@@ -285,11 +312,16 @@ class SqlWriter:
 
 
 class Migration(NamedTuple):
-    """One step: the version that it leads to, what it is called, and what it does."""
+    """One step: the version that it leads to, what it is called, and what it does.
+
+    One that can wait is applied when something is written that needs it: until then earlier releases can
+    read the ledger, and one on read-only media need not be written to.
+    """
 
     version: int
     name: str
     apply: Callable[[Connection], None]
+    waits: bool = False
 
 
 def _first(connection: Connection) -> None:
@@ -300,30 +332,40 @@ def _second(connection: Connection) -> None:
     """Change no table: from its entry on promises are of layout 2, and times do not go back."""
 
 
+def _third(connection: Connection) -> None:
+    """Change no table: from its entry on audits and updates are entries, and advice is told from promises."""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "entries, encoded, texts, models", _first),
     Migration(MONOTONE, "regions in raw units, times that do not go back", _second),
+    Migration(EVENTFUL, "audits, updates and advice", _third, waits=True),
 )
 
 
 def migrate(engine: Engine, steps: Sequence[Migration] = MIGRATIONS, *, create: bool = True) -> int:
-    """The version of the ledger, after the steps that it lacked; a newer ledger is refused."""
+    """The version of the ledger, after the steps that it lacked; a newer ledger is refused.
+
+    Steps that can wait do, and nothing is written to a ledger that can only be read.
+    """
     with database.reading(engine) as connection:
-        found = version(connection)
+        found = ledger_version(connection)
     _check(found, steps, engine, create=create)
-    if found == steps[-1].version:
+    wanted = max(step.version for step in steps if not step.waits)
+    if found >= wanted or (found > 0 and database.is_read_only(engine.url)):
         return found
     with database.writing(engine) as connection:
-        found = version(connection)  # somebody else may have been here in the meantime
+        found = ledger_version(connection)  # somebody else may have been here in the meantime
         _check(found, steps, engine, create=create)
         for step in steps:
-            if step.version > found:
+            if found < step.version <= wanted:
                 step.apply(connection)
-                _note(connection, step)
-    return steps[-1].version
+                with SqlWriter(connection) as writer:
+                    _note(connection, step, writer, dated(time.time(), _newest(writer), stated=False))
+    return max(found, wanted)
 
 
-def version(connection: Connection) -> int:
+def ledger_version(connection: Connection) -> int:
     """The version of the ledger's layout; 0 where there is no ledger yet."""
     if not sa.inspect(connection).has_table(database.migrations.name):
         return 0
@@ -343,13 +385,11 @@ def _check(found: int, steps: Sequence[Migration], engine: Engine, *, create: bo
         raise LedgerError(message(f"a ledger in {where}", "none", "check the path, or issue a promise first"))
 
 
-def _note(connection: Connection, step: Migration) -> None:
+def _note(connection: Connection, step: Migration, writer: SqlWriter, now: float) -> None:
     header: dict[str, Any] = {"format": FORMAT, "version": step.version, "name": step.name}
     if step.version == 1:
         header["ledger"] = os.urandom(16).hex()  # no two ledgers share a chain
-    with SqlWriter(connection) as writer:
-        header["time"] = dated(time.time(), _newest(writer), stated=False)
-        seq = writer.append("migration", to_bytes(header))
+    seq = writer.append("migration", to_bytes({**header, "time": now}))
     row = {"version": step.version, "name": step.name, "seq": seq}
     connection.execute(database.migrations.insert(), row)
 

@@ -42,6 +42,9 @@ class Reader(Protocol):
     def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
         """Header, shown values and original row of promises by their number, of those that have a record."""
 
+    def applications(self, after: int, chunk: int) -> Iterator[Rows]:
+        """Number, header, id and original row of promises behind a number, of those that have a record."""
+
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
 
@@ -80,6 +83,9 @@ class Writer(Protocol):
     def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
         """The number of the new issuing model."""
 
+    def require(self, version: int, now: float) -> None:
+        """See to it that the ledger is of this version, or a newer one, before what needs it is written."""
+
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""
 
@@ -90,6 +96,10 @@ class Store(Protocol):
     @property
     def place(self) -> str:
         """Where it is, without any password."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it can only be read."""
 
     def reading(self) -> AbstractContextManager[Reader]:
         """Questions to one state of the ledger."""

@@ -95,17 +95,19 @@ def read_moment(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def read_expiry(text: str) -> timedelta | datetime:
-    """The duration or the moment in a text such as ``365d``, ``52w``, ``1y`` or ``2027-01-31``.
+def read_expiry(text: str) -> timedelta | datetime | None:
+    """The duration or the moment in a text: ``365d``, ``52w``, ``1y`` or ``2027-01-31``; None is never.
 
-    >>> read_expiry("2w"), read_expiry("1y").days
-    (datetime.timedelta(days=14), 365)
+    >>> read_expiry("2w"), read_expiry("1y") == timedelta(365)
+    (datetime.timedelta(days=14), True)
     """
+    if text.strip() == "never":
+        return None
     number, unit = text.strip()[:-1], text.strip()[-1:]
     try:
         if unit in UNITS and number.replace(".", "", 1).isdecimal():
             return timedelta(days=float(number) * UNITS[unit])
         return read_moment(text)
     except (DataError, OverflowError):
-        remedy = "write 365d, 52w, 1y or 2027-01-31"
+        remedy = "write 365d, 52w, 1y, 2027-01-31 or never"
         raise DataError(message("a duration or a date", repr(text), remedy)) from None

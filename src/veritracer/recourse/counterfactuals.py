@@ -18,11 +18,13 @@ from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import widened
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, Message, message
 from veritracer.files import document_text
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import export
+from veritracer.recourse.attribution import PrincipalReason, principal_reasons
 from veritracer.recourse.evidence import Evidence
+from veritracer.recourse.language import language as letters_language
 from veritracer.recourse.letter import Format, write_letter
 from veritracer.recourse.reason_codes import ReasonCodes, as_codes
 from veritracer.recourse.wording import (
@@ -135,7 +137,7 @@ class Counterfactuals:
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
     @cached_property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Message]:
         """What somebody should know before this advice goes out: one lever, or one end, for most people."""
         rows = torch.from_numpy((self.status != "none") & (self.alternative == 0))
         return [*common_levers(self.encoding, self.x[rows], self.x_cf[rows])]
@@ -231,17 +233,36 @@ class Counterfactuals:
         codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
         format: Format | None = None,  # noqa: A002  # the word that a caller expects
+        language: str | os.PathLike[str] = "en",
         **fields: Any,
     ) -> str:
         """A notice for the person of row ``i``: decision, reasons, what to change, what is promised.
 
-        ``codes`` has a reason for every feature that changes (a mapping, ``ReasonCodes`` or a JSON file); a
-        change without one is refused. ``template`` is a Jinja2 template, as a file or as text, instead of the
-        default one, ``format`` is ``"text"`` or ``"html"`` (by default what the file's name says, else text),
-        and ``fields`` are what the institution adds: institution, recipient, reference, date, expires,
-        contact, rights, or whatever an own template names. Needs the extra ``report``.
+        ``codes`` has a reason for every feature that changes or is a principal reason (a mapping,
+        ``ReasonCodes`` or a JSON file); one that is not there is refused. ``template`` is a Jinja2 template,
+        as a file or as text, instead of the default one, ``format`` is ``"text"`` or ``"html"`` (by default
+        what the file's name says, else text), ``language`` is ``"en"``, ``"de"`` or a JSON file with a
+        catalogue of phrases, and ``fields`` are what the institution adds: institution, recipient, address,
+        reference, date, expires, number (of the promise in the ledger), contact, rights, or whatever an own
+        template names. Needs the extra ``report``.
         """
-        return write_letter(self, i, template, as_codes(codes), format, fields)
+        words = letters_language(language)
+        return write_letter(self, i, template, as_codes(codes), format, fields, words)
+
+    def principal_reasons(self, i: int) -> list[PrincipalReason]:
+        """What weighed most against row ``i``, compared with accepted training rows; the heaviest first.
+
+        At most four features, each with the way that it would have to go and its part of the logit. They are
+        reasons of the decision, and not what the counterfactual changes. Empty where the row is favourable,
+        or where no training rows are known.
+        """
+        if i not in self._reasons:
+            self._reasons[i] = principal_reasons(self, i)
+        return self._reasons[i]
+
+    @cached_property
+    def _reasons(self) -> dict[int, list[PrincipalReason]]:
+        return {}
 
     def promise(self, i: int) -> Promise:
         """What the certificate of counterfactual ``i`` promises: at the kappa asked for, if it is reached."""

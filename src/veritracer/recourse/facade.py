@@ -239,7 +239,7 @@ def _evidence_of(
 
 def _meaning(feature: Feature) -> dict[str, Any]:
     """All of a feature that the encoding depends on."""
-    return feature.model_dump(exclude={"action", "limit", "display_step", "note"})
+    return feature.model_dump(exclude={"action", "limit", "yearly", "display_step", "note"})
 
 
 def _as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Module:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
+from veritracer.recourse.language import Language, language
 from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import Reason, ReasonCodes, direction
-from veritracer.recourse.wording import Change, Move, Promise, move_in_words, set_in_words
-from veritracer.schema.values import value_in_words
+from veritracer.recourse.reason_codes import Direction, Reason, ReasonCodes, direction
+from veritracer.recourse.wording import Change, Move, limit_in_words, move_in_words
+from veritracer.schema.values import as_written
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -28,15 +31,13 @@ Subject = Literal["promised", "valid", "none", "accepted"]
 """What a letter is about: templates know it as ``outcome``."""
 
 WHY: dict[Outcome, str] = {
-    Outcome.IMPOSSIBLE: "It is certain that no change that is open to you would alter today's decision.",
-    Outcome.TOO_CLOSE: "Your application is so close to the border of the decision that rounding decides. "
-    "Please ask us to look at it again.",
-    Outcome.OUT_OF_TIME: "We did not find one in the time that was set for it. That does not mean that there "
-    "is none.",
-    Outcome.UNMET: "We found a change that our model would accept, but not one that we can recommend.",
-    Outcome.NOT_FOUND: "We looked for one and found none. That does not mean that there is none.",
+    Outcome.IMPOSSIBLE: "why_impossible",
+    Outcome.TOO_CLOSE: "why_too_close",
+    Outcome.OUT_OF_TIME: "why_out_of_time",
+    Outcome.UNMET: "why_unmet",
+    Outcome.NOT_FOUND: "why_not_found",
 }
-"""What a person is told where there is no recourse, by how it ended.
+"""The phrase that a person is told where there is no recourse, by how it ended.
 
 Which constraint would have to give is left out: it may be one that no letter should speak of.
 """
@@ -44,7 +45,7 @@ Which constraint would have to give is left out: it may be one that no letter sh
 BELIEVED = 0.5
 """Advice goes out in a letter if at least this share of the panel's held-out members believes it."""
 
-GIVEN = ("institution", "recipient", "reference", "date", "expires", "contact", "rights")
+GIVEN = ("institution", "recipient", "address", "reference", "date", "expires", "number", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""
 
 
@@ -55,37 +56,71 @@ def write_letter(
     codes: ReasonCodes,
     kind: Format | None,
     fields: Mapping[str, Any],
+    words: Language | None = None,
 ) -> str:
     """The letter for counterfactual ``i``."""
     if not -len(found) <= i < len(found):
         remedy = "count from 0"
         raise LetterError(message(f"one of {len(found):,} counterfactuals", f"number {i}", remedy))
+    words = words or language("en")
     page = Template.of(template, kind)
     if template is None:
-        _check_fields(fields)
-    return page.render({**dict.fromkeys(GIVEN), **_said(fields), **facts(found, i, codes, fields)})
+        check_fields(fields)
+    return page.render(filled(facts(found, i, codes, words), fields, words))
 
 
-def facts(found: Counterfactuals, i: int, codes: ReasonCodes, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a template may say of counterfactual ``i``: plain words of this row, and of no other."""
+def facts(found: Counterfactuals, i: int, codes: ReasonCodes, words: Language) -> dict[str, Any]:
+    """What a template may say of counterfactual ``i``: plain words of this row, and of no other.
+
+    They are texts, lists and mappings of texts: ``filled`` adds what is known later, such as a number.
+    """
     outcome = outcome_of(found, i)
     changes = found.changes_of(i) if outcome in ("promised", "valid") else []
     if outcome == "valid":  # how far one may go on is proved only where all of it is
         changes = [change._replace(limit=None) for change in changes]
-    reasons = codes.reasons(changes)
-    steps = [_step(c, reason) for c, reason in zip(changes, reasons, strict=True)]
+    asked = codes.reasons(changes)
+    steps = [_step(c, reason, words) for c, reason in zip(changes, asked, strict=True)]
     promised = outcome == "promised"
-    expires = _said(fields).get("expires")
-    conditions: list[str] = []
+    terms, limit, condition = [], "", ""
     if promised:
-        conditions = _conditions(found.promise(i), found.moves_of(i), steps, codes, expires)
+        promise = found.promise(i)
+        terms = _terms(found.moves_of(i), steps, codes, words)
+        limit = words.say("limit", limit=limit_in_words(promise.models, words))
+        condition = words.say("still_declined") if promise.conditional else ""
     return {
         "outcome": outcome,
-        "reasons": [dict(pair) for pair in {(("code", r.code), ("text", r.text)): 0 for r in reasons}],
+        "reasons": _reasons(found, i, codes, given=bool(codes or changes)),
         "changes": steps,
-        "conditions": conditions,
-        "not_covered": _not_covered(steps, promised=promised) if steps else [],
-        "why": _why_none(found, i) if outcome == "none" else "",
+        "terms": [*terms, *([condition] if condition else [])],
+        "limit": limit,
+        "digest": found.model_digest,
+        "not_covered": _not_covered(steps, words, promised=promised) if steps else [],
+        "why": _why_none(found, i, words) if outcome == "none" else "",
+    }
+
+
+def filled(said: Mapping[str, Any], fields: Mapping[str, Any], words: Language) -> dict[str, Any]:
+    """The fields of a template: what is said of the row, what the institution adds, and the phrases."""
+    given = {**dict.fromkeys(GIVEN), **_dated(fields, words)}
+    promised = said["outcome"] == "promised"
+    expires, number = given["expires"], given["number"]
+    last = words.say("before_expiry", expires=expires) if expires else words.say("no_expiry")
+    what = words.say("change_word" if len(said["changes"]) == 1 else "changes_word")
+    key = "promise_until" if expires else "promise_always"
+    annex = [said["limit"], words.say("proved"), words.say("model", digest=said["digest"])]
+    if number is not None:
+        end = fields.get("ends")
+        recorded = words.say("recorded_always", number=number)
+        annex.append(words.say("recorded", number=number, moment=end) if end else recorded)
+    return {
+        **{name: value for name, value in given.items() if name != "ends"},
+        **said,
+        "promise": words.say(key, expires=expires, changes=what) if promised else "",
+        "conditions": [last, said["limit"], *said["terms"]] if promised else [],
+        "annex": annex if promised else [],
+        "words": words.phrases,
+        "say": words.say,
+        "language": words.code,
     }
 
 
@@ -101,112 +136,106 @@ def outcome_of(found: Counterfactuals, i: int) -> Subject:
     return "promised" if found.certified[i] and found.kappa > 0 else "valid"
 
 
-def _why_none(found: Counterfactuals, i: int) -> str:
+def wanted_codes(found: Counterfactuals, i: int) -> list[tuple[str, Direction]]:
+    """The features, and which way, that the letter of row ``i`` needs a reason code for."""
+    if outcome_of(found, i) == "accepted":
+        return []
+    reasons = [(one.feature, one.direction) for one in found.principal_reasons(i)]
+    return [*reasons, *((c.feature.name, direction(c)) for c in found.changes_of(i))]
+
+
+def _reasons(found: Counterfactuals, i: int, codes: ReasonCodes, *, given: bool) -> list[dict[str, str]]:
+    """The principal reasons of the decision, each once; none for who gave no codes and needs none."""
+    if found.favourable[i] or not given:
+        return []
+    wanted = [(one.feature, one.direction) for one in found.principal_reasons(i)]
+    reasons = codes.named(wanted, "every principal reason")
+    return [dict(pair) for pair in {(("code", r.code), ("text", r.text)): 0 for r in reasons}]
+
+
+def _why_none(found: Counterfactuals, i: int, words: Language) -> str:
     ended = found.outcome[i] if found.status[i] == "none" else Outcome.UNMET  # a panel does not believe it
-    return WHY.get(ended, "We can not name one.")
+    return words.say(WHY.get(ended, "why_other"))
 
 
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _dated(fields: Mapping[str, Any], words: Language) -> dict[str, Any]:
     """The fields with dates in words; a letter is of today unless another date is given."""
     dated = {"date": datetime.date.today(), **fields}
-    return {name: _words(value) for name, value in dated.items()}
+    return {
+        name: words.date(value) if isinstance(value, datetime.date) else value  # a datetime is one
+        for name, value in dated.items()
+    }
 
 
-def _words(value: Any) -> Any:
-    if isinstance(value, datetime.date):  # a datetime is one
-        return f"{value.day} {value:%B %Y}"
-    return value
-
-
-def _check_fields(fields: Mapping[str, Any]) -> None:
+def check_fields(fields: Iterable[str]) -> None:
+    """Refuse what the default letter has no place for."""
     for name in fields:
-        if name not in GIVEN:
+        if name not in (*GIVEN, "ends"):
             raise LetterError(unknown_name("a field of the default letter", name, GIVEN, limit=len(GIVEN)))
 
 
-def _step(change: Change, reason: Reason) -> dict[str, Any]:
+def _step(change: Change, reason: Reason, words: Language) -> dict[str, Any]:
     """One change in people's words."""
     label = reason.label or change.feature.name.replace("_", " ")
-    before, after = reason.value(change.before), reason.value(change.after)
+    before, after = reason.value(as_written(change.before), words), reason.value(change.after, words)
     way = direction(change)
-    said = {
-        "raise": f"Raise {label} from {before} to {'at least ' if change.goes_on else ''}{after}.",
-        "reduce": f"Reduce {label} from {before} to {after}{' or further' if change.goes_on else ''}.",
-        "change": f"Change {label} from {before} to {after}.",
-        "state": f"State {label}: {after}.",
-    }
+    on = "_on" if change.goes_on and way in ("raise", "reduce") else ""
+    limit = reason.value(change.limit, words) if change.goes_on else None
+    further = words.say("up_to" if way == "raise" else "down_to", after=after, limit=limit)
     return {
         "feature": change.feature.name,
         "label": label,
+        "code": reason.code,
         "direction": way,
-        "before": "not stated" if change.was_missing else before,
+        "before": words.say("not_stated") if change.was_missing else before,
         "after": after,
-        "at_most": reason.value(change.limit) if change.goes_on else None,
-        "instruction": said[way],
+        "at_most": limit,
+        "needed": further if on else after,
+        "to_do": words.say(f"do_{way}", label=label),
+        "instruction": words.say(f"step_{way}{on}", label=label, before=before, after=after),
     }
 
 
-def _conditions(
-    promise: Promise,
-    moves: Sequence[Move],
-    steps: Sequence[Mapping[str, Any]],
-    codes: ReasonCodes,
-    expires: str | None,
+def _terms(
+    moves: Sequence[Move], steps: Sequence[Mapping[str, Any]], codes: ReasonCodes, words: Language
 ) -> list[str]:
-    """What must be so for the promise to hold, a sentence each."""
-    limit = set_in_words(promise.models).removeprefix("whose ")
+    """What must stay as it is for the promise to hold, a sentence each, in plain words."""
     asked = {step["feature"]: step["label"] for step in steps}
-    said = [
-        f"You apply before {expires}." if expires else "You may apply at any time: no last day has been set.",
-        "The model that then decides is today's, or an update of it that keeps to the limit for which this "
-        f"was proved: its {limit}, and nothing else of how it decides is changed.",
-        _rest([move for move in moves if move.feature.name not in asked], codes),
-    ]
+    said = [_rest([move for move in moves if move.feature.name not in asked], codes, words)]
     for move in moves:
         if move.feature.name in asked:  # on top of what is asked, and of going further
-            what = f"{asked[move.feature.name]} {_moving(move, codes)[1]}"
-            said.append(f"From wherever you bring it, and without your doing, {what}.")
-    if promise.conditional:
-        said.append("The model that then decides would still decline your application as it is now.")
+            moving = _moving(move, codes, words)[1]
+            said.append(words.say("moving_too", label=asked[move.feature.name], words=moving))
     return said
 
 
-def _not_covered(steps: Sequence[Mapping[str, Any]], *, promised: bool) -> list[str]:
+def _not_covered(steps: Sequence[Mapping[str, Any]], words: Language, *, promised: bool) -> list[str]:
     """What the letter does not say, a sentence each."""
-    further = [f"{s['label']} as far as {s['at_most']}" for s in steps if s["at_most"]]
-    values = (
-        f"Going further is covered for {', '.join(further)}; nothing is said about other values."
-        if further
-        else "Only the values above were examined; nothing is said about others, not even about better ones."
-    )
-    later = (
-        "Nothing is promised for a model that is changed beyond that limit."
-        if promised
-        else "Nothing is promised about later versions of our model, which may decide otherwise."
-    )
+    further = [words.say("as_far_as", label=s["label"], limit=s["at_most"]) for s in steps if s["at_most"]]
     return [
-        later,
-        values,
-        "What you state will be checked as in any application.",
-        "Whether these changes are possible or wise for you, only you can judge.",
+        words.say("beyond_limit" if promised else "later_models"),
+        words.say("further", further=", ".join(further)) if further else words.say("only_these"),
+        words.say("checked"),
+        words.say("yours_to_judge"),
     ]
 
 
-def _rest(moves: Sequence[Move], codes: ReasonCodes) -> str:
+def _rest(moves: Sequence[Move], codes: ReasonCodes, words: Language) -> str:
     """What must stay as it is, and what of it may move on its own."""
-    same = "Everything else that you stated is the same as in this application"
     if not moves:
-        return f"{same}, also what changes by itself."
-    moving = [f"{label} (which {words})" for label, words in (_moving(move, codes) for move in moves)]
-    return f"{same}, except for {', '.join(moving)}."
+        return words.say("same")
+    pairs = (_moving(move, codes, words) for move in moves)
+    moving = [words.say("moving", label=label, words=said) for label, said in pairs]
+    return words.say("same_except", moving=", ".join(moving))
 
 
-def _moving(move: Move, codes: ReasonCodes) -> tuple[str, str]:
+def _moving(move: Move, codes: ReasonCodes, words: Language) -> tuple[str, str]:
     """What a value is called in a letter, and what may become of it by itself."""
     name = move.feature.name
     known = next(iter(codes[name].values()), None) if name in codes else None
     label = (known.label if known else "") or name.replace("_", " ")
-    return label, move_in_words(move, known.amount if known else value_in_words)
+    amount = partial(known.amount, words=words) if known else words.value
+    return label, move_in_words(move, amount, words)
 
 
 @dataclass(frozen=True)
@@ -256,6 +285,25 @@ class Template:
             remedy = "see the fields of a letter in docs/letters.md"
             expected = f"a template that can be filled in, {self.name}"
             raise LetterError(message(expected, str(error) or type(error).__name__, remedy)) from None
+
+
+def page_pdf(page: str) -> bytes:
+    """A letter in HTML as PDF, as it would be printed; nothing is fetched from anywhere for it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it imports
+            import weasyprint
+            from weasyprint.urls import URLFetcher
+    except ModuleNotFoundError as error:
+        said = message("the package weasyprint", "an install without it", "pip install 'veritracer[pdf]'")
+        raise LetterError(said) from error
+    except OSError as error:  # what it needs from the system: Pango
+        remedy = "install Pango (Debian: apt install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0)"
+        received = str(error).splitlines()[0]
+        raise LetterError(message("the libraries that weasyprint needs", received, remedy)) from None
+    fetcher = URLFetcher(allowed_protocols=("data",))
+    made: bytes = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_tags=True)
+    return made
 
 
 def _environment(*, autoescape: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, TypedDict, TypeVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, listing, message, unknown_name
 from veritracer.refine.region import CoveredRegion, Drift
-from veritracer.schema import Feature
+from veritracer.schema import Feature, Schema
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -103,7 +103,7 @@ class Options:
                 if name not in encoding.schema.names:
                     raise DataError(unknown_name(f"a feature in {what}", name, encoding.schema.names))
                 check(encoding.schema[name], value)
-        return self
+        return replace(self, drift={**yearly_drift(encoding.schema), **self.drift})
 
     def _check_refined(self) -> None:
         """Refuse, without refinement, what only refinement can do."""
@@ -140,6 +140,14 @@ class Options:
             for way, amount in ((down, -drift.least), (up, drift.most)):
                 way[start] = encoding.units(name, amount) + rounding if amount > 0 else 0.0
         return CoveredRegion(torch.where(encoding.numeric, self.overshoot, still), down, up)
+
+
+def yearly_drift(schema: Schema, years: float = 1.0) -> dict[str, tuple[float, float]]:
+    """What so many years, begun ones as whole ones, bring by themselves where the schema says so."""
+    whole = max(1, math.ceil(years - 1e-9))
+    return {
+        f.name: (whole * f.yearly[0], whole * f.yearly[1]) for f in schema.features if f.yearly is not None
+    }
 
 
 def _check_number(name: str, value: Any, lowest: float, kind: type) -> None:

@@ -11,8 +11,9 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veritracer.errors import LetterError, listing, message
+from veritracer.recourse.language import Language, language
 from veritracer.recourse.wording import Change
-from veritracer.schema.values import value_in_words
+from veritracer.schema.values import is_missing
 
 Direction = Literal["raise", "reduce", "change", "state"]
 """What a person is asked to do with a feature; ``state`` is to give a value that was missing."""
@@ -40,24 +41,23 @@ class Reason(BaseModel):
     unit: str = ""
     values: dict[str, str] = Field(default_factory=dict)
 
-    def value(self, value: Any) -> str:
+    def value(self, value: Any, words: Language | None = None) -> str:
         """The value in people's words.
 
         >>> Reason(code="R1", text="Savings are low", unit="${}").value(1200)
         '$1,200'
         """
-        words = value_in_words(value)
-        if words == "unknown":
-            return "not stated"
+        if is_missing(value):
+            return (words or language("en")).say("not_stated")
         if str(value) in self.values:
             return self.values[str(value)]
-        return self.amount(value)
+        return self.amount(value, words)
 
-    def amount(self, value: Any) -> str:
+    def amount(self, value: Any, words: Language | None = None) -> str:
         """The number with its unit, whatever this number means as a value."""
-        words = value_in_words(value)
+        said = (words or language("en")).value(value)
         unit = self.unit if "{}" in self.unit or not self.unit else "{} " + self.unit
-        return unit.replace("{}", words) if unit else words
+        return unit.replace("{}", said) if unit else said
 
 
 class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
@@ -106,12 +106,16 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
 
     def reasons(self, changes: Sequence[Change]) -> list[Reason]:
         """The reason of each change; refused, by name, where one has none."""
-        unmapped = [_asked(c) for c in changes if direction(c) not in self.get(c.feature.name, {})]
+        return self.named([(c.feature.name, direction(c)) for c in changes], "every changed feature")
+
+    def named(self, wanted: Sequence[tuple[str, Direction]], what: str) -> list[Reason]:
+        """The reason of each feature and direction; refused, by name, where one has none."""
+        unmapped = [f"{name} ({way})" for name, way in wanted if way not in self.get(name, {})]
         if unmapped:
             remedy = f"add them to codes, as in {EXAMPLE}"
             received = f"none for {listing(dict.fromkeys(unmapped), limit=20)}"
-            raise LetterError(message("a reason code for every changed feature", received, remedy))
-        return [self[c.feature.name][direction(c)] for c in changes]
+            raise LetterError(message(f"a reason code for {what}", received, remedy))
+        return [self[name][way] for name, way in wanted]
 
 
 def as_codes(codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None) -> ReasonCodes:
@@ -133,10 +137,6 @@ def direction(change: Change) -> Direction:
     elif not feature.is_numeric:
         return "change"
     return "raise" if after > before else "reduce"
-
-
-def _asked(change: Change) -> str:
-    return f"{change.feature.name} ({direction(change)})"
 
 
 def _directions(name: str, entry: Any) -> Mapping[Direction, Reason]:

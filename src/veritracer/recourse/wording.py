@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import message
+from veritracer.errors import Message, message
 from veritracer.param_sets import ParamSet
+from veritracer.recourse.language import Language, language
 from veritracer.refine.region import Drift
 from veritracer.schema import Feature
-from veritracer.schema.values import decimal_of, is_missing, rounded_down, value_in_words
+from veritracer.schema.values import (
+    as_written,
+    decimal_of,
+    is_missing,
+    own_in_words,
+    percent,
+    rounded_down,
+    value_in_words,
+)
 
 FEWEST_PEOPLE = 20
 """Fewer people than this have too little in common to speak of."""
@@ -74,7 +84,7 @@ def change_in_words(change: Change) -> str:
     'reduce rate from 0.9 to 0.6 (by at least 0.3)'
     """
     feature, before, after, _ = change
-    name, old, new = feature.name, value_in_words(before), value_in_words(after)
+    name, old, new = feature.name, own_in_words(before), value_in_words(after)
     if change.was_missing:
         return f"state {name} as {new}"
     if not feature.is_numeric:
@@ -92,7 +102,7 @@ def difference_in_words(before: Any, after: Any) -> str:
     >>> difference_in_words(0.6, 0.9)
     '0.3'
     """
-    return value_in_words(abs(decimal_of(after) - decimal_of(before)))
+    return value_in_words(abs(decimal_of(after) - decimal_of(as_written(before))))
 
 
 def instruction(changes: Sequence[Change]) -> str:
@@ -115,7 +125,9 @@ def region_in_words(changes: Sequence[Change], moves: Sequence[Move]) -> str:
     return said + (f"Meanwhile and unasked, {_joined(moving)}. " if moving else "")
 
 
-def move_in_words(move: Move, amount: Callable[[Any], str] = value_in_words) -> str:
+def move_in_words(
+    move: Move, amount: Callable[[Any], str] = value_in_words, words: Language | None = None
+) -> str:
     """What may become of a value by itself, as the rest of a sentence; ``amount`` writes numbers.
 
     >>> savings = Feature("savings", "integer")
@@ -124,19 +136,23 @@ def move_in_words(move: Move, amount: Callable[[Any], str] = value_in_words) -> 
     >>> move_in_words(Move(savings, Drift(0, 200)))
     'may grow by up to 200, but must not fall'
     """
+    words = words or language("en")
     feature, (least, most), codes = move
     if feature.kind == "binary":
-        return "may change" if least < 0 < most else f"may become {feature.categories[int(most > 0)]}"
-    grow, said = ("grow", amount) if feature.is_numeric else ("rise", _levels)
-    if least == 0:
-        words = f"may {grow} by up to {said(most)}, but must not fall"
-    elif most == 0:
-        words = f"may fall by up to {said(-least)}, but must not {grow}"
-    elif most == -least:
-        words = f"may change by up to {said(most)}"
-    else:
-        words = f"may {grow} by up to {said(most)} or fall by up to {said(-least)}"
-    return f"{words} (and must not be {_joined([value_in_words(c) for c in codes])})" if codes else words
+        both = least < 0 < most
+        return (
+            words.say("move_any")
+            if both
+            else words.say("move_become", value=str(feature.categories[int(most > 0)]))
+        )
+    said, ending = (amount, "") if feature.is_numeric else (partial(_levels, words), "_levels")
+    key = "up" if least == 0 else "down" if most == 0 else "both" if most == -least else "each"
+    key += "" if key == "both" else ending
+    fields = {"least": said(-least), "most": said(most)}
+    sentence = words.say(f"move_{key}", **fields)
+    if not codes:
+        return sentence
+    return words.say("move_not", words=sentence, codes=words.joined([words.value(c) for c in codes]))
 
 
 def promise_in_words(promise: Promise, *, holds: bool = True) -> str:
@@ -157,25 +173,29 @@ def promise_in_words(promise: Promise, *, holds: bool = True) -> str:
 
 def set_in_words(models: ParamSet) -> str:
     """The set of models: which moves of the weights are covered."""
-    each = models.norm == "linf"
-    what = "weights and biases each" if each else "weight matrices and bias vectors each"
+    return f"whose {limit_in_words(models, language('en'))}"
+
+
+def limit_in_words(models: ParamSet, words: Language) -> str:
+    """How far weights may move, in a language."""
+    ball = "" if models.norm == "linf" else "_ball"
     if models.rule == "absolute":
-        return f"whose {what} move by at most {_amounts(models)}" + ("" if each else f" ({models.norm} norm)")
-    size = {"mean-abs": "average size", "norm": "largest one" if each else f"{models.norm} norm"}[models.rule]
-    whole = "in the same matrix or vector" if each else f"({models.norm} norm)"
-    of = "the" if each else "their"
-    return f"whose {what} move by at most {rounded_down(100 * models.kappa)} % of {of} {size} {whole}"
+        return words.say(f"set_absolute{ball}", amount=_amounts(models, words), norm=models.norm)
+    share = words.number(rounded_down(100 * models.kappa))
+    rule = {"mean-abs": "average", "norm": "norm"}[models.rule]
+    return words.say(f"set_{rule}{ball}", share=share, norm=models.norm)
 
 
-def _amounts(models: ParamSet) -> str:
+def _amounts(models: ParamSet, words: Language) -> str:
     """The absolute radii: one number where it is the same for all that may move, else each of them."""
     radii = models.named_radii
     if len(set(radii.values())) <= 1:
-        return rounded_down(max(radii.values(), default=0.0))
-    return _joined([f"{rounded_down(radius)} ({name})" for name, radius in radii.items()])
+        return words.number(rounded_down(max(radii.values(), default=0.0)))
+    each = {name: words.number(rounded_down(radius)) for name, radius in radii.items()}
+    return words.joined([words.say("set_amount", radius=each[name], name=name) for name in each])
 
 
-def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Message]:
     """Sentences about what most of the people (n, d) are told: one lever, or one end of a range.
 
     Each answer alone may be proved, close and believed; an institution that sends all of them should know it.
@@ -186,7 +206,7 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
     main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
     for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
         name = encoding.schema.names[k]
-        received = f"{float(main[k]):.0%} of {len(x):,} people told first of all to change {name!r}"
+        received = f"{percent(float(main[k]))} of {len(x):,} people told first of all to change {name!r}"
         yield message("several levers among the people", received, f"check what {name!r} really does")
     for block in encoding.blocks:
         if not block.feature.is_numeric:
@@ -196,23 +216,16 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
             share = float(((after == end) & (before != end)).double().mean())
             if share > MOST_PEOPLE:
                 name = block.feature.name
-                received = f"{share:.0%} of {len(x):,} people told to bring {name!r} to its {word} value"
+                received = f"{percent(share)} of {len(x):,} people told to bring {name!r} to its {word} value"
                 yield message("advice inside of a range", received, f"give limits={{{name!r}: 0.3}}")
 
 
-def _levels(count: float) -> str:
-    return f"{int(count)} level{'' if int(count) == 1 else 's'}"
+def _levels(words: Language, count: float) -> str:
+    return words.say("level" if int(count) == 1 else "levels", count=int(count))
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """The parts as a list in a sentence.
-
-    >>> _joined(["a", "b", "c"])
-    'a, b and c'
-    """
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return language("en").joined(parts)
 
 
 def _capital(sentence: str) -> str:

@@ -26,7 +26,7 @@ from veritracer.report.charts import (
     ticks,
 )
 from veritracer.report.subject import Subject
-from veritracer.schema.values import value_in_words
+from veritracer.schema.values import own_in_words, value_in_words
 
 MOST_ROWS = 8
 """Bars of the number of changes; what lies beyond them shares the last one."""
@@ -169,9 +169,10 @@ def _at(way: pd.DataFrame, share: float) -> Any:
     return way.iloc[int(np.argmin(np.abs(way.index.to_numpy(dtype=float) - share)))]
 
 
-def notes_in_words(recourse: Counterfactuals) -> str:
-    """What somebody should know before this advice goes out, as one paragraph."""
-    return " ".join(f"Note: {note}." for note in recourse.notes)
+def warnings_of(recourse: Counterfactuals) -> tuple[str, ...]:
+    """What somebody should know before this advice goes out, a sentence each."""
+    said = (note.received.replace(" people told", " people are told") for note in recourse.notes)
+    return tuple(f"{words}: {note.remedy}." for words, note in zip(said, recourse.notes, strict=True))
 
 
 # ---------------------------------------------------------------- worked examples
@@ -227,7 +228,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
         title=f"Row {name}",
         place=place,
         status=str(recourse.status[i]),
-        facts=tuple((f, value_in_words(subject.table[f].iloc[row])) for f in fixed),
+        facts=tuple((f, own_in_words(subject.table[f].iloc[row])) for f in fixed),
         changes=tuple(_in_words(change) for change in recourse.changes_of(i)),
         sentence=recourse.sentence(i),
         certificate=_certificate(recourse, i),
@@ -236,7 +237,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
 
 def _in_words(change: Change) -> tuple[str, str, str, str]:
     """A change as name, from, to, and the difference where it is a number."""
-    before, after = value_in_words(change.before), value_in_words(change.after)
+    before, after = own_in_words(change.before), value_in_words(change.after)
     if not change.feature.is_numeric or change.was_missing:
         return change.feature.name, before, after, ""
     sign = "+" if change.after > change.before else "−"

@@ -37,17 +37,29 @@ SERIES = {
 
 
 def write_audit(
-    path: str | os.PathLike[str], audit: Audit, *, title: str | None = None, notes: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    audit: Audit,
+    *,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+    model: str = "",
 ) -> Path:
     """Where the report was written: whole or not at all.
 
-    ``notes`` are sentences to begin with, such as whether the ledger verifies.
+    ``notes`` are sentences to begin with, such as whether the ledger verifies; ``model`` is what the audited
+    model is called, such as its folder.
     """
     page = page_template().render(
         title=title or "Audit of promises",
         headline=" ".join([headline(audit), *notes]),
         tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, EXPIRED)),
-        sections=(_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit), _origins(audit)),
+        sections=(
+            _verdicts(audit),
+            _distances(audit),
+            _broken(audit),
+            *_unchecked(audit),
+            _origins(audit, model),
+        ),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     return write_whole(Path(path), page)
@@ -158,10 +170,13 @@ def _unchecked(audit: Audit) -> tuple[Section, ...]:
     return (Section("unchecked", "Promises that can not be checked", words, tables=(("", table),)),)
 
 
-def _origins(audit: Audit) -> Section:
+def _origins(audit: Audit, model: str) -> Section:
     facts = (
+        ("ledger", audit.ledger or "none: promises in memory"),
+        ("its head", audit.head or "–"),
         ("promises live at", in_words(audit.at)),
-        ("model", audit.model_digest),
+        *((("model, as it was named", model),) if model else ()),
+        ("model, by its digest", audit.model_digest),
         ("encoding", audit.encoding_digest),
         ("threshold", f"{audit.threshold:g}"),
         ("veritracer", __version__),

@@ -365,6 +365,47 @@ def _row(row: Range, top: float, scale: Scale) -> Svg:
     )
 
 
+@dataclass(frozen=True)
+class Span:
+    """A name, a remark beside it, a value with the ends of its interval, and its colour."""
+
+    name: str
+    remark: str
+    value: float
+    low: float
+    high: float
+    series: str = "s1"
+
+
+def span_picture(identity: str, rows: Sequence[Span], axis: str, line: float, words: str) -> Svg:
+    """The values with their intervals on one scale from 0 to a little above 1, and a line across all."""
+    highest = max(1.0, *(min(row.high, 2.0) for row in rows))
+    scale = Scale(0, highest * 1.04, SIDE, WIDTH - SIDE)
+    height = ROW * len(rows)
+    marks = ticks(scale.low, scale.high, most=5)
+    pieces = [element("path", d=path([(scale(t), 0), (scale(t), height)]), class_="grid") for t in marks]
+    pieces.append(element("path", d=path([(scale(line), 0), (scale(line), height)]), class_="mark"))
+    for k, row in enumerate(rows):
+        y, top = k * ROW + 30, k * ROW
+        ends = [(scale(max(end, 0.0)), y) for end in (row.low, min(row.high, scale.high))]
+        note = element("title", row.remark)
+        pieces += [
+            element("text", shortened(row.name, 30), x=0, y=top + 15, class_="label halo"),
+            element("text", row.remark, x=WIDTH, y=top + 15, text_anchor="end", class_="value halo"),
+            element("path", d=path(ends), class_="link"),
+            element("circle", note, cx=scale(row.value), cy=y, r=4.2, class_=f"dot {row.series}"),
+        ]
+    pieces += [
+        element("text", f"{t:g}", x=scale(t), y=height + 12, text_anchor="middle", class_="tick")
+        for t in marks
+        if abs(t - line) > 1e-9
+    ]
+    place = {"x": scale(line), "y": height + 12, "text_anchor": "middle"}
+    pieces.append(element("text", words, **place, class_="tick strong"))
+    pieces.append(element("text", axis, x=WIDTH / 2, y=height + 29, text_anchor="middle", class_="name"))
+    return canvas(identity, joined(pieces), height + FOOT)
+
+
 def _series(values: Sequence[float]) -> list[str]:
     """The colour of each dot: the ends stand out from what lies between."""
     low, high = min(values), max(values)

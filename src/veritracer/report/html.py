@@ -14,7 +14,8 @@ import numpy as np
 from veritracer.files import write_whole
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
-from veritracer.report.advice import Card, belief_figures, cards, effort_figures, notes_in_words
+from veritracer.report.advice import Card, belief_figures, cards, effort_figures, warnings_of
+from veritracer.report.approvals import approval_figure, approval_tables, approvals
 from veritracer.report.charts import Figure, Table, count, percent, short
 from veritracer.report.levers import compare, group_figure, group_tables, lever_figures
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures
@@ -37,6 +38,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[tuple[str, Table], ...] = ()
     cards: tuple[Card, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def headline(subject: Subject) -> str:
@@ -83,6 +85,7 @@ def sections(subject: Subject, comparison: RetrainingComparison | None) -> tuple
         _promise(subject),
         _belief(subject),
         _demands(subject),
+        _approvals(subject),
         _fairness(subject),
         _people(subject),
         training,
@@ -123,14 +126,29 @@ def _belief(subject: Subject) -> Section:
     )
     if not figures:
         words = "This model has no panel: nothing is known of what independent models make of its advice."
-    return Section("belief", title, f"{words} {notes_in_words(subject.recourse)}".strip(), figures=figures)
+    return Section("belief", title, words, figures=figures)
 
 
 def _demands(subject: Subject) -> Section:
     if not subject.given.any():
         return Section("demands", "What it asks of people", NOTHING if subject.asked.any() else NOBODY)
     figures = (*effort_figures(subject), *lever_figures(subject))
-    return Section("demands", "What it asks of people", figures=figures)
+    warned = warnings_of(subject.recourse)
+    return Section("demands", "What it asks of people", figures=figures, warnings=warned)
+
+
+def _approvals(subject: Subject) -> Section:
+    title = "Who is accepted"
+    found = approvals(subject)
+    if not found:
+        return Section("accepted", title, "No feature is declared immutable or one-way: there are no groups.")
+    words = (
+        "The share of each group that the model accepts, beside the highest one of the same feature. Groups "
+        "are made by the features that nobody can freely change."
+    )
+    figure = approval_figure(found)
+    figures = () if figure is None else (figure,)
+    return Section("accepted", title, words, figures=figures, tables=tuple(approval_tables(found)))
 
 
 def _fairness(subject: Subject) -> Section:

@@ -30,7 +30,7 @@ from veritracer.report.charts import (
 )
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
-from veritracer.schema.values import own, value_in_words
+from veritracer.schema.values import own, own_in_words, value_in_words
 
 DRAWN_LEVERS = 12
 """Features that are drawn; the table has all of them."""
@@ -119,7 +119,7 @@ def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
 
 def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     pairs = Counter(
-        f"{value_in_words(a)} → {value_in_words(b)}"
+        f"{own_in_words(a)} → {value_in_words(b)}"
         for a, b in zip(before.tolist(), after.tolist(), strict=True)
     )
     # Ties are broken by the words, so that a report is the same every time.
@@ -259,13 +259,18 @@ def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
     return (*found, Group("missing", absent)) if absent.any() else tuple(found)
 
 
+def compare_features(subject: Subject) -> list[Feature]:
+    """The features that nobody can freely change."""
+    return [f for f in subject.schema.features if f.action != "free"]
+
+
 def compare(subject: Subject) -> list[Comparison]:
     """A comparison for each immutable or one-way feature with at least two groups, the widest gap first.
 
     Where there are too many features, one-way ones are left out before immutable ones: what people are
     born with has to be shown even where there is no gap.
     """
-    features = [f for f in subject.schema.features if f.action != "free"]
+    features = compare_features(subject)
     every = [_comparison(subject, f, groups_of(f, subject.table[f.name])) for f in features]
     found = sorted((c for c in every if len(c.groups) > 1), key=_gap, reverse=True)
     kept = sorted(found, key=lambda c: c.feature.action != "immutable")[:MOST_FEATURES]
@@ -311,10 +316,15 @@ def _line(subject: Subject, group: Group, ways: list[Lever]) -> list[str]:
         f"{people:,}",
         percent(asked.sum() / people),
         percent(_mean(subject.certified[asked])),
-        short(_mean(subject.cost[given])),
+        _of_few(short(_mean(subject.cost[given])), int(given.sum())),
         short(_mean(subject.n_changes[given])),
         usual_lever(ways, group.rows[subject.given]),
     ]
+
+
+def _of_few(mean: str, people: int) -> str:
+    """A mean, with how few it is of where it is not compared with others."""
+    return mean if people >= FEWEST or people == 0 else f"{mean} (of\u00a0{people})"
 
 
 def _summary(c: Comparison, tests: int) -> list[str]:
@@ -342,6 +352,13 @@ def _caption(subject: Subject, drawn: list[Comparison]) -> str:
         f"{widest.groups[dear].name} and {short(widest.cost[cheap])} for {widest.groups[cheap].name}, "
         f"{widest.ratio:.2f} times as much. "
     )
+    few = sum(int(math.isnan(cost)) for c in drawn for cost in c.cost)
+    if few:
+        what = "group has" if few == 1 else "groups have"
+        said += (
+            f"{few} {what} fewer than {FEWEST} people with an answer: marked in the tables, and not compared "
+            "here. "
+        )
     names = ", ".join(c.feature.name for c in real)
     chance = (
         f"Chance alone does not explain the gaps in {names} (Kruskal–Wallis, below {CHANCE:g} after "
@@ -392,9 +409,9 @@ def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray
     if len(order) > MOST_GROUPS:
         common = sorted(order, key=lambda c: -len(found[c]))[: MOST_GROUPS - 1]
         rest = np.sort(np.concatenate([found[c] for c in order if c not in common]))
-        named = [(value_in_words(c), found[c]) for c in order if c in common]
+        named = [(own_in_words(c), found[c]) for c in order if c in common]
         return [*named, ("all others", rest)]
-    return [(value_in_words(c), found[c]) for c in order]
+    return [(own_in_words(c), found[c]) for c in order]
 
 
 def _mean(values: NDArray[Any]) -> float:

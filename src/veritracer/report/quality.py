@@ -148,6 +148,12 @@ def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float6
 # ---------------------------------------------------------------- how training went
 
 
+STILL = 0.01
+"""A loss that fell by more than this share in the last epoch was still falling."""
+
+RISE = 0.05
+"""A log loss that rises by more than this share after its least value is overfitting."""
+
 RATES = (("accuracy", "s1"), ("certified", "s2"), ("validity", "s3"))
 PAIR = ("certified", "accuracy")
 LOSSES = (("objective", "s1"), ("log_loss", "s2"))
@@ -206,14 +212,44 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
     first, last, best = (
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
     )
-    settled = abs(last - best) <= 0.05 * abs(best)
     caption = (
         f"{name.replace('_', ' ')} was {short(first)} after the first epoch, {short(best)} in the one that "
-        f"was kept and {short(last)} at the end: "
-    ) + ("training had settled." if settled else "training had not settled; more epochs may help.")
+        f"was kept and {short(last)} at the end: {_ending(history, name, best)}"
+    )
     legend = tuple((f"line {series}", n.replace("_", " ")) for n, series in kept)
     picture, table = chart.picture("losses"), _table(history, names, short)
     return Figure("losses", "How the losses fell", picture, caption[:1].upper() + caption[1:], table, legend)
+
+
+def _ending(history: pd.DataFrame, name: str, best: float) -> str:
+    """How training ended: by overfitting, settled, or before its end."""
+    found = overfitting(history)
+    if found is not None:
+        least, at, end = found
+        return (
+            f"the log loss of rows kept aside was {short(least)} after epoch {at} and {short(end)} at the "
+            "end. That is overfitting: more epochs would not help."
+        )
+    before, last = (float(value) for value in history[name].iloc[-2:])
+    if last <= best and before - last > STILL * abs(last):
+        return "it was still falling; more epochs may help."
+    if abs(last - best) <= RISE * abs(best):
+        return "training had settled."
+    return "training had not settled; more epochs may not help."
+
+
+def overfitting(history: pd.DataFrame) -> tuple[float, int, float] | None:
+    """The least log loss of rows kept aside, its epoch, and the last one, where it rose by more than 5 %."""
+    if "log_loss" not in history:
+        return None
+    measured = history[np.isfinite(history["log_loss"].astype(float))]
+    if len(measured) < 2:
+        return None
+    values = measured["log_loss"].astype(float).to_numpy()
+    k = int(values.argmin())
+    if values[-1] <= (1 + RISE) * values[k]:
+        return None
+    return float(values[k]), int(measured["epoch"].iloc[k]), float(values[-1])
 
 
 def _kept(history: pd.DataFrame, wanted: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:

@@ -57,6 +57,8 @@ class Feature(BaseModel):
     missing_codes : values that mean "missing", each remembered apart.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
     limit : by which share of their own value people may be asked to change a number: 0.3 is up to 30 %.
+    yearly : what a year brings by itself, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for
+        months in a job. Answers cover it unless ``drift`` says otherwise.
     note : how the description came about, in words.
 
     >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
@@ -75,6 +77,7 @@ class Feature(BaseModel):
     missing_codes: tuple[Value, ...] = ()
     action: Action = "free"
     limit: float | None = None
+    yearly: tuple[float, float] | None = None
     display_step: float | Display = "auto"
     note: str = ""
 
@@ -91,6 +94,7 @@ class Feature(BaseModel):
         missing_codes: Iterable[Value] = (),
         action: Action = "free",
         limit: float | None = None,
+        yearly: Iterable[float] | None = None,
         display_step: float | Display = "auto",
         note: str = "",
     ) -> None:
@@ -106,6 +110,7 @@ class Feature(BaseModel):
                 missing_codes=_values(name, "missing_codes", missing_codes),
                 action=action,
                 limit=plain(limit),
+                yearly=None if yearly is None else tuple(map(float, _values(name, "yearly", yearly))),
                 display_step=plain(display_step),
                 note=note,
             )
@@ -117,6 +122,7 @@ class Feature(BaseModel):
         self._check_categories()
         self._check_missing()
         self._check_limit()
+        self._check_yearly()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
             raise self._error(
                 "a one-way action only where values have an order",
@@ -152,6 +158,14 @@ class Feature(BaseModel):
         if self.limit is not None and not (self.is_numeric and 0 <= self.limit < math.inf):
             remedy = "0.3 lets people be asked to change it by up to 30 %"
             raise self._error("limit as a share, of a number", f"{self.limit!r} ({self.kind})", remedy)
+
+    def _check_yearly(self) -> None:
+        if self.yearly is None:
+            return
+        least, most = self.yearly
+        if self.kind == "categorical" or not -math.inf < least <= 0 <= most < math.inf:
+            remedy = "(0, 1) is up to one more and never less; only what has an order can move"
+            raise self._error("yearly from at most 0 to at least 0", f"{self.yearly} ({self.kind})", remedy)
 
     def _check_range(self) -> None:
         ends = [end for end in (self.lower, self.upper, self.step) if end is not None]

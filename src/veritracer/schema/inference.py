@@ -276,3 +276,12 @@ def _said_policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> 
         if policy == "impute"
         else "; missing is a category of its own"
     )
+
+
+def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float]]) -> list[Feature]:
+    """The features, with what a year brings by itself where it is said."""
+    found = list(features)
+    for name in yearly:
+        if name not in [feature.name for feature in found]:
+            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in found]))
+    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in found]

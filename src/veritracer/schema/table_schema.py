@@ -86,6 +86,7 @@ class Schema(BaseModel):
         missing: Mapping[str, Policy] | Policy | None = None,
         missing_codes: Mapping[str, Sequence[Value]] | None = None,
         max_categories: int = 1000,
+        yearly: Mapping[str, Sequence[float]] | None = None,
     ) -> Self:
         """A schema for ``frame``: what is not said here is guessed, and every feature's note says from what.
 
@@ -116,7 +117,7 @@ class Schema(BaseModel):
         table = tables.table(frame)
         names = [name for name in table.columns if name != target]
         features = inference.features(table[names], hints)
-        schema = cls(features, target, favourable)
+        schema = cls(inference.with_yearly(features, yearly or {}), target, favourable)
         if target is not None and target in table.columns:
             return schema.with_labels(table[target], favourable)
         return schema
@@ -207,8 +208,9 @@ class Schema(BaseModel):
         """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
         for entry in content["features"]:  # what is not said is not written: files stay as they were
-            if entry["limit"] is None:
-                del entry["limit"]
+            for field in ("limit", "yearly"):
+                if entry[field] is None:
+                    del entry[field]
         return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
 
     @classmethod

@@ -12,6 +12,9 @@ import pandas as pd
 NOISE = 4e-16
 """How far, as a share of it, two roundings move a number: digits that nobody meant."""
 
+MOST_DIGITS = 11
+"""Digits that people give a number at most: hundredths of a billion."""
+
 MOST_PLACES = 20
 """A number with more zeros than this before or behind its digits is written with a power of ten."""
 
@@ -77,6 +80,29 @@ def value_in_words(value: Any) -> str:
         return f"{number}".replace("E", "e") if number else "0"
     whole = number == number.to_integral_value()
     return f"{int(number):,}" if whole else f"{number:,f}"
+
+
+def own_in_words(value: Any) -> str:
+    """What somebody has, as they would write it: without digits that a narrow float or a division left.
+
+    What somebody is *promised* is written with all digits: ``value_in_words``.
+
+    >>> own_in_words(0.517999992370605), own_in_words(1200.5), own_in_words(123456789.25)
+    ('0.518', '1,200.5', '123,456,789.25')
+    """
+    return value_in_words(as_written(value))
+
+
+def as_written(value: Any) -> Any:
+    """The number with seven significant digits where it has more than eleven; anything else as it is.
+
+    >>> as_written(0.1 + 0.2), as_written(0.25), as_written("rent")
+    (0.3, 0.25, 'rent')
+    """
+    if isinstance(value, bool | str) or not isinstance(value, float | np.floating) or value != value:
+        return value
+    digits = decimal_of(value).normalize().as_tuple().digits
+    return value if len(digits) <= MOST_DIGITS else float(f"{float(value):.7g}")
 
 
 def percent(share: float | None, *, fixed: bool = False) -> str:

@@ -10,6 +10,7 @@ __all__ = [
     "Certified",
     "Explained",
     "IssueTerms",
+    "LetterTerms",
     "Notes",
     "NullSink",
     "Watch",
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
         NullSink,
         explain_table,
         issue_table,
-        letter_folder,
     )
+    from veritracer.streaming.letters import LetterTerms, letter_folder
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -42,7 +43,7 @@ else:
                 "NullSink",
                 "explain_table",
                 "issue_table",
-                "letter_folder",
             ],
+            "letters": ["LetterTerms", "letter_folder"],
         },
     )

@@ -1,40 +1,29 @@
-"""Counterfactuals for a table of any length, written while it is read: as rows, as letters, as promises.
+"""Counterfactuals for a table of any length, written while it is read: as rows, and as promises.
 
-A folder of letters appears only when it is whole; promises are prepared while the table is read, and issued
-when it is whole.
+Promises are prepared while the table is read, and issued when it is whole.
 """
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.errors import DataError, message
-from veritracer.files import whole_folder
 from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.layout import Original
+from veritracer.ledger.issuing import Added
+from veritracer.ledger.layout import Original, Uncertified
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.recourse.letter import Format, Template
-from veritracer.recourse.reason_codes import as_codes
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
+from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tablefiles import Sink, Table
 from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
-from veritracer.tablefiles.sinks import writable
-
-Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
-"""Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""
 
 
 @dataclass(frozen=True)
@@ -82,21 +71,24 @@ def explain_table(
     sentences: bool = False,
     also: Also | None = None,
     watch: Watch | None = None,
+    carry: Sequence[str] = (),
 ) -> Explained:
     """How the rows ended, after the counterfactual of each one was written to ``sink``.
 
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
-    ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives.
+    ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives, from the
+    columns in ``keep`` and ``carry``; the latter are not written.
     """
     schema = recourse.encoding.schema
-    check_columns(table, schema, keep)
+    read = list(dict.fromkeys([*keep, *carry]))
+    check_columns(table, schema, read)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for frame in frames(table, schema, keep):
+    for frame in frames(table, schema, read):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
         piece = written(found, frame[list(keep)], sentences=sentences)
-        for name, column in ({} if also is None else also(found, frame[list(keep)])).items():
+        for name, column in ({} if also is None else also(found, frame[read])).items():
             piece = piece.append_column(name, column)
         sink.write(piece)
         ends.update(_ends(found, only_unfavourable=bool(options.get("only_unfavourable", True))))
@@ -156,52 +148,6 @@ def _ends(found: Counterfactuals, *, only_unfavourable: bool) -> Counter[str]:
     return ends
 
 
-# ---------------------------------------------------------------- letters
-
-
-@contextmanager
-def letter_folder(
-    folder: Path,
-    *,
-    codes: str | os.PathLike[str] | None,
-    template: str | os.PathLike[str] | None,
-    kind: Format | None,
-    fields: Mapping[str, Any],
-) -> Iterator[Also]:
-    """What writes the letters of each piece, and adds the name of each person's letter as a column.
-
-    A file is named after the row, counted from 1, and holds nothing of any other. People who are favourable
-    already get none.
-    """
-    if folder.exists():
-        remedy = "name a new one, so that nobody gets an old letter"
-        raise DataError(message("a folder for letters that is not there yet", str(folder), remedy))
-    known = as_codes(codes)
-    source = Template.of(template, kind)
-    ending = "html" if source.format == "html" else "txt"
-
-    def write(place: Path, found: Counterfactuals, _: pd.DataFrame) -> Mapping[str, pa.Array]:
-        names = [None if found.favourable[i] else f"{_row(found, i)}.{ending}" for i in range(len(found))]
-        told = [i for i, name in enumerate(names) if name is not None]
-        known.reasons([change for i in told for change in found.changes_of(i)])  # all that lack one, at once
-        for i, name in enumerate(names):
-            if name is not None:
-                letter = found.letter(i, template, known, format=source.format, **fields)
-                (place / name).write_text(letter, encoding="utf-8")
-        return {f"{ADDED}letter": pa.array(names, pa.string())}
-
-    with writable(folder), whole_folder(folder) as place:
-        yield partial(write, place)
-
-
-def _row(found: Counterfactuals, i: int) -> str:
-    """The number of the row, and of the alternative where there are several."""
-    label = found.frame.index[i]
-    if found.n == 1:
-        return f"{label:06}"
-    return f"{label[0]:06}-{found.alternative[i] + 1}"
-
-
 # ---------------------------------------------------------------- promises
 
 
@@ -224,6 +170,8 @@ class IssueTerms(NamedTuple):
     expires: timedelta | datetime | None = None
     original: Original = "plain"
     key: bytes | str | None = None
+    uncertified: Uncertified = "promise"
+    again: bool = True
 
 
 def issue_table(
@@ -237,11 +185,13 @@ def issue_table(
     keep: Sequence[str] = (),
     sentences: bool = False,
     watch: Watch | None = None,
+    letters: LetterWriter | None = None,
 ) -> tuple[Explained, Issued]:
     """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
 
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
-    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
+    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``. ``letters`` are
+    written of what is recorded, with its numbers.
     """
     check_ids(table, terms.id_column)
     with ledger.issuing(
@@ -250,11 +200,19 @@ def issue_table(
         expires=terms.expires,
         original=terms.original,
         key=terms.key,
+        uncertified=terms.uncertified,
+        again=terms.again,
     ) as batch:
+        if letters is not None:
+            batch.numbered.append(letters.number)
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
-            openings = batch.add(found, kept[terms.id_column].tolist())
-            return _openings(found, openings) if terms.original == "commitment" else {}
+            first = len(batch.spool)
+            added = batch.add(found, kept[terms.id_column].tolist())
+            columns = _openings(found, added) if terms.original == "commitment" else {}
+            if letters is not None:
+                columns |= letters.prepare(found, kept, added.rows, first)
+            return columns
 
         explained = explain_table(
             recourse,
@@ -265,13 +223,14 @@ def issue_table(
             sentences=sentences,
             also=also,
             watch=watch,
+            carry=[] if letters is None else letters.columns,
         )
     return explained, batch.issued
 
 
-def _openings(found: Counterfactuals, openings: list[bytes]) -> dict[str, pa.Array]:
+def _openings(found: Counterfactuals, added: Added) -> dict[str, pa.Array]:
     """The column of openings; null where nothing was promised."""
-    cells = iter(openings)
-    promised = (found.status != "none").tolist()
-    texts = [b64encode(next(cells)).decode() if one else None for one in promised]
+    texts: list[str | None] = [None] * len(found)
+    for i, opening in zip(added.rows.tolist(), added.openings, strict=True):
+        texts[i] = b64encode(opening).decode()
     return {f"{ADDED}opening": pa.array(texts, pa.string())}

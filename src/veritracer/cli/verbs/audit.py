@@ -51,6 +51,9 @@ def audit_(
         str | None,
         typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
     ] = None,
+    record: Annotated[
+        bool, typer.Option(help="Note the audit in the ledger, where it can be written.")
+    ] = True,
     key_file: KeyFile = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -79,11 +82,19 @@ def audit_(
             )
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
-        _write(out, found, checked)
+        _write(out, found, checked, model)
+    noted_as = _record(ledger, found, passed=passed) if record else None
     if as_json:
-        print_json({"passed": passed, "verified": checked is not None, **found.to_plain()})
+        told = {"passed": passed, "verified": checked is not None, "recorded": noted_as}
+        print_json({**told, **found.to_plain()})
     elif not quiet:
         print_summary(found, checked, passed=passed, out=out)
+        if record:
+            say(
+                f"The head, with this audit: {noted_as}"
+                if noted_as
+                else "The ledger is read-only: not noted."
+            )
     if not passed:
         raise typer.Exit(FAILED)
 
@@ -98,12 +109,18 @@ def _refuse(checked: Verification, *, as_json: bool) -> None:
     raise typer.Exit(FAILED)
 
 
-def _write(out: Path, found: Audit, checked: Verification | None) -> None:
+def _record(ledger: str, found: Audit, *, passed: bool) -> str | None:
+    """The new head of the ledger, which says now that it was audited; None where it can only be read."""
+    with ledgers.Ledger(ledger, create=False) as opened:
+        return None if opened.read_only else opened.record_audit(found, passed=passed)
+
+
+def _write(out: Path, found: Audit, checked: Verification | None, model: str) -> None:
     from veritracer.report.audit_page import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
     with tablefiles.writable(out):
-        write_audit(out, found, notes=notes)
+        write_audit(out, found, notes=notes, model=model)
 
 
 def print_summary(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,15 +15,23 @@ from veritracer.cli.options import (
     Alternatives,
     Applicants,
     AsJson,
+    Codes,
     Cost,
     Drift,
     Extremes,
     Kappa,
     Keep,
+    LetterColumns,
+    LetterFields,
+    LetterFormat,
+    LetterLanguage,
+    Letters,
+    LetterTemplate,
     Limits,
     MaxChanges,
     ModelFolder,
     Overshoot,
+    Pdf,
     Plausible,
     Quiet,
     Rules,
@@ -32,19 +40,17 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     amounts,
     drifts,
+    letter_terms,
     names,
     saved_model,
     schema_file,
-    texts,
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
     from veritracer.recourse import Recourse
     from veritracer.streaming import Explained
-    from veritracer.streaming.explaining import Also
 
 NOT_ACHIEVED = 1
 
@@ -87,26 +93,14 @@ def explain(
     schema: Rules = None,
     keep: Keep = None,
     sentences: Sentences = False,
-    letters: Annotated[
-        Path | None,
-        typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
-    ] = None,
-    codes: Annotated[
-        Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)
-    ] = None,
-    template: Annotated[
-        Path | None, typer.Option(help="Another template for letters (Jinja2).", show_default=False)
-    ] = None,
-    letter_format: Annotated[
-        Literal["text", "html"] | None,
-        typer.Option(help="text or html; else what the template is, or text.", show_default=False),
-    ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TEXT", help="What letters say: institution, contact, ...", show_default=False
-        ),
-    ] = None,
+    letters: Letters = None,
+    codes: Codes = None,
+    template: LetterTemplate = None,
+    letter_format: LetterFormat = None,
+    field: LetterFields = None,
+    field_column: LetterColumns = None,
+    language: LetterLanguage = "en",
+    pdf: Pdf = False,
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
@@ -142,9 +136,11 @@ def explain(
     check_output(out, [table], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        carry = [] if asked is None else list(asked.columns.values())
         if known is not None:
-            tablefiles.check_columns(source, known, kept)
-        also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
+            tablefiles.check_columns(source, known, [*kept, *carry])
+        writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
         sink = stack.enter_context(
             tablefiles.open_sink(
                 out,
@@ -161,32 +157,15 @@ def explain(
             options=options,
             keep=kept,
             sentences=sentences,
-            also=also,
+            also=None if writer is None else writer.write,
             watch=watch,
+            carry=carry,
         )
     note([*found.notes, *sink.notes()], quiet=quiet)
     if out is not None:
         _print_summary(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:
         raise typer.Exit(NOT_ACHIEVED)
-
-
-def _letters(
-    folder: Path | None,
-    codes: Path | None,
-    template: Path | None,
-    kind: Literal["text", "html"] | None,
-    given: list[str] | None,
-) -> AbstractContextManager[Also | None]:
-    """What writes letters; nothing if none are asked for."""
-    if folder is None:
-        used = [name for name, v in (("--codes", codes), ("--template", template), ("--field", given)) if v]
-        if used:
-            received = f"{used[0]} without --letters"
-            raise DataError(message("options of letters with a folder for them", received, "add --letters"))
-        return nullcontext()
-    fields = texts("--field", given)
-    return streaming.letter_folder(folder, codes=codes, template=template, kind=kind, fields=fields)
 
 
 def _recourse(folder: str, schema: Path | None) -> Recourse:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +17,7 @@ from veritracer.cli.options import (
     Alternatives,
     Applicants,
     AsJson,
+    Codes,
     Cost,
     Drift,
     Extremes,
@@ -22,10 +25,17 @@ from veritracer.cli.options import (
     Keep,
     KeyFile,
     LedgerPlace,
+    LetterColumns,
+    LetterFields,
+    LetterFormat,
+    LetterLanguage,
+    Letters,
+    LetterTemplate,
     Limits,
     MaxChanges,
     ModelFolder,
     Overshoot,
+    Pdf,
     Plausible,
     Quiet,
     Rules,
@@ -34,6 +44,7 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     amounts,
     drifts,
+    letter_terms,
     names,
     read_key,
     saved_model,
@@ -41,11 +52,14 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.ledger.times import read_expiry
+from veritracer.defaults import PROMISE_DAYS
+from veritracer.errors import DataError, message
+from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
-    from veritracer.streaming import Explained
+    from veritracer.schema import Schema
+    from veritracer.streaming import Explained, LetterTerms
     from veritracer.tablefiles import Sink
 
 
@@ -57,9 +71,18 @@ def issue(
         str, typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False)
     ],
     expires: Annotated[
-        str | None,
-        typer.Option(help="Until when: 365d, 52w, 1y, or a date. Never, if left out.", show_default=False),
-    ] = None,
+        str, typer.Option(help="Until when promises hold: 365d, 52w, 1y, a date, or never.")
+    ] = f"{PROMISE_DAYS}d",
+    require_certified: Annotated[
+        bool,
+        typer.Option(
+            "--require-certified/--advice",
+            help="Leave out what is not certified, or keep it as advice, which is no promise.",
+        ),
+    ] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Promise again what the same application was promised already.")
+    ] = False,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -80,6 +103,14 @@ def issue(
     extremes: Extremes = False,
     n: Alternatives = 1,
     schema: Rules = None,
+    letters: Letters = None,
+    codes: Codes = None,
+    template: LetterTemplate = None,
+    letter_format: LetterFormat = None,
+    field: LetterFields = None,
+    field_column: LetterColumns = None,
+    language: LetterLanguage = "en",
+    pdf: Pdf = False,
     keep: Keep = None,
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
@@ -90,13 +121,14 @@ def issue(
 ) -> None:
     """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
 
-    All rows become promises, or none does. The last line is the head of the ledger: noted elsewhere, it shows
-    in veritracer verify whether the ledger's end was cut off or rewritten.
+    All of them are issued, or none is; what is not certified becomes no promise. The last line is the head
+    of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end was cut off or
+    rewritten.
     """
-    until = None if expires is None else read_expiry(expires)
+    until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
     rules = None if schema is None else schema_file(schema)
-    options = {
+    options: dict[str, Any] = {
         "kappa": kappa,
         "max_changes": max_changes,
         "cost": amounts("--cost", cost),
@@ -112,13 +144,18 @@ def issue(
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        _check_recorded(asked)
         if known is not None:
             tablefiles.check_ids(source, id_column)
-            tablefiles.check_columns(source, known, [id_column, *kept])
+            carry = [] if asked is None else list(asked.columns.values())
+            tablefiles.check_columns(source, known, [id_column, *kept, *carry])
+        writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
         sink: Sink | None = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
+        options["drift"] = {**_yearly(rules or loaded.schema_, until), **options["drift"]}
         place = stack.enter_context(vt.Ledger(ledger))
         watch = stack.enter_context(progress("issuing", quiet=quiet))
         explained, issued = streaming.issue_table(
@@ -126,14 +163,41 @@ def issue(
             source,
             sink or streaming.NullSink(),
             place,
-            streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
+            streaming.IssueTerms(
+                id_column,
+                loaded.threshold,
+                until,
+                original,
+                key,
+                "skip" if require_certified else "advice",
+                again,
+            ),
             options=options,
             keep=kept,
             sentences=sentences,
             watch=watch,
+            letters=writer,
         )
     note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
     print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
+    if letters is not None and not (quiet or as_json):
+        say(f"The letters: {letters}")
+
+
+def _check_recorded(asked: LetterTerms | None) -> None:
+    """Refuse fields of letters that the ledger fills in: a letter says what was recorded."""
+    taken = [n for n in ("number", "expires") if asked is not None and n in (*asked.fields, *asked.columns)]
+    if taken:
+        remedy = "leave it out: letters say what was recorded"
+        raise DataError(message("fields that the ledger does not know", repr(taken[0]), remedy))
+
+
+def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
+    """What changes by itself while promises hold; in one year where there is no end."""
+    from veritracer.recourse.options import yearly_drift
+
+    left = until - datetime.now(UTC) if isinstance(until, datetime) else until
+    return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
 
 
 def print_summary(
@@ -142,16 +206,53 @@ def print_summary(
     """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        print_json({"promises": len(issued), **numbers, "head": issued.head, "out": out, **asdict(explained)})
+        counts = {name: getattr(issued, name) for name in ("advice", "uncertified", "repeated")}
+        until = {"expires": in_words(issued.expires)}
+        promises = len(issued) - issued.advice
+        print_json(
+            {"promises": promises, **counts, **numbers, **until, "head": issued.head, "out": out}
+            | asdict(explained)
+        )
     elif not quiet:
         share = percent(explained.certified / explained.asked if explained.asked else None)
-        numbers_said = f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})" if len(issued) else ""
+        numbers_said = _numbers(issued)
         say(
             f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
-            f"Of the other {explained.asked:,}, {explained.certified:,} are promised recourse that is "
+            f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
             f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
             f"today; {explained.none:,} have none.",
-            f"{len(issued):,} promises were issued{numbers_said}.",
+            f"{_count(len(issued) - issued.advice, 'promise')} issued{numbers_said}; "
+            f"they end {_end(issued.expires)}.",
+            *_left_out(issued),
             *([] if out is None else [f"The recourse: {out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
         )
+
+
+def _left_out(issued: Issued) -> list[str]:
+    """What became no promise, a sentence each."""
+    lines = []
+    if issued.advice:
+        lines.append(f"{issued.advice:,} of these entries are advice: not certified, and no promise.")
+    if issued.uncertified:
+        lines.append(f"{_count(issued.uncertified, 'answer')} left out: not certified, or not believed.")
+    if issued.repeated:
+        lines.append(
+            f"{_count(issued.repeated, 'answer')} left out: the same application has a promise (--again)."
+        )
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what} was" if number == 1 else f"{number:,} {what}s were"
+
+
+def _end(expires: float) -> str:
+    return "never" if math.isinf(expires) else f"on {in_words(expires)[:10]}"
+
+
+def _numbers(issued: Issued) -> str:
+    """The numbers of what was issued, in brackets."""
+    if len(issued) < 2:
+        return f" (number {issued.sequence[0]:,})" if len(issued) else ""
+    return f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})"

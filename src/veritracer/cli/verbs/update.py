@@ -114,18 +114,30 @@ def update(
                 made = loaded.update(
                     X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options
                 )
+            save_model(made, out)
+            recorded = None if promises is None else _record(promises, loaded, made)
         except ledgers.PromiseError as error:
             _refuse(error, as_json=as_json)
         finally:
             if promises is not None:
                 promises.close()
-    save_model(made, out)
     note(notes.sentences(), quiet=quiet)
     if as_json:
-        print_json({"model": str(out), **made.update_.to_plain()})
+        print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
     elif not quiet:
         print_summary(made.update_)
+        if recorded is not None:
+            say(f"The head of the ledger, with this update: {recorded}")
         say(f"The model: {out}")
+
+
+def _record(promises: ledgers.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
+    """The new head of the ledger, which says now that the model was updated; None where it is read-only."""
+    if promises.read_only:
+        return None
+    kept = made.update_.ways["kept"].counts or {}
+    old, new = (ledgers.digest_of(one.classifier_) for one in (before, made))
+    return promises.record_update(old, new, kept)
 
 
 def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> tuple[pd.DataFrame, Any]:

@@ -1,0 +1,166 @@
+"""``veritracer promises``: what is in a ledger, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import veritracer as vt
+from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, check_ledger, read_key
+from veritracer.cli.printing import print_json, print_table, say
+from veritracer.errors import LedgerError, message
+from veritracer.ledger.times import read_moment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from veritracer.ledger import Ledger
+
+app = typer.Typer(help="List, show, release and erase promises, and what happened to a ledger.")
+
+MAX_SHOWN = 50
+"""Promises that the terminal lists unless more are asked for."""
+
+
+@app.callback(invoke_without_command=True)
+def promises_group(context: typer.Context) -> None:
+    """List, show, release and erase promises, and what happened to a ledger."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list", epilog="Example: veritracer promises list --ledger promises.db --id 0042")
+def list_(
+    ledger: LedgerPlace,
+    id_: Annotated[str | None, typer.Option("--id", help="Those of one person.", show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also those that need not be kept any more.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="On this day instead of now: 2027-01-31.", show_default=False)
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Show at most so many.")] = MAX_SHOWN,
+    as_json: AsJson = False,
+) -> None:
+    """List the promises that are live: number, whose, since when, until when."""
+    with _opened(ledger) as opened:
+        when = None if at is None else read_moment(at)
+        found = opened.listing(when, identity=id_)
+    chosen = found if every else found[found["standing"] == "live"]
+    if as_json:
+        print_json(chosen.astype(object).where(chosen.notna(), None).to_dict("records"))
+        return
+    rows = [
+        [f"{number}", str(whose or "–"), standing, issued[:10], expires[:10], f"{kappa:.4g}"]
+        for number, whose, standing, issued, expires, kappa, _ in chosen.head(most).itertuples(index=False)
+    ]
+    counts = ", ".join(f"{count:,} {word}" for word, count in found["standing"].value_counts().items())
+    print_table(
+        f"{len(chosen):,} of {len(found):,} promises" + (f" ({counts})" if counts else ""),
+        ("number", "whose", "standing", "issued", "expires", "kappa"),
+        rows,
+    )
+    if len(chosen) > most:
+        say(f"{len(chosen) - most:,} more: ask with --most, --id or --json.")
+
+
+@app.command(epilog="Example: veritracer promises show 17 --ledger promises.db")
+def show(
+    number: Annotated[int, typer.Argument(min=1, help="The number of the promise.")],
+    ledger: LedgerPlace,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one promise as it was told: whose, what, until when, and what was proved."""
+    with _opened(ledger, key_file) as opened:
+        found = opened.shown(number)
+        listed = opened.listing()
+    standing = str(listed.loc[listed["number"] == number, "standing"].iloc[0])
+    if as_json:
+        print_json({"standing": standing, **found})
+        return
+    facts = {"number": number, "whose": found["id"], "standing": standing}
+    facts |= {name: found[name] for name in ("kind", "issued", "expires", "kappa", "radius", "method")}
+    print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
+    own: dict[str, Any] = found["original"] or {}
+    rows = [[name, str(own.get(name, "not kept")), str(value)] for name, value in found["values"].items()]
+    print_table("The application", ("", "as it was", "as it is promised"), rows)
+    if found["sentence"]:
+        say(found["sentence"])
+
+
+@app.command(epilog='Example: veritracer promises release 17 18 --ledger promises.db --reason "withdrawn"')
+def release(
+    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", min=1, help="Which promises.")],
+    ledger: LedgerPlace,
+    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger and should name no person.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say in the ledger that these promises need not be kept any more."""
+    with _opened(ledger) as opened:
+        head = opened.release(numbers, reason)
+    if as_json:
+        print_json({"released": sorted(set(numbers)), "head": head})
+        return
+    count = len(set(numbers))
+    say(f"{count:,} released." if count > 1 else f"Promise {numbers[0]} is released.")
+    say(f"The head, to be noted elsewhere: {head}")
+
+
+@app.command(epilog="Example: veritracer promises erase 0042 --ledger promises.db --yes")
+def erase(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Whose records.")],
+    ledger: LedgerPlace,
+    yes: Annotated[bool, typer.Option("--yes", help="Really: it can not be undone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase all that the ledger keeps of a person; the chain still verifies."""
+    with _opened(ledger) as opened:
+        count = len(opened.sequences_of(id_))
+        if count and not yes:
+            remedy = "add --yes: it can not be undone"
+            raise LedgerError(message(f"a yes to erase {count:,} records of {id_!r}", "none", remedy))
+        gone, head = opened.erase(id_), opened.head
+    if as_json:
+        print_json({"erased": gone, "head": head})
+        return
+    say(f"{len(gone):,} records were erased: {', '.join(map(str, gone))}.")
+    say(f"The head, to be noted elsewhere: {head}")
+
+
+@app.command(epilog="Example: veritracer promises history --ledger promises.db")
+def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
+    """Show what happened besides promises: models, releases, erasures, audits and updates."""
+    with _opened(ledger) as opened:
+        found = opened.history()
+    if as_json:
+        print_json(found)
+        return
+    rows = [[str(one["number"]), one["kind"], one["time"][:19], _said(one)] for one in found]
+    print_table("What happened to the ledger", ("entry", "kind", "when (UTC)", "what"), rows)
+
+
+def _said(one: dict[str, Any]) -> str:
+    """An entry in a few words."""
+    kind = one["kind"]
+    if kind == "audit":
+        kept = sum(one[name] for name in ("proved", "checked", "overtaken"))
+        ended = "passed" if one["passed"] else "failed"
+        unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
+        return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"
+    if kind == "update":
+        return (
+            f"from {one['before'][:12]} to {one['after'][:12]}: {one['broken']:,} of {one['live']:,} broken"
+        )
+    if kind == "model":
+        return str(one["digest"])[:12]
+    if kind == "migration":
+        return f"version {one['version']}: {one['name']}"
+    numbers = ", ".join(map(str, one["sequence"][:8])) + (", …" if len(one["sequence"]) > 8 else "")
+    return f"{numbers}: {one['reason']}" if kind == "release" else numbers
+
+
+def _opened(place: str, key_file: Path | None = None) -> Ledger:
+    """The ledger, which has to be there."""
+    key = None if key_file is None else read_key(key_file)
+    check_ledger(place)
+    return vt.Ledger(place, create=False, key=key)

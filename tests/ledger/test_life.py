@@ -1,0 +1,307 @@
+"""Promises in a ledger: made once, told from advice, listed, noted, and read where nobody can write."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data.write_first_layout import PLACE
+from ledger_cases import KEY, behind, ids, issue, model, recourse, rows_of
+
+import veritracer as vt
+from processes import CLEAN
+from veritracer.errors import DataError, LedgerError
+from veritracer.ledger import audit, digest_of
+from veritracer.ledger import database as tables
+from veritracer.ledger.chain import to_bytes
+from veritracer.ledger.sql_store import SqlStore
+
+DAY = 86_400.0
+
+
+def mixed() -> vt.Counterfactuals:
+    """Counterfactuals of which some are certified and some are not."""
+    found = recourse(kappa=0.1)
+    counts = dict(zip(*np.unique(found.status, return_counts=True), strict=True))
+    assert counts["certified"] > 0, counts
+    assert counts["valid"] > 0, counts
+    return found
+
+
+# --------------------------------------------------------------------------------- not promised twice
+
+
+def test_an_application_is_promised_once_unless_asked(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        first = issue(ledger, found, again=False)
+        second = issue(ledger, found, again=False)
+        third = issue(ledger, found)
+        assert (len(second), second.repeated) == (0, len(first))
+        assert second.head == first.head
+        assert (len(third), third.repeated) == (len(first), 0)
+        assert ledger.verify().ok
+
+
+def test_the_same_person_may_apply_with_another_row(place: str) -> None:
+    found, other = recourse(), recourse(rows=30)
+    with vt.Ledger(place) as ledger:
+        issue(ledger, found, again=False)
+        names = [f"person {i + 5}" for i in range(30)]  # everybody has somebody else's row
+        made = ledger.issue(other, model().classifier_, ids=names, again=False)
+        assert len(made) == int((other.status != "none").sum())
+        assert made.repeated == 0
+
+
+def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
+    found, several = recourse(), recourse(rows=12, n=2)
+    with vt.Ledger(place) as ledger:
+        with ledger.issuing(model().classifier_, again=False) as batch:
+            batch.add(found, ids(found))
+            batch.add(found, ids(found))
+        assert batch.issued.repeated == len(batch.issued) > 0
+        made = issue(ledger, several, "somebody", again=False)
+        assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.person))
+
+
+@pytest.mark.parametrize("terms", [{"original": "commitment"}, {"original": "encrypted", "key": KEY}])
+def test_where_the_row_can_not_be_read_the_id_decides(tmp_path: Path, terms: dict[str, Any]) -> None:
+    found, place = recourse(), tmp_path / "promises.db"
+    with vt.Ledger(place) as ledger:
+        first = issue(ledger, found, again=False, **terms)
+        assert issue(ledger, recourse(rows=30), again=False).repeated > 0
+        if "key" in terms:  # with the key the rows are compared
+            assert issue(ledger, found, again=False, **terms).repeated == len(first)
+
+
+def test_what_is_over_may_be_promised_again(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        first = issue(ledger, found, again=False, expires=timedelta(days=1))
+        later = time.time() + 2 * DAY
+        assert issue(ledger, found, "person", again=False, now=later).repeated == 0
+        everybody = [n for n in ledger.listing()["number"] if n not in first.sequence]
+        ledger.release(everybody, "withdrawn", now=later)
+        assert issue(ledger, found, again=False, now=later).repeated == 0
+
+
+def test_a_promise_that_somebody_else_made_meanwhile_stops_the_batch(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        with (  # noqa: PT012  # the other writer comes between add and commit
+            pytest.raises(LedgerError, match="nobody to promise the same meanwhile"),
+            ledger.issuing(model().classifier_, again=False) as batch,
+        ):
+            batch.add(found, ids(found))
+            other = issue(ledger, found)
+        assert ledger.counts().live == len(other)
+
+
+# ------------------------------------------------------------------------------------------- advice
+
+
+def test_what_is_not_certified_is_left_out_or_advice_and_never_a_promise(place: str) -> None:
+    found = mixed()
+    certified, valid = (int((found.status == word).sum()) for word in ("certified", "valid"))
+    with vt.Ledger(place) as ledger:
+        strict = issue(ledger, found, "a", uncertified="skip")
+        assert (len(strict), strict.uncertified, strict.advice) == (certified, valid, 0)
+        kept = issue(ledger, found, "b", uncertified="advice")
+        assert (len(kept), kept.uncertified, kept.advice) == (certified + valid, 0, valid)
+        counts = ledger.counts()
+        assert (counts.live, counts.advice) == (2 * certified, valid)
+        assert sum(len(piece) for piece in ledger.promises()) == 2 * certified
+        assert sum(limit.count for limit in ledger.limits()) == 2 * certified
+        assert all(limit.kappa == found.kappa for limit in ledger.limits())
+        verdicts = audit(ledger, model(), recourse=0)
+        assert verdicts.live == 2 * certified
+        assert ledger.verify().ok
+        words = {n: ledger.shown(n)["kind"] for n in kept.sequence.tolist()}
+        assert sorted(words.values()) == ["advice"] * valid + ["promise"] * certified
+        assert issue(ledger, found, "b", uncertified="advice", again=False).repeated == certified + valid
+
+
+def test_a_proof_for_todays_model_alone_is_advice(tmp_path: Path) -> None:
+    found = recourse(kappa=0.0)
+    with vt.Ledger(tmp_path / "promises.db") as ledger:
+        assert len(issue(ledger, found, uncertified="skip")) == 0
+        kept = issue(ledger, found, uncertified="advice")
+        assert kept.advice == len(kept) > 0
+        assert ledger.verify().ok
+
+
+def test_what_to_do_with_them_is_one_of_three(tmp_path: Path) -> None:
+    with vt.Ledger(tmp_path / "promises.db") as ledger, pytest.raises(DataError, match="'advice' or 'skip'"):
+        issue(ledger, recourse(), uncertified="keep")
+
+
+def test_advice_can_not_be_forged_into_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
+    """Nor may one header say both: certified, and no more than advice."""
+    place = str(tmp_path / "promises.db")
+    with vt.Ledger(place) as ledger:
+        issue(ledger, mixed(), uncertified="advice")
+    with behind(place) as connection:
+        entries = rows_of(connection, tables.entries)
+        number = next(e["seq"] for e in entries if e["kind"] == "promise" and e["header"][1] & 16)
+        header = bytearray(entries[number - 1]["header"])
+        header[1] |= 8
+        change = tables.entries.update().where(tables.entries.c.seq == number)
+        connection.execute(change.values(header=bytes(header)))
+    with vt.Ledger(place) as ledger:
+        assert "the header of a promise is none" in {f.what for f in ledger.verify().findings}
+
+
+# ------------------------------------------------------------------------ audits, updates and releases
+
+
+def test_audits_updates_and_releases_are_entries(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        first = issue(ledger, found)
+        told = audit(ledger, model(), recourse=0)
+        heads = [first.head, ledger.record_audit(told)]
+        digest = digest_of(model().classifier_)
+        heads.append(ledger.record_update(digest, digest, told.counts))
+        heads.append(ledger.release([int(first.sequence[0])], "withdrawn"))
+        assert len({*heads}) == 4
+        assert all(ledger.verify(head).ok for head in heads)
+        assert [one["kind"] for one in ledger.history()][-4:] == ["migration", "audit", "update", "release"]
+        noted = ledger.history()[-3]
+        assert (noted["model"], noted["passed"], noted["proved"]) == (digest, True, len(first))
+        assert told.ledger
+        assert told.head == first.head
+
+
+def test_a_ledger_stays_of_the_oldest_version_that_holds_what_is_in_it(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        issue(ledger, recourse(), uncertified="skip")
+        assert [one["version"] for one in ledger.history() if one["kind"] == "migration"] == [1, 2]
+        ledger.record_audit(audit(ledger, model(), recourse=0))
+        assert [one["version"] for one in ledger.history() if one["kind"] == "migration"] == [1, 2, 3]
+
+
+def test_an_audit_in_a_ledger_that_knows_none_is_found(tmp_path: Path) -> None:
+    place = str(tmp_path / "promises.db")
+    with vt.Ledger(place) as ledger:
+        told = audit(ledger, model(), recourse=0)
+    store = SqlStore(place)
+    content = {"at": told.at, "model": "m", "encoding": "e", "threshold": 0.5, "passed": True, "time": 4e9}
+    counts = dict.fromkeys(("proved", "checked", "overtaken", "broken", "not_checkable", "expired"), 0)
+    with store.writing() as (writer, _):
+        writer.append("audit", to_bytes({**content, **counts}))
+    store.close()
+    with vt.Ledger(place) as ledger:
+        assert [f.what for f in ledger.verify().findings] == [
+            "an audit in a ledger of a version that has none"
+        ]
+
+
+def test_every_promise_is_listed_with_what_has_become_of_it(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        over = issue(ledger, found, "old", expires=timedelta(days=1)).sequence.tolist()
+        made = issue(ledger, found, expires=timedelta(days=30)).sequence.tolist()
+        ledger.release(made[:1], "withdrawn")
+        who = ledger.shown(made[1])["id"]
+        assert ledger.erase(who) == made[1:2]
+        later = time.time() + 2 * DAY
+        table = ledger.listing(later).set_index("number")
+        expected = ["released", "erased", *["live"] * (len(made) - 2)]
+        assert table.loc[made, "standing"].tolist() == expected
+        assert set(table.loc[over, "standing"]) == {"expired"}
+        assert table.loc[made[1], "id"] is None or math.isnan(table.loc[made[1], "id"])
+        name = table.loc[made[2], "id"]
+        assert ledger.listing(identity=name)["number"].tolist() == made[2:3]
+        counts = ledger.counts(later)
+        assert table["standing"].value_counts().to_dict() == {
+            word: n for word in ("live", "expired", "released", "erased") if (n := getattr(counts, word))
+        }
+
+
+# ----------------------------------------------------------------------------------- read-only media
+
+
+@pytest.fixture
+def shelf() -> Iterator[Path]:
+    """A folder that everybody can enter, to be made read-only."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+READ = """
+import json, sys, torch
+import veritracer as vt
+from veritracer.ledger import audit
+torch.set_num_threads(1)
+with vt.Ledger(sys.argv[1], create=False) as ledger:
+    said = {"read_only": ledger.read_only, "ok": ledger.verify(sys.argv[2] or None).ok}
+    issuing = next(iter(ledger.models().values()))
+    from veritracer.network import to_module
+    module = to_module(issuing.network, issuing.theta)
+    told = audit(ledger, module, encoding=issuing.encoding, threshold=issuing.threshold, recourse=0)
+    said |= {"live": told.live, "head": told.head, "listed": len(ledger.listing())}
+    try:
+        ledger.release([4], "withdrawn")
+    except vt.errors.LedgerError as error:
+        said["refused"] = str(error)
+print(json.dumps(said))
+"""
+
+
+def read_as_anybody(place: Path, head: str = "") -> dict[str, Any]:
+    """What a process without any right to write makes of the ledger."""
+    command = [sys.executable, "-c", READ, str(place), head]
+    if os.geteuid() == 0:  # to root nothing is read-only, unless it gives that up
+        command = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all", *command]
+    done = subprocess.run(command, capture_output=True, text=True, env=CLEAN, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("source", ["new", "first_layout.db", "second_layout.db"])
+def test_a_ledger_on_read_only_media_is_verified_and_audited(shelf: Path, source: str) -> None:
+    place = shelf / "it's 100 % ours?.db"
+    head, entries = "", None
+    if source == "new":
+        with vt.Ledger(place) as ledger:
+            head = issue(ledger, recourse()).head
+            entries = ledger.counts().live
+    else:
+        shutil.copy(PLACE.with_name(source), place)
+    before = place.read_bytes()
+    place.chmod(0o444)
+    shelf.chmod(0o555)
+    said = read_as_anybody(place, head)
+    assert (said["read_only"], said["ok"]) == (True, True)
+    assert said["listed"] > 0
+    assert "read-only" in said["refused"]
+    if entries is not None:
+        assert (said["live"], said["head"]) == (entries, head)
+    assert place.read_bytes() == before
+    assert [path.name for path in shelf.iterdir()] == [place.name]
+
+
+def test_a_log_that_was_not_folded_in_is_not_passed_over(tmp_path: Path, monkeypatch) -> None:
+    place = tmp_path / "promises.db"
+    with vt.Ledger(place) as ledger:
+        issue(ledger, recourse())
+    place.with_name("promises.db-wal").write_bytes(b"something")
+    monkeypatch.setattr(tables.os, "access", lambda *_: False)
+    with pytest.raises(LedgerError, match="a ledger that was closed"):
+        vt.Ledger(place, create=False)
