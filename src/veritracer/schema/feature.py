@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import SchemaError, listing, message
+from veritracer.schema.formats import NumberFormat
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
@@ -57,6 +58,8 @@ class Feature(BaseModel):
     missing_codes : values that mean "missing", each remembered apart.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
     limit : by which share of their own value people may be asked to change a number: 0.3 is up to 30 %.
+    number_format : how numbers are written where they are text, as an example: ``"1,234.5"``,
+        ``"€ 1.234,5"`` or ``"1234.5%"`` (12% is 12). None: as programs write them.
     note : how the description came about, in words.
 
     >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
@@ -76,6 +79,7 @@ class Feature(BaseModel):
     action: Action = "free"
     limit: float | None = None
     display_step: float | Display = "auto"
+    number_format: str | None = None
     note: str = ""
 
     def __init__(
@@ -92,6 +96,7 @@ class Feature(BaseModel):
         action: Action = "free",
         limit: float | None = None,
         display_step: float | Display = "auto",
+        number_format: str | None = None,
         note: str = "",
     ) -> None:
         try:
@@ -107,6 +112,7 @@ class Feature(BaseModel):
                 action=action,
                 limit=plain(limit),
                 display_step=plain(display_step),
+                number_format=number_format,
                 note=note,
             )
         except PydanticError as error:
@@ -117,6 +123,7 @@ class Feature(BaseModel):
         self._check_categories()
         self._check_missing()
         self._check_limit()
+        self._check_format()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
             raise self._error(
                 "a one-way action only where values have an order",
@@ -141,6 +148,11 @@ class Feature(BaseModel):
         return self.step
 
     @property
+    def writing(self) -> NumberFormat | None:
+        """How numbers are written as text; None: as programs write them."""
+        return None if self.number_format is None else NumberFormat.of(self.number_format)
+
+    @property
     def markers(self) -> tuple[Value | None, ...]:
         """What stands for a missing value: None (the empty cell), then the declared codes."""
         return (None, *self.missing_codes)
@@ -152,6 +164,13 @@ class Feature(BaseModel):
         if self.limit is not None and not (self.is_numeric and 0 <= self.limit < math.inf):
             remedy = "0.3 lets people be asked to change it by up to 30 %"
             raise self._error("limit as a share, of a number", f"{self.limit!r} ({self.kind})", remedy)
+
+    def _check_format(self) -> None:
+        if self.number_format is not None and not self.is_numeric:
+            remedy = "leave it out: categories are texts as they are"
+            raise self._error("a format of numbers only", f"{self.number_format!r} ({self.kind})", remedy)
+        if self.number_format is not None:
+            NumberFormat.of(self.number_format)
 
     def _check_range(self) -> None:
         ends = [end for end in (self.lower, self.upper, self.step) if end is not None]

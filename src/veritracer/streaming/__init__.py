@@ -12,11 +12,13 @@ __all__ = [
     "IssueTerms",
     "Notes",
     "NullSink",
+    "Predicted",
     "Watch",
     "certify_tables",
     "explain_table",
     "issue_table",
     "letter_folder",
+    "predict_table",
 ]
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         issue_table,
         letter_folder,
     )
+    from veritracer.streaming.predicting import Predicted, predict_table
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -44,5 +47,6 @@ else:
                 "issue_table",
                 "letter_folder",
             ],
+            "predicting": ["Predicted", "predict_table"],
         },
     )

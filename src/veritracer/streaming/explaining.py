@@ -29,7 +29,7 @@ from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.recourse.letter import Format, Template
 from veritracer.recourse.reason_codes import as_codes
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
-from veritracer.tablefiles import Sink, Table
+from veritracer.tablefiles import Rejects, Sink, Table
 from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
 from veritracer.tablefiles.sinks import writable
 
@@ -53,6 +53,8 @@ class Explained:
         What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
+    rejected
+        Rows that could not be read, beside these.
     """
 
     rows: int
@@ -65,6 +67,7 @@ class Explained:
     radii: Mapping[str, float]
     center_digest: str
     notes: tuple[str, ...] = ()
+    rejected: int = 0
 
     @property
     def asked(self) -> int:
@@ -82,17 +85,20 @@ def explain_table(
     sentences: bool = False,
     also: Also | None = None,
     watch: Watch | None = None,
+    ignore: Sequence[str] = (),
+    rejects: Rejects | None = None,
 ) -> Explained:
     """How the rows ended, after the counterfactual of each one was written to ``sink``.
 
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
-    ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives.
+    ``ignore`` those that nobody looks at; ``sentences`` adds each counterfactual as a person should read it,
+    ``also`` whatever it gives. Rows that can not be read go to ``rejects``, or stop it if there is none.
     """
     schema = recourse.encoding.schema
-    check_columns(table, schema, keep)
+    check_columns(table, schema, keep, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for frame in frames(table, schema, keep):
+    for frame in frames(table, recourse.encoding, keep, rejects):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
         piece = written(found, frame[list(keep)], sentences=sentences)
@@ -115,6 +121,7 @@ def explain_table(
         radii=used.named_radii,
         center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
+        rejected=0 if rejects is None else rejects.count,
     )
 
 
@@ -128,6 +135,7 @@ def written(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool) -> p
     columns |= kept_columns(kept, found.person)
     shown = {str(name): exact_column(found.encoding, found.frame[name]) for name in found.frame.columns}
     columns |= {name: column for name, (_, column) in shown.items()}
+    columns |= {f"{ADDED}{name}": _number(getattr(found, name)) for name in ("decision", "probability")}
     for name in found.table.columns:
         columns[f"{ADDED}{name}"] = _number(getattr(found, name))
     if sentences:
@@ -237,6 +245,8 @@ def issue_table(
     keep: Sequence[str] = (),
     sentences: bool = False,
     watch: Watch | None = None,
+    ignore: Sequence[str] = (),
+    rejects: Rejects | None = None,
 ) -> tuple[Explained, Issued]:
     """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
 
@@ -265,6 +275,8 @@ def issue_table(
             sentences=sentences,
             also=also,
             watch=watch,
+            ignore=ignore,
+            rejects=rejects,
         )
     return explained, batch.issued
 

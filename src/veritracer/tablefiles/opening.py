@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from veritracer.errors import DataError, closest, listing, message
+from veritracer.errors import DataError, as_typed, closest, listing, message, unknown_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,6 +231,10 @@ ADDED = "recourse."
 """How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
 
 
+ROW = f"{ADDED}row"
+"""The column with the number that a row has in its file, where rows before it may have been rejected."""
+
+
 class Columns(Protocol):
     """What a model says of its table: a ``Schema``, or less."""
 
@@ -244,11 +248,17 @@ class Columns(Protocol):
         """The column of the decision, which may be in the table."""
         ...
 
+    @property
+    def ignored_names(self) -> tuple[str, ...]:
+        """Columns that may be in the table, and that nobody looks at."""
+        ...
 
-def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
+
+def check_columns(table: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str] = ()) -> None:
     """Refuse a table without all features, and columns that nobody has spoken of."""
+    check_ignored(table, known, ignore)
     absent = [name for name in known.names if name not in table.names]
-    named = {*known.names, known.target, *keep}
+    named = {*known.names, known.target, *known.ignored_names, *keep, *ignore}
     extra = [name for name in table.names if name not in named and not name.startswith(ADDED)]
     unknown = [name for name in keep if name not in table.names]
     if unknown:
@@ -264,8 +274,29 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
         remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
         raise DataError(message(expected, f"no {listing(absent)}", remedy))
     if extra:
-        remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"
+        typed = as_typed(extra[:3])
+        remedy = f"carry it along with --keep {typed}, or leave it out with --ignore {typed}"
         raise DataError(message(expected, f"{listing(extra)} too", remedy))
+
+
+def check_ignored(table: Table, known: Columns, ignore: Sequence[str]) -> None:
+    """Refuse to ignore what is not there, and what the model reads."""
+    for name in ignore:
+        if name not in table.names:
+            raise DataError(unknown_name(f"a column of {table.name} to ignore", name, table.names))
+    features = [name for name in ignore if name in known.names]
+    if features:
+        remedy = "fit a model without it, or leave it out of --ignore"
+        raise DataError(message("columns to ignore that the model does not read", listing(features), remedy))
+
+
+def check_pairs(
+    originals: Table, counterfactuals: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str]
+) -> None:
+    """Refuse two tables that do not have the columns of the model; only the first must have all others."""
+    check_columns(originals, known, keep, ignore)
+    both = [[name for name in names if name in counterfactuals.names] for names in (keep, ignore)]
+    check_columns(counterfactuals, known, *both)
 
 
 def check_ids(table: Table, name: str) -> None:
@@ -286,6 +317,10 @@ PARQUET_BUFFER = 1 << 20
 
 UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas names an index without a name: it numbers rows, and is no column of the table."""
+
+
+Ragged = Callable[[int, int, int, str], None]
+"""Is told the number of a row, how many cells it should have, how many it has, and its text."""
 
 
 @dataclass(frozen=True)
@@ -321,12 +356,14 @@ def open_table(
     or_comma: bool = False,
     rows: int = ROWS,
     limits: Limits = Limits(),  # noqa: B008  # frozen
+    ragged: Ragged | None = None,
 ) -> Iterator[Table]:
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
-    With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
-    asks for more than ``limits``, and one whose first chunk can not be read: nobody should load a model for
-    it.
+    With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
+    rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
+    a table that asks for more than ``limits``, and one whose first chunk can not be read: nobody should load
+    a model for it.
     """
     name = "standard input" if path == STANDARD else path
     head, stream, size = open_bytes(path, limits)
@@ -343,7 +380,7 @@ def open_table(
         def share() -> float | None:
             return stream.consumed / size if size else None
 
-        found = csv_text.batches(name, stream, names, separator, length)
+        found = csv_text.batches(name, stream, names, separator, length, ragged)
         yield Table(name, names, True, share, _begun(_counted(_sliced(found, rows), name)))
 
 

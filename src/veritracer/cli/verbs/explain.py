@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -18,6 +19,8 @@ from veritracer.cli.options import (
     Cost,
     Drift,
     Extremes,
+    IdColumn,
+    Ignore,
     Kappa,
     Keep,
     Limits,
@@ -26,13 +29,16 @@ from veritracer.cli.options import (
     Overshoot,
     Plausible,
     Quiet,
+    RejectsFile,
     Rules,
     Sentences,
     Separator,
     SpreadsheetSafe,
     amounts,
+    carried,
     drifts,
     names,
+    open_applicants,
     saved_model,
     schema_file,
     texts,
@@ -86,6 +92,9 @@ def explain(
     ] = True,
     schema: Rules = None,
     keep: Keep = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
+    rejects: RejectsFile = None,
     sentences: Sentences = False,
     letters: Annotated[
         Path | None,
@@ -118,8 +127,9 @@ def explain(
 ) -> None:
     """Give every declined row the closest certified counterfactual, for files of any length.
 
-    The output has the values as a person should read them, then recourse.status (certified, valid or none),
-    recourse.reason and what was proved.
+    The output has the values as a person should read them, then recourse.decision and recourse.probability
+    (of today's row: who is accepted already), recourse.status (certified, valid or none), recourse.reason and
+    what was proved.
     """
     options: dict[str, Any] = {
         "kappa": kappa,
@@ -138,12 +148,14 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    kept, known = names(keep), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     check_output(out, [table], force=force)
+    check_rejects(rejects, [table], force=force)
     with ExitStack() as stack:
-        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        source = stack.enter_context(open_applicants(table, separator, rejected))
         if known is not None:
-            tablefiles.check_columns(source, known, kept)
+            tablefiles.check_columns(source, known, kept, unseen)
         also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
         sink = stack.enter_context(
             tablefiles.open_sink(
@@ -163,8 +175,11 @@ def explain(
             sentences=sentences,
             also=also,
             watch=watch,
+            ignore=unseen,
+            rejects=rejected,
         )
-    note([*found.notes, *sink.notes()], quiet=quiet)
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *sink.notes(), *told], quiet=quiet)
     if out is not None:
         _print_summary(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:

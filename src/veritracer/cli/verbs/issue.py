@@ -10,6 +10,7 @@ import typer
 
 import veritracer as vt
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -18,6 +19,7 @@ from veritracer.cli.options import (
     Cost,
     Drift,
     Extremes,
+    Ignore,
     Kappa,
     Keep,
     KeyFile,
@@ -28,6 +30,7 @@ from veritracer.cli.options import (
     Overshoot,
     Plausible,
     Quiet,
+    RejectsFile,
     Rules,
     Sentences,
     Separator,
@@ -35,6 +38,7 @@ from veritracer.cli.options import (
     amounts,
     drifts,
     names,
+    open_applicants,
     read_key,
     saved_model,
     schema_file,
@@ -81,6 +85,8 @@ def issue(
     n: Alternatives = 1,
     schema: Rules = None,
     keep: Keep = None,
+    ignore: Ignore = None,
+    rejects: RejectsFile = None,
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
@@ -108,13 +114,15 @@ def issue(
         "extremes": extremes,
         "n": n,
     }
-    kept, known = names(keep), persistence.columns(model)
+    kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
+    check_rejects(rejects, [table, ledger], force=force)
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
-        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        source = stack.enter_context(open_applicants(table, separator, rejected))
         if known is not None:
             tablefiles.check_ids(source, id_column)
-            tablefiles.check_columns(source, known, [id_column, *kept])
+            tablefiles.check_columns(source, known, [id_column, *kept], unseen)
         sink: Sink | None = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
@@ -126,13 +134,16 @@ def issue(
             source,
             sink or streaming.NullSink(),
             place,
-            streaming.IssueTerms(id_column, loaded.threshold, until, original, key),
+            streaming.IssueTerms(id_column, loaded.threshold_, until, original, key),
             options=options,
             keep=kept,
             sentences=sentences,
             watch=watch,
+            ignore=unseen,
+            rejects=rejected,
         )
-    note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*explained.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
     print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
 
 
