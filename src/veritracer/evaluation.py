@@ -149,7 +149,10 @@ def evaluate(
     probabilities = {name: judge(x[len(seen) :].numpy()) for name, judge in judges.items()}
     decided = {name: _decided(model, name, each) for name, each in probabilities.items()}
     draws = np.random.default_rng(0).integers(len(held), size=(RESAMPLES, len(held)))
-    scores = {name: _scores(each, decided[name], known, draws) for name, each in probabilities.items()}
+    areas = {name: _areas(each, known, draws) for name, each in probabilities.items()}
+    scores = {
+        name: _scores(each, decided[name], known, draws, areas[name]) for name, each in probabilities.items()
+    }
     partial = Evaluation(
         rows=len(held),
         trained=len(seen),
@@ -157,7 +160,7 @@ def evaluate(
         fitted=float((fitted == (labels[seen] == 1)).mean()),
         **found,
     )
-    told = [*_about_people(partial), *_compared(partial, probabilities, decided, known, draws)]
+    told = [*_about_people(partial), *_compared(partial, areas, decided, known, draws)]
     return Evaluation(**{**partial.__dict__, "warnings": told})
 
 
@@ -198,7 +201,11 @@ def _decided(model: VeriTraCER, name: str, probability: Proba) -> NDArray[np.boo
 
 
 def _scores(
-    probability: Proba, accepted: NDArray[np.bool_], known: NDArray[np.bool_], draws: NDArray[np.int64]
+    probability: Proba,
+    accepted: NDArray[np.bool_],
+    known: NDArray[np.bool_],
+    draws: NDArray[np.int64],
+    areas: NDArray[np.float64],
 ) -> Scores:
     right = (accepted == known).astype(float)
     safe = np.clip(probability, 1e-6, 1 - 1e-6)
@@ -206,7 +213,7 @@ def _scores(
     constant = bool((probability == probability[0]).all())
     return Scores(
         accuracy=_mean(right, draws),
-        auc=None if constant else _area(probability, known, draws),
+        auc=None if constant else Interval(area_under_curve(probability, known), *_ends(areas)),
         log_loss=_mean(loss, draws),
         brier=_mean((probability - known) ** 2, draws),
         accepted=float(accepted.mean()),
@@ -224,13 +231,16 @@ def _mean(values: NDArray[np.float64], draws: NDArray[np.int64]) -> Interval:
     return Interval(float(values.mean()), low, high)
 
 
-def _area(score: Proba, known: NDArray[np.bool_], draws: NDArray[np.int64]) -> Interval:
-    areas = [area_under_curve(score[draw], known[draw]) for draw in _both_labels(known, draws)]
-    return Interval(area_under_curve(score, known), *_ends(np.array(areas)))
+def _areas(score: Proba, known: NDArray[np.bool_], draws: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The AUC of each draw that has both labels."""
+    from scipy.stats import rankdata
 
-
-def _both_labels(known: NDArray[np.bool_], draws: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    return (draw for draw in draws if 0 < known[draw].sum() < len(draw))
+    yes = known[draws].sum(1)
+    both = (yes > 0) & (yes < draws.shape[1])
+    kept, yes = draws[both], yes[both]
+    ranks = np.where(known[kept], rankdata(score[kept], axis=1), 0.0).sum(1)
+    areas: NDArray[np.float64] = (ranks - yes * (yes + 1) / 2) / (yes * (draws.shape[1] - yes))
+    return areas
 
 
 def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -279,7 +289,7 @@ def _about_people(found: Evaluation) -> Iterator[str]:
 
 def _compared(
     found: Evaluation,
-    probabilities: Mapping[str, Proba],
+    areas: Mapping[str, NDArray[np.float64]],
     decided: Mapping[str, NDArray[np.bool_]],
     known: NDArray[np.bool_],
     draws: NDArray[np.int64],
@@ -294,12 +304,8 @@ def _compared(
             f"against {percent(right[BASE].mean())}, on {found.rows:,} rows."
         )
     for name in (LINEAR, BOOSTED):
-        gaps = [
-            area_under_curve(probabilities[THIS][draw], known[draw])
-            - area_under_curve(probabilities[name][draw], known[draw])
-            for draw in _both_labels(known, draws)
-        ]
-        mean, high = float(np.mean(gaps)), _ends(np.array(gaps))[1]
+        gaps = areas[THIS] - areas[name]
+        mean, high = float(gaps.mean()), _ends(gaps)[1]
         if high < 0 and mean < -WORSE:
             own, other = found.scores[THIS].auc, found.scores[name].auc
             ranks = (

@@ -348,7 +348,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             below ``least_kappa`` only, or made by a model with another encoding, threshold or architecture.
         max_loss, allow_broken
             ``PromiseError`` is raised where keeping the promises costs more accuracy than ``max_loss`` (None:
-            any), or breaks more than ``allow_broken`` promises that are kept today. Nothing is broken unseen.
+            any) against the better of a free update and of training from scratch, or breaks more than
+            ``allow_broken`` promises that are kept today. Nothing is broken unseen.
         held_out, compare
             Share of the new rows that is kept aside to judge on; whether training from scratch, and the
             release of promises, are tried too.

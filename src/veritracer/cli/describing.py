@@ -238,8 +238,12 @@ def protected_note(schema: Schema, named: set[str]) -> list[str]:
     return [f"protected, so nobody is told to change it: {said}; --free {lifted} lifts that"]
 
 
-def check_rejects(rejects: Path | None, inputs: Sequence[str | Path], *, force: bool) -> None:
+def check_rejects(
+    rejects: Path | None, inputs: Sequence[str | Path], out: str | Path | None = None, *, force: bool
+) -> None:
     """Refuse a file for rejected rows that is something else."""
     check_output(rejects, inputs, force=force)
+    if rejects is not None and out is not None and rejects.absolute() == Path(out).absolute():
+        raise DataError(message("a file of its own for rejected rows", f"{out} for both", "name another one"))
     if rejects is not None and rejects.suffix.casefold() != ".csv":
         raise DataError(message("a .csv file for rejected rows", str(rejects), "name it rejects.csv"))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.schema import recognition
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
+from veritracer.schema.formats import NumberFormat
 from veritracer.schema.protected import characteristic
 
 _WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
@@ -89,6 +90,8 @@ def features(
     }
     for setting, names in settings.items():
         _known(names, frame.columns, setting)
+    for example in hints.number_formats.values():
+        NumberFormat.of(example)
     if frame.shape[1] == 0:
         raise DataError(
             message("at least one column beside the target", "none", "check how the table was read")

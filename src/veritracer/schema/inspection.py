@@ -249,7 +249,7 @@ def _of_rows(frame: pd.DataFrame, schema: Schema, y: pd.Series[Any] | None) -> I
     yield Finding(Topic.DUPLICATES, None, seen, "drop them if they are the same people, and not only alike")
     if y is not None:
         alike = frame[list(schema.names)].duplicated(keep=False)
-        together = frame.loc[alike, list(schema.names)].astype(str).agg("\0".join, axis=1)
+        together = pd.util.hash_pandas_object(frame.loc[alike, list(schema.names)], index=False)
         differing = int((y[alike].astype(str).groupby(together.to_numpy()).nunique() > 1).sum())
         if differing:
             seen = f"{differing:,} groups of equal rows have both labels"

@@ -103,12 +103,12 @@ def _text(
     found = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
     if found is not None:
         return _numbers(column, found, unknown, codes, counts)
+    if len(values) >= FEWEST_NUMBERS:
+        _refuse_numbers_among_words(column, values, counts)
     if not keep and values and sum(map(is_date, values[:1000])) >= NEARLY_ALL * len(values[:1000]):
         return LeftOut.DATES
     if not keep and len(column) >= FEWEST_ROWS and len(values) >= NEARLY_ALL * len(column):
         return LeftOut.FREE_TEXT
-    if len(values) >= FEWEST_NUMBERS:
-        _refuse_numbers_among_words(column, values, counts)
     return Texts(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
 
 

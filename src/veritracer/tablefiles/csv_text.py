@@ -311,8 +311,6 @@ def _check_text(name: str, head: bytes) -> None:
         raise DataError(
             message("a header and rows", f"nothing in {name}", "check what should have written it")
         )
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(_not_utf8(name, "UTF-16"))
     if head.startswith(b"PK\x03\x04"):
         remedy = "export the sheet as CSV, or unpack the archive"
         raise DataError(message("CSV or Parquet", f"a spreadsheet or an archive in {name}", remedy))

@@ -8,6 +8,7 @@ the model that is to read it before either is read.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -162,6 +163,10 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
     try:
         head = first + rest.read(HEAD - len(first))
+        marked = next((codec for mark, codec in MARKS if head.startswith(mark)), None)
+        if marked is not None:
+            recoded: BinaryIO = _Recoded(path, marked, head, rest)  # type: ignore[assignment]  # reads alike
+            head, rest = recoded.read(HEAD), recoded
     except (OSError, EOFError, zlib.error, DataError) as error:
         Counted(b"", rest, measured).close()
         if isinstance(error, DataError):
@@ -169,6 +174,45 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
     size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size
+
+
+MARKS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+"""The marks at the start of a file that tell its encoding; that of UTF-8 is dropped where rows are read."""
+
+
+class _Recoded(io.RawIOBase):
+    """Text in another encoding, told by its mark, as UTF-8."""
+
+    def __init__(self, name: str, codec: str, head: bytes, rest: BinaryIO) -> None:
+        self.name, self.codec, self.source = name, codec, _Joined(head, rest)
+        self.decoder = codecs.getincrementaldecoder(codec)("strict")
+        self.ready, self.ended = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.source.parts[1].close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        while not self.ended and (size < 0 or len(self.ready) < size):
+            data = self.source.read(HEAD)
+            self.ended = not data
+            try:
+                self.ready += self.decoder.decode(data, final=self.ended).encode()
+            except UnicodeError as error:
+                received = f"bytes that are none ({str(error)[:80]})"
+                expected = f"{self.codec.upper()}, as the mark at its start says, in {self.name}"
+                raise DataError(message(expected, received, "save it again, best as UTF-8")) from None
+        cut = len(self.ready) if size < 0 else size
+        found, self.ready = self.ready[:cut], self.ready[cut:]
+        return found
 
 
 class _Unpacked(io.RawIOBase):

@@ -150,7 +150,7 @@ def explain(
     }
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     check_output(out, [table], force=force)
-    check_rejects(rejects, [table], force=force)
+    check_rejects(rejects, [table], out, force=force)
     with ExitStack() as stack:
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
         source = stack.enter_context(open_applicants(table, separator, rejected))

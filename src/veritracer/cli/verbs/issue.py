@@ -115,7 +115,7 @@ def issue(
         "n": n,
     }
     kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
-    check_rejects(rejects, [table, ledger], force=force)
+    check_rejects(rejects, [table, ledger], out, force=force)
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))

@@ -51,7 +51,7 @@ def predict(
     known = persistence.columns(model)
     kept, unseen = carried(keep, id_column), names(ignore)
     check_output(out, [table], force=force)
-    check_rejects(rejects, [table], force=force)
+    check_rejects(rejects, [table], out, force=force)
     with ExitStack() as stack:
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
         source = stack.enter_context(open_applicants(table, separator, rejected))

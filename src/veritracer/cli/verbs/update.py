@@ -73,7 +73,10 @@ def update(
     max_loss: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="Refuse if the promises cost more accuracy than this.", show_default=False
+            min=0.0,
+            help="Refuse if the promises cost more accuracy than this against the better of a free update "
+            "and of training from scratch.",
+            show_default=False,
         ),
     ] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Allow so many newly broken promises.")] = 0,
@@ -166,6 +169,9 @@ def print_summary(report: UpdateReport) -> None:
     ]
     head = f"{report.trained:,} new rows learned from, judged on {report.held_out:,} others"
     print_table(head, header, rows)
+    if report.costs:
+        said = ", ".join(f"{cost:+.4f} against {name}" for name, cost in report.costs.items())
+        say(f"What keeping the promises costs in accuracy: {said}.")
     if report.limits:
         lines = [
             [
