@@ -38,7 +38,7 @@ ORDER = [
     ["ledger"],
     ["model", "saved"],
     ["datasets", "tablefiles"],
-    ["metrics", "shifts", "baselines", "streaming"],
+    ["metrics", "shifts", "baselines", "streaming", "evaluation"],
     ["calibration"],
     ["report"],
     ["demo"],

@@ -210,9 +210,9 @@ def test_tables_that_can_not_be_described(frame: object, says: str) -> None:
 
 
 def test_a_million_categories_are_refused_quickly() -> None:
-    frame = pd.DataFrame({"id": [f"u{i}" for i in range(10**6)]})
+    frame = pd.DataFrame({"id": [f"u{i // 2}" for i in range(10**6)]})
     start = time.perf_counter()
-    with pytest.raises(DataError, match=r"at most 1,000 categories in the column 'id', got 1,000,000 — "):
+    with pytest.raises(DataError, match=r"at most 1,000 categories in the column 'id', got 500,000 — "):
         Schema.infer(frame)
     assert time.perf_counter() - start < 20  # on a busy machine; looking at each would take minutes
     with pytest.raises(DataError, match=r"got 1,001 — "):

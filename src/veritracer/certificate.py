@@ -198,7 +198,7 @@ def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
         )
     if module is model:
         return module, None, None
-    return module, model.encoding_.digest, model.threshold
+    return module, model.encoding_.digest, model.threshold_
 
 
 def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:

@@ -51,6 +51,19 @@ def threshold_logit(threshold: float) -> float:
     return math.log(threshold / (1.0 - threshold))
 
 
+def rate_threshold(logit: Tensor, rate: float) -> Tensor:
+    """The logit above which the share ``rate`` of these (n,) lies, as nearly as ties allow.
+
+    >>> rate_threshold(torch.tensor([0.0, 1.0, 2.0, 4.0]), 0.25)
+    tensor(3., dtype=torch.float64)
+    """
+    if not 0.0 < rate < 1.0:
+        raise TrainingError(message("an approval rate between 0 and 1", repr(rate), "0.3 accepts 30 %"))
+    ordered = logit.double().sort(descending=True).values
+    accepted = min(max(round(rate * len(ordered)), 1), len(ordered) - 1)
+    return (ordered[accepted - 1] + ordered[accepted]) / 2
+
+
 def check_computed(computed: Tensor, exact: Tensor, error: Tensor) -> None:
     """Refuse a module whose logits are farther than rounding from what its layers say."""
     if not bool(((computed - exact).abs() <= error).all()):

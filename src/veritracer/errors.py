@@ -28,6 +28,7 @@ Every message has three parts: what was expected, what was received, and what to
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 
@@ -136,6 +137,26 @@ def listing(names: Iterable[object], limit: int = 5) -> str:
     if len(quoted) <= limit:
         return ", ".join(quoted)
     return ", ".join(quoted[:limit]) + f" and {len(quoted) - limit:,} more"
+
+
+def as_option(names: Iterable[str]) -> str:
+    """The names as an option takes them: separated by commas, in quotes where they have some.
+
+    >>> as_option(["id", "income, net"])
+    'id,"income, net"'
+    """
+    return ",".join(
+        '"' + name.replace('"', '""') + '"' if set(name) & set(',"\n') else name for name in names
+    )
+
+
+def as_typed(names: Iterable[str]) -> str:
+    """The names as an option takes them, quoted so that a shell leaves them alone.
+
+    >>> as_typed(["id", "loan amount"])
+    "'id,loan amount'"
+    """
+    return shlex.quote(as_option(names))
 
 
 def closest(name: object, known: Iterable[str]) -> str | None:

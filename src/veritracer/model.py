@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -22,7 +22,7 @@ from veritracer.balls import Norm
 from veritracer.bounds import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
-from veritracer.decisions import threshold_logit
+from veritracer.decisions import rate_threshold, threshold_logit
 from veritracer.distillation import Distillation, Teacher
 from veritracer.errors import (
     DataError,
@@ -88,6 +88,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     threshold
         The probability above which a decision is favourable. It is part of the last bias, so that the sign
         of the logit is the decision.
+    approval_rate
+        Which share of the training rows is to be accepted, instead of a threshold: that is then found, first
+        by the panel (or a logistic regression) for training, and at its end exactly.
     learning_rate, batch_size, epochs, clip_norm
         Of the optimiser (Adam). ``epochs=None`` takes 400 steps and three for every two rows, up to 2,500,
         and 12 epochs at least. Gradients longer than ``clip_norm`` are shortened to it.
@@ -113,6 +116,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         The labels; the schema; the map between table and tensor.
     panel_
         The fitted panel, or None.
+    threshold_
+        The probability above which decisions are favourable: as given, or as ``approval_rate`` asks.
     classifier_
         Plain ``nn.Sequential`` of Linear and (Leaky)ReLU in float64, one logit: above 0 means favourable.
     history_
@@ -153,6 +158,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         initialisation: Initialisation = "torch",
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
+        approval_rate: float | None = None,
         learning_rate: float = 2e-3,
         batch_size: int = 128,
         epochs: int | None = None,
@@ -189,6 +195,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.initialisation = initialisation
         self.class_weight = class_weight
         self.threshold = threshold
+        self.approval_rate = approval_rate
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.epochs = epochs
@@ -250,7 +257,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each label, (rows, 2), in the order of ``classes_``."""
-        logit = torch.from_numpy(self.decision_function(X)) + threshold_logit(self.threshold)
+        logit = torch.from_numpy(self.decision_function(X)) + threshold_logit(self.threshold_)
         favourable = torch.sigmoid(logit).numpy()
         pair = np.stack([1 - favourable, favourable], -1)
         return pair if self._favourable_column() == 1 else pair[:, ::-1].copy()
@@ -346,7 +353,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             below ``least_kappa`` only, or made by a model with another encoding, threshold or architecture.
         max_loss, allow_broken
             ``PromiseError`` is raised where keeping the promises costs more accuracy than ``max_loss`` (None:
-            any), or breaks more than ``allow_broken`` promises that are kept today. Nothing is broken unseen.
+            any) against the better of a free update and of training from scratch, or breaks more than
+            ``allow_broken`` promises that are kept today. Nothing is broken unseen.
         held_out, compare
             Share of the new rows that is kept aside to judge on; whether training from scratch, and the
             release of promises, are tried too.
@@ -364,7 +372,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         own: FineTuning = {
             "learning_rate": FINE_TUNE_LR_FACTOR * self.learning_rate,
             "batch_size": self.batch_size,
-            "threshold": self.threshold,
+            "threshold": self.threshold_,
         }
         return {**own, **changes}
 
@@ -380,12 +388,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             radius=self.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
             evidence=self.evidence(),
-            threshold=self.threshold,
+            threshold=self.threshold_,
         )
 
     def evidence(self) -> Evidence:
         """What is known beside the model: kept training rows, its panel, which values are usual."""
-        return Evidence(self.neighbours_, self.panel_, self.usual_, threshold_logit(self.threshold))
+        return Evidence(self.neighbours_, self.panel_, self.usual_, threshold_logit(self.threshold_))
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
         """Certificates for counterfactuals from anywhere, both tables as raw values."""
@@ -395,7 +403,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             received = f"{len(counterfactual):,} for {len(original):,}"
             raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
         found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
-        return with_encoding(found, self.encoding_.digest, self.threshold)
+        return with_encoding(found, self.encoding_.digest, self.threshold_)
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models around this one that its certificates speak of."""
@@ -441,7 +449,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             device=self.device,
         )
         panels = self._panels(prepared, seeds[:1] if share_panel else seeds)
-        teacher = self._teacher(prepared, panels)
+        threshold = self._first_threshold(prepared, panels)
+        config = replace(config, threshold_logit=threshold_logit(threshold))
+        teacher = self._teacher(prepared, panels, threshold)
         with watch(verbose=bool(self.verbose)) as (on_epoch, interrupted):
             trained = train(
                 config,
@@ -468,20 +478,36 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             for seed, rows in zip(seeds, _labelled(prepared), strict=False)
         ]
 
-    def _teacher(self, prepared: Prepared, panels: list[Panel]) -> Teacher | None:
+    def _first_threshold(self, prepared: Prepared, panels: list[Panel]) -> float:
+        """The threshold to train at: as given, or about that which accepts as many people as is asked."""
+        if self.approval_rate is None:
+            return self.threshold
+        x, y, weight = (part.cpu() for part in prepared.rows)
+        if panels:
+            score = torch.logit(panels[0].vote(x), eps=1e-6)
+        else:
+            from sklearn.linear_model import LogisticRegression  # here: few models need it
+
+            linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
+            score = torch.from_numpy(linear.decision_function(x.numpy()))
+        at = float(rate_threshold(score[weight[0] > 0], self.approval_rate))
+        return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
+
+    def _teacher(self, prepared: Prepared, panels: list[Panel], threshold: float) -> Teacher | None:
         """What the classifiers are held to, where there is a panel that counts in training."""
         if not panels or self.method != "veritracer" or panels[0].strength == 0:
             return None
         options = Distillation().times(panels[0].strength)
         rows = [Labelled(*(part.to(self.device) for part in mine)) for mine in _labelled(prepared)]
-        return Teacher(panels, rows[: len(panels)], options, threshold_logit(self.threshold))
+        return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
 
     def _adopt(self, prepared: Prepared, panels: list[Panel], trained: Trained, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
-        self.classifier_ = to_module(trained.network, _double(trained.theta[index])).eval()
+        theta, self.threshold_ = self._decided(prepared, trained, index)
+        self.classifier_ = to_module(trained.network, theta).eval()
         self.panel_: Panel | None = panels[min(index, len(panels) - 1)] if panels else None
         self.generator_: Generator | None = trained.generator
         self.generator_theta_ = _double(trained.generator_theta[index])
@@ -493,8 +519,23 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.usual_: Usual | None = Usual.of(prepared.encoding, x[seen], favourable[seen] > 0.5)
         labelled = thinned(torch.cat([x[seen], favourable[seen].unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
-        self.describe_inputs(list(X.columns) if isinstance(X, pd.DataFrame) else None)
+        ignored = prepared.schema.ignored_names
+        named = [c for c in X.columns if c not in ignored] if isinstance(X, pd.DataFrame) else None
+        self.describe_inputs(named)
         return self
+
+    def _decided(self, prepared: Prepared, trained: Trained, index: int) -> tuple[Theta, float]:
+        """The classifier, and where it decides: moved to where it accepts as many people as is asked."""
+        theta, offset = _double(trained.theta[index]), trained.threshold_logit
+        if self.approval_rate is None:
+            return theta, self.threshold
+        parts = [
+            (part.x.cpu(), part.weight[index].cpu() > 0) for part in (prepared.rows, prepared.validation)
+        ]
+        logits = torch.cat([trained.network.logit(theta, x[seen].double()) for x, seen in parts])
+        at = rate_threshold(logits, self.approval_rate)
+        threshold = float(torch.sigmoid(at + offset))
+        return (*theta[:-1], theta[-1] - (threshold_logit(threshold) - offset)), threshold
 
     def _encode(self, X: Any) -> Tensor:
         return self.encoding_.encode(self._checked(X))
@@ -521,7 +562,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def training_config(self) -> TrainingConfig:
         """The flat parameters as one checked value."""
         chosen: dict[str, Any] = {f.name: getattr(self, f.name, None) for f in fields(TrainingConfig)}
-        chosen["threshold_logit"] = threshold_logit(self.threshold)
+        chosen["threshold_logit"] = threshold_logit(getattr(self, "threshold_", self.threshold))
         for name in ("hidden", "generator_hidden"):
             chosen[name] = tuple(int(width) for width in chosen[name])
         return TrainingConfig(**chosen).checked()

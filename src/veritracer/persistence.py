@@ -30,8 +30,16 @@ TENSORS, DOCUMENT = "model.safetensors", "model.json"
 KEYS = {"format", "version", "digest", "tensors_sha256", "content"}
 
 
-def write(folder: str | os.PathLike[str], content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Save plain ``content`` and ``tensors`` as the model folder; returns where."""
+def write(
+    folder: str | os.PathLike[str],
+    content: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    beside: Mapping[str, str] | None = None,
+) -> Path:
+    """Save plain ``content`` and ``tensors`` as the model folder; returns where.
+
+    ``beside`` has texts for other files of the folder by their names: all are there, or none is.
+    """
     target = Path(folder)
     if (
         target.exists()
@@ -52,6 +60,8 @@ def write(folder: str | os.PathLike[str], content: Mapping[str, Any], tensors: M
         document["digest"] = _digest(document)
         write_whole(fresh / TENSORS, data)
         write_whole(fresh / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False))
+        for name, text in (beside or {}).items():
+            write_whole(fresh / name, text)
         fresh.chmod(0o755)
         _exchange(fresh, target)
     finally:
@@ -82,10 +92,11 @@ def verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 
 
 class Columns(NamedTuple):
-    """The columns of the table that a model reads: its features, and the target."""
+    """The columns of the table that a model reads: its features, the target, and what it ignores."""
 
     names: tuple[str, ...]
     target: str | None
+    ignored_names: tuple[str, ...] = ()
 
 
 def columns(folder: str | os.PathLike[str]) -> Columns | None:
@@ -93,8 +104,10 @@ def columns(folder: str | os.PathLike[str]) -> Columns | None:
     content, _ = verified(folder)
     try:
         schema = content["encoding"]["schema"]
-        return Columns(tuple(feature["name"] for feature in schema["features"]), schema["target"])
-    except (LookupError, TypeError):
+        ignored = tuple(column["name"] for column in schema.get("ignored", ()))
+        names = tuple(feature["name"] for feature in schema["features"])
+        return Columns(names, schema["target"], ignored)
+    except (LookupError, TypeError, AttributeError):
         return None
 
 

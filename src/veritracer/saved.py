@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_type_hints
@@ -57,11 +57,12 @@ class _Content:
     stopped: str
     versions: dict[str, str]
     panel: PanelContent | None = None
+    threshold: float | None = None
 
 
-def save(model: VeriTraCER, folder: str | os.PathLike[str]) -> None:
-    """Write a fitted model as a folder of safetensors and JSON, atomically."""
-    persistence.write(folder, _content(model), _tensors(model))
+def save(model: VeriTraCER, folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> None:
+    """Write a fitted model as a folder of safetensors and JSON, atomically, with other texts beside it."""
+    persistence.write(folder, _content(model), _tensors(model), beside)
 
 
 def _content(model: VeriTraCER) -> dict[str, Any]:
@@ -70,7 +71,9 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
     del params["schema"]
     if isinstance(model.panel, Panel):
         params["panel"] = asdict(model.panel.params)
+    found = {} if model.approval_rate is None else {"threshold": model.threshold_}
     return {
+        **found,
         "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
         "panel": None if model.panel_ is None else asdict(model.panel_.content()),
         "schema": None if model.schema is None else json.loads(model.schema.to_json()),
@@ -108,6 +111,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
     config = model.training_config()
+    model.threshold_ = _threshold(model.threshold if content.threshold is None else content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
     model.schema_ = model.encoding_.schema
     model.classes_ = _classes(content.classes, model.schema_)
@@ -206,6 +210,13 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
     if isinstance(asked, dict):
         return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, asked)))}
     return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
+
+
+def _threshold(threshold: float) -> float:
+    """The threshold, between 0 and 1."""
+    if not 0.0 < threshold < 1.0:
+        raise _refused("a threshold between 0 and 1", repr(threshold))
+    return threshold
 
 
 def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) -> Panel | None:

@@ -82,6 +82,7 @@ class Trained:
     history: list[list[dict[str, float]]]
     ended: Ending
     stopped: str
+    threshold_logit: float
 
 
 class _State(NamedTuple):
@@ -345,6 +346,7 @@ class _Run:
             [[_record(epoch, m) for epoch in history] for m in models],
             ended,
             stopped,
+            self.config.threshold_logit,
         )
 
 

@@ -102,7 +102,7 @@ def _check(names: Sequence[str], models: Sequence[VeriTraCER]) -> None:
     questions = (
         ("encoding", lambda m: m.encoding_.digest),
         ("architecture", lambda m: _architecture(m)),
-        ("threshold", lambda m: float(m.threshold)),
+        ("threshold", lambda m: float(m.threshold_)),
     )
     for what, of in questions:
         others = [name for name, each in zip(names, models, strict=True) if of(each) != of(today)]

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
+from types import FrameType
 from typing import NoReturn
 
 from veritracer.errors import VeriTracerError, message
@@ -37,31 +40,59 @@ EXTRAS = {
 
 def main() -> NoReturn:
     """Run the command line, and exit."""
+    pressed = _listen()
+    try:
+        code = _obeyed()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception:
+        if not pressed:  # an import that Ctrl-C cut short fails in many ways
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _say("interrupted", code)
+    sys.exit(code)
+
+
+def _listen() -> list[int]:
+    """Is filled when Ctrl-C is pressed, from here on; a caller that listens itself is left alone."""
+    pressed: list[int] = []
+
+    def listen(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    alone = threading.current_thread() is threading.main_thread()
+    if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, listen)
+    return pressed
+
+
+def _obeyed() -> int:
+    """The exit code, after the arguments were obeyed and what was wrong with them was said."""
     try:
         from veritracer.cli.app import run
 
-        code = run()
+        return run()
     except VeriTracerError as error:
-        code = _say(str(error), BAD_INPUT)
+        return _say(str(error), BAD_INPUT)
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough: say nothing more, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        return 0
     except OSError as error:
         if error.errno not in FULL:
             raise
         remedy = "free some space, or write elsewhere"
-        code = _say(message("room for the output", os.strerror(error.errno or 0), remedy), BAD_INPUT)
+        return _say(message("room for the output", os.strerror(error.errno or 0), remedy), BAD_INPUT)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
         remedy = f"pip install 'veritracer[{EXTRAS[package]}]'"
-        code = _say(message(f"the package {package}", "an install without it", remedy), BAD_INPUT)
-    if code == INTERRUPTED:
-        _say("interrupted", code)
-    sys.exit(code)
+        return _say(message(f"the package {package}", "an install without it", remedy), BAD_INPUT)
 
 
 def _say(sentence: str, code: int) -> int:

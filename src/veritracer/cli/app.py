@@ -19,6 +19,7 @@ from veritracer.cli.verbs import (
     fit,
     inspect,
     issue,
+    predict,
     promises,
     report,
     update,
@@ -37,6 +38,9 @@ app.command(
     epilog="Example: veritracer fit loans.csv --target approved --favourable yes --immutable age,sex "
     "--out model"
 )(fit.fit)
+app.command(epilog="Example: veritracer predict model applicants.csv --id-column id --out decisions.csv")(
+    predict.predict
+)
 app.command(epilog="Example: veritracer explain model applicants.csv --out recourse.csv")(explain.explain)
 app.command(epilog="Example: veritracer certify model applicants.csv recourse.csv --out certificates.csv")(
     certify.certify
@@ -55,7 +59,7 @@ app.command("audit", epilog="Example: veritracer audit --ledger promises.db --mo
 app.command(epilog="Example: veritracer calibrate model --simulate fine-tune --table rows.csv --epochs 2")(
     calibrate.calibrate
 )
-app.command(epilog="Example: veritracer inspect model")(inspect.inspect)
+app.command(epilog="Example: veritracer inspect loans.csv --target approved")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)
 app.command(epilog="Example: veritracer bench --quick")(bench.bench)
 app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms
+    from veritracer.tablefiles import Rejects, Table
 
 DataDir = Annotated[
     Path | None,
@@ -33,6 +36,27 @@ Seed = Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of everythin
 Keep = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME,...", help="Columns to carry along, such as an identity.", show_default=False),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME,...",
+        help="Columns that nobody looks at; a model remembers those of its fit.",
+        show_default=False,
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False),
+]
+RejectsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rejects",
+        metavar="FILE",
+        help="Collect rows that can not be read here (CSV), with reasons, and go on without them.",
+        show_default=False,
+    ),
 ]
 ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 Applicants = Annotated[
@@ -142,10 +166,15 @@ KeyFile = Annotated[
 def names(given: Sequence[str] | None) -> list[str]:
     """The names in an option that takes a list: repeated, or separated by commas.
 
-    >>> names(["age,sex", "region"])
-    ['age', 'sex', 'region']
+    A name with a comma inside is written in double quotes.
+
+    >>> names(["age,sex", "region", '"income, net",savings'])
+    ['age', 'sex', 'region', 'income, net', 'savings']
     """
-    return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
+    cells = [
+        cell for text in given or () for line in csv.reader([text], skipinitialspace=True) for cell in line
+    ]
+    return [cell.strip() for cell in cells if cell.strip()]
 
 
 def amounts(option: str, given: Sequence[str] | None) -> dict[str, float]:
@@ -278,6 +307,21 @@ def check_table(path: str, separator: str) -> tuple[str, ...] | None:
         return None
     with tablefiles.open_table(path, separator=separator) as table:
         return table.names
+
+
+def carried(keep: Sequence[str] | None, id_column: str | None) -> list[str]:
+    """The columns that go along into the output: the one that says whose each row is first."""
+    return list(dict.fromkeys([*([] if id_column is None else [id_column]), *names(keep)]))
+
+
+@contextmanager
+def open_applicants(path: str, separator: str, rejects: Rejects | None) -> Iterator[Table]:
+    """The table to go through, whose rows with too few or too many cells go to ``rejects``."""
+    ragged = None if rejects is None else rejects.add_ragged
+    with tablefiles.open_table(path, separator=separator, ragged=ragged) as table:
+        if rejects is not None:
+            rejects.begin(table.names)
+        yield table
 
 
 def check_ledger(place: str) -> None:

@@ -523,7 +523,7 @@ def _features(frame: Any) -> pd.DataFrame:
     """The columns of ``loans`` in their order; a column with an outcome is left out."""
     if isinstance(frame, pd.DataFrame):
         frame = frame.drop(columns=[name for name in get_args(Outcome) if name in frame.columns])
-    return select(frame, [feature.name for feature in FEATURES], None)
+    return select(frame, [feature.name for feature in FEATURES], ())
 
 
 def _read(frame: pd.DataFrame) -> Columns:

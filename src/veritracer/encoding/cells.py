@@ -158,17 +158,23 @@ def _numbers_one_by_one(
     values = np.full(len(column), np.nan)  # and not 0, which may be a code
     foreign: dict[Value, list[int]] = {code: [] for code in feature.missing_codes if not is_number(code)}
     wrong = np.zeros(len(column), dtype=bool)
+    written = feature.writing
     for row, cell in enumerate(column.to_numpy(dtype=object)):
         if empty[row]:
             continue
         if isinstance(cell, str | bool) and cell in foreign:
             foreign[cell].append(row)
+        elif isinstance(cell, str) and written is not None:
+            number = written.read(cell)
+            values[row], wrong[row] = (np.nan, True) if number is None else (number, False)
         elif isinstance(cell, Real):
             values[row] = float(str(cell)) if narrow_dtype(getattr(cell, "dtype", None)) else float(cell)
         else:
             wrong[row] = True
-    remedy = "convert the column (pandas.to_numeric), or declare it categorical"
-    refuse(feature, column, wrong, "numbers", remedy)
+    remedy, like = "convert the column (pandas.to_numeric), or declare it categorical", ""
+    if written is not None:
+        remedy, like = "correct the cell, or leave it empty", f" written like {written.example}"
+    refuse(feature, column, wrong, f"numbers{like}", remedy)
     return values, empty, foreign
 
 
@@ -213,6 +219,9 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
     if cells.marker is not None:
         codes = np.array([float(m) if is_number(m) else np.nan for m in feature.markers])  # type: ignore[arg-type]
         values = np.where(cells.marker >= 0, codes[cells.marker], values)
+    written = feature.writing
+    if written is not None and isinstance(dtype, pd.StringDtype):
+        return pd.Series([None if np.isnan(value) else written.write(value) for value in values], dtype=dtype)
     if pd.api.types.is_object_dtype(dtype):
         return pd.Series([_native(feature, value) for value in values], dtype=object)
     return _fit_numbers(values, dtype)

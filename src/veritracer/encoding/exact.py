@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from veritracer.encoding import cells
 from veritracer.errors import DataError, message
 from veritracer.schema.feature import Feature, Value, is_number
+from veritracer.schema.formats import PLAIN, PLAIN_FORMAT, NumberFormat
 
 if TYPE_CHECKING:
     from veritracer.encoding.table_encoding import Encoding
@@ -32,7 +33,7 @@ _LARGEST = 2**63
 def needs_text(feature: Feature) -> bool:
     """Whether only text holds every value that the feature may have."""
     known = [*feature.categories, *feature.missing_codes]
-    if any(isinstance(value, str) for value in known):
+    if any(isinstance(value, str) for value in known) or feature.number_format not in (None, PLAIN):
         return True
     truths = sum(isinstance(value, bool) for value in known)
     if feature.is_numeric or 0 < truths < len(known):
@@ -64,9 +65,9 @@ def as_number(text: str) -> float | None:
 class Texts:
     """Which value of a column a text stands for, and the text of each value.
 
-    ``known`` are the values that it may have, beside numbers where it is ``numeric``; the texts in ``empty``
-    stand for an empty cell, unless they are known. People write the value 1 also as 1.0, and True also as
-    true.
+    ``known`` are the values that it may have, beside numbers where it is ``numeric``, written as ``writing``
+    says; the texts in ``empty`` stand for an empty cell, unless they are known. People write the value 1 also
+    as 1.0, and True also as true.
 
     >>> income = Texts("income", ["unknown"], numeric=True)
     >>> income.value("unknown"), income.value("20000000.25"), income.value(""), income.text(20000000.25)
@@ -74,9 +75,16 @@ class Texts:
     """
 
     def __init__(
-        self, name: str, known: Iterable[Value], *, numeric: bool = False, empty: Collection[str] = EMPTY
+        self,
+        name: str,
+        known: Iterable[Value],
+        *,
+        numeric: bool = False,
+        empty: Collection[str] = EMPTY,
+        writing: NumberFormat | None = None,
     ) -> None:
         self.name, self.known, self.numeric, self.empty = name, tuple(known), numeric, empty
+        self.writing = None if writing == PLAIN_FORMAT else writing
         self.by_text: dict[str, list[Value]] = defaultdict(list)
         self.by_number: dict[float, list[Value]] = defaultdict(list)
         for value in self.known:
@@ -89,7 +97,7 @@ class Texts:
     def of(cls, feature: Feature, *, empty: Collection[str] = EMPTY) -> Self:
         """Those of the feature's column."""
         known = [*feature.categories, *feature.missing_codes]
-        return cls(feature.name, known, numeric=feature.is_numeric, empty=empty)
+        return cls(feature.name, known, numeric=feature.is_numeric, empty=empty, writing=feature.writing)
 
     def value(self, text: str) -> Any:
         """The value; None for an empty cell, and the text itself where it stands for nothing known."""
@@ -99,7 +107,7 @@ class Texts:
             return self._single(text, self.by_text[text])
         if text in self.empty:
             return None
-        number = as_number(text)
+        number = as_number(text) if self.writing is None else self.writing.read(text)
         if self.numeric and number is not None:
             return number
         if number is not None and number in self.by_number:
@@ -110,6 +118,8 @@ class Texts:
         """The text that stands for ``value``, a known one or a number, and for no other."""
         known = value in self.known if not self.numeric else isinstance(value, str | bool)
         text = str(value) if known or isinstance(value, Integral) else repr(float(value))
+        if self.writing is not None and not known:
+            text = self.writing.write(value)
         again = self.value(text)
         same = again == value and isinstance(again, str | bool) == isinstance(value, str | bool)
         if not same and not (is_number(again) and float(again) == float(value)):

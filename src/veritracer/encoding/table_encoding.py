@@ -19,9 +19,10 @@ from veritracer.encoding.cells import Cells
 from veritracer.encoding.fitting import FeatureScale
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
+from veritracer.encoding.refusals import refused_rows
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.files import envelope
-from veritracer.schema import Schema
+from veritracer.schema import Feature, Schema
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.values import value_in_words
 
@@ -118,7 +119,8 @@ class Encoding:
         for feature, fitted in zip(self.schema.features, self.fitted, strict=True):
             kept = feature.model_dump(include={"name", "kind", "categories", "missing", "missing_codes"})
             numbers = [float(part) for part in fitted.grid(feature)]
-            content.append({**kept, "grid": numbers, "fill": fitted.fill})
+            written = {} if feature.number_format is None else {"number_format": feature.number_format}
+            content.append({**kept, **written, "grid": numbers, "fill": fitted.fill})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def encode(
@@ -145,6 +147,10 @@ class Encoding:
             remedy = "they were clipped; declare a wider lower and upper if they are legal"
             warnings.warn(message(expected, counts, remedy), DataWarning, stacklevel=2)
         return encoded.to(dtype)
+
+    def refused(self, frame: Any) -> dict[int, str]:
+        """The rows of ``frame`` that can not be encoded, by position, each with the first reason."""
+        return refused_rows(self.schema, self.schema.frame(frame), self._refusal)
 
     def decode(self, encoded: Tensor, original: Any = None, *, start: Tensor | None = None) -> pd.DataFrame:
         """The raw rows of ``encoded`` (n, dim): legal values, in the dtypes that ``fit`` saw.
@@ -314,6 +320,16 @@ class Encoding:
                 outside[block.feature.name] = (clipped, ends)
         return out, outside
 
+    def _refusal(self, feature: Feature, column: pd.Series[Any]) -> str | None:
+        """Why the cells of a feature can not be encoded; None where they can."""
+        out = torch.zeros(len(column), self.dim, dtype=torch.float64)
+        try:
+            position = self.schema.names.index(feature.name)
+            self._encode_feature(position, cells.read(feature, column), column, out)
+        except DataError as error:
+            return str(error)
+        return None
+
     def _encode_feature(self, i: int, read: Cells, column: pd.Series[Any], out: Tensor) -> int:
         """Writes the block of feature ``i`` into ``out``; the number of cells that had to be clipped."""
         block, legal, fitted = self.blocks[i], self._grids[i], self.fitted[i]
@@ -366,7 +382,7 @@ class Encoding:
         differs = self.changed(encoded, start.to(encoded.dtype)).numpy()
         order = original.columns if isinstance(original, pd.DataFrame) else table.columns
         columns = {}
-        for name in [name for name in order if name != self.schema.target]:
+        for name in [name for name in order if name in self.schema.names]:
             i = self.schema.names.index(name)
             if not differs[:, i].any():
                 columns[name] = table[name].reset_index(drop=True)

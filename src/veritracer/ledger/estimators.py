@@ -40,7 +40,7 @@ from veritracer.schema import Schema
 class Estimator(Protocol):
     """What is asked of an estimator that makes promises: its parameters, and what it learned."""
 
-    threshold: float
+    threshold_: float
     learning_rate: float
     batch_size: int
     weight_accuracy: float
@@ -77,7 +77,7 @@ def issue(
     """
     found = model.explain(X, **options)
     with open_ledger(ledger) as place:
-        issued = place.issue(found, model.classifier_, ids=ids, threshold=model.threshold, **terms)
+        issued = place.issue(found, model.classifier_, ids=ids, threshold=model.threshold_, **terms)
     return replace(issued, recourse=found)
 
 
@@ -142,7 +142,7 @@ def _held_to_panel(model: Estimator, rows: Labelled, seed: int) -> Held | None:
         model.encoding_,
         from_module(model.classifier_)[0],
         rows,
-        threshold_logit=threshold_logit(model.threshold),
+        threshold_logit=threshold_logit(model.threshold_),
         accuracy=model.weight_accuracy,
         random_state=seed,
     )
@@ -159,5 +159,5 @@ def _retrained(
         other = type(model)(**{**model.get_params(deep=False), "schema": model.schema_})
         other.fit(parts[0], labels[train])
         x, known = other.encoding_.encode(parts[1]), model.encoding_.schema.labels(labels[held])
-    scores = quality(other.classifier_, x, torch.as_tensor(known, dtype=x.dtype), other.threshold)
+    scores = quality(other.classifier_, x, torch.as_tensor(known, dtype=x.dtype), other.threshold_)
     return Retrained(Candidate.of(other), *scores)

@@ -148,6 +148,20 @@ class Counterfactuals:
         columns = {name: getattr(self, name) for name in ("status", "reason", *export.NUMBERS)}
         return pd.DataFrame(columns, index=self.frame.index)
 
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """Today's probability of the favourable label for each original row."""
+        logit = self.param_set.network.logit(self.param_set.center, self.x) + self.evidence.threshold_logit
+        return torch.sigmoid(logit).detach().numpy()
+
+    @property
+    def decision(self) -> NDArray[np.object_]:
+        """Today's decision on each original row, as the label of the target where the schema names it."""
+        schema = self.encoding.schema
+        yes, no = schema.favourable, schema.unfavourable
+        words = ("favourable", "unfavourable") if yes is None or no is None else (str(yes), str(no))
+        return np.where(self.favourable, *words).astype(object)
+
     def changes(self) -> pd.DataFrame:
         """A long table with a line for each changed feature: row, feature, from, to.
 

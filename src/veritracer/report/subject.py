@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from veritracer.decisions import threshold_logit
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.model import VeriTraCER
 from veritracer.network import from_module
@@ -105,7 +106,7 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
     _check_match(model, x, recourse, first)
     with torch.no_grad():
         logit = model.classifier_(x)[:, 0]
-    probability = torch.sigmoid(logit + model.training_config().threshold_logit)
+    probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
     asked = recourse.outcome[first] != Outcome.FAVOURABLE
     return Subject(
         model=model,
@@ -167,7 +168,7 @@ def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
         ),
         ("network", f"{' → '.join(str(w) for w in widths)}, {count(parameters, 'parameter')}"),
         ("inputs", f"{count(len(encoding.schema), 'feature')} as {count(encoding.dim, 'encoded column')}"),
-        ("threshold", f"favourable above a probability of {percent(model.threshold)}"),
+        ("threshold", f"favourable above a probability of {percent(model.threshold_)}"),
         ("training", f"{count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}"),
     )
 

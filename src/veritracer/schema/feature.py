@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import SchemaError, listing, message
+from veritracer.schema.formats import NumberFormat
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
@@ -59,6 +60,8 @@ class Feature(BaseModel):
     limit : by which share of their own value people may be asked to change a number: 0.3 is up to 30 %.
     yearly : what a year brings by itself, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for
         months in a job. Answers cover it unless ``drift`` says otherwise.
+    number_format : how numbers are written where they are text, as an example: ``"1,234.5"``,
+        ``"€ 1.234,5"`` or ``"1234.5%"`` (12% is 12). None: as programs write them.
     note : how the description came about, in words.
 
     >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
@@ -79,6 +82,7 @@ class Feature(BaseModel):
     limit: float | None = None
     yearly: tuple[float, float] | None = None
     display_step: float | Display = "auto"
+    number_format: str | None = None
     note: str = ""
 
     def __init__(
@@ -96,6 +100,7 @@ class Feature(BaseModel):
         limit: float | None = None,
         yearly: Iterable[float] | None = None,
         display_step: float | Display = "auto",
+        number_format: str | None = None,
         note: str = "",
     ) -> None:
         try:
@@ -112,6 +117,7 @@ class Feature(BaseModel):
                 limit=plain(limit),
                 yearly=None if yearly is None else tuple(map(float, _values(name, "yearly", yearly))),
                 display_step=plain(display_step),
+                number_format=number_format,
                 note=note,
             )
         except PydanticError as error:
@@ -123,6 +129,7 @@ class Feature(BaseModel):
         self._check_missing()
         self._check_limit()
         self._check_yearly()
+        self._check_format()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
             raise self._error(
                 "a one-way action only where values have an order",
@@ -147,6 +154,11 @@ class Feature(BaseModel):
         return self.step
 
     @property
+    def writing(self) -> NumberFormat | None:
+        """How numbers are written as text; None: as programs write them."""
+        return None if self.number_format is None else NumberFormat.of(self.number_format)
+
+    @property
     def markers(self) -> tuple[Value | None, ...]:
         """What stands for a missing value: None (the empty cell), then the declared codes."""
         return (None, *self.missing_codes)
@@ -166,6 +178,13 @@ class Feature(BaseModel):
         if self.kind == "categorical" or not -math.inf < least <= 0 <= most < math.inf:
             remedy = "(0, 1) is up to one more and never less; only what has an order can move"
             raise self._error("yearly from at most 0 to at least 0", f"{self.yearly} ({self.kind})", remedy)
+
+    def _check_format(self) -> None:
+        if self.number_format is not None and not self.is_numeric:
+            remedy = "leave it out: categories are texts as they are"
+            raise self._error("a format of numbers only", f"{self.number_format!r} ({self.kind})", remedy)
+        if self.number_format is not None:
+            NumberFormat.of(self.number_format)
 
     def _check_range(self) -> None:
         ends = [end for end in (self.lower, self.upper, self.step) if end is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,12 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, SchemaError, message, unknown_name
+from veritracer.schema import recognition
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
+from veritracer.schema.formats import NumberFormat
 from veritracer.schema.protected import characteristic
 
 _WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
 _REMEDIES = {
-    "M": "turn dates into a number (days or months since a fixed day)",
+    "M": "turn dates into a number (days or months since a fixed day), or leave the column out",
     "m": "turn durations into a number, for example by .dt.days",
     "c": "use two columns, the real and the imaginary part",
 }
@@ -34,7 +36,18 @@ class Hints:
     steps: Mapping[str, float]
     missing: Mapping[str, Policy] | Policy | None
     missing_codes: Mapping[str, Sequence[Value]]
+    number_formats: Mapping[str, str]
     max_categories: int
+
+    def spoken(self, name: str) -> bool:
+        """Whether anything was said about a column: then it is not left out."""
+        groups = (*self.actions.values(), *self.kinds.values(), self.ordinal, self.ranges, self.steps)
+        said = self.missing if isinstance(self.missing, Mapping) else ()
+        return any(name in group for group in (*groups, self.missing_codes, self.number_formats, said))
+
+    def with_codes(self, name: str, codes: Sequence[Value]) -> Hints:
+        """The same with these codes for a column."""
+        return replace(self, missing_codes={**self.missing_codes, name: codes})
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,10 @@ class ColumnProfile:
         return ", ".join([*parts, f"{self.coded:,} coded as missing"] if self.coded else parts)
 
 
-def features(frame: pd.DataFrame, hints: Hints) -> list[Feature]:
-    """One feature for each column of ``frame``."""
+def features(
+    frame: pd.DataFrame, hints: Hints, *, leave_out: bool
+) -> tuple[list[Feature], dict[str, recognition.LeftOut]]:
+    """One feature for each column of ``frame``, but for those that are left out, and why they are."""
     actions = _assigned(hints.actions, frame.columns, "action")
     kinds = _assigned({**hints.kinds, "ordinal": hints.ordinal}, frame.columns, "kind")
     policies = hints.missing if isinstance(hints.missing, Mapping) else {}
@@ -71,14 +86,25 @@ def features(frame: pd.DataFrame, hints: Hints) -> list[Feature]:
         "steps": hints.steps,
         "missing": policies,
         "missing_codes": hints.missing_codes,
+        "number_formats": hints.number_formats,
     }
     for setting, names in settings.items():
         _known(names, frame.columns, setting)
+    for example in hints.number_formats.values():
+        NumberFormat.of(example)
     if frame.shape[1] == 0:
         raise DataError(
             message("at least one column beside the target", "none", "check how the table was read")
         )
-    return [_feature(frame[name], hints, kinds.get(name), actions.get(name)) for name in frame.columns]
+    found = {n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out) for n in frame.columns}
+    left_out = {name: each for name, each in found.items() if isinstance(each, recognition.LeftOut)}
+    described = [each for each in found.values() if isinstance(each, Feature)]
+    if not described:
+        name, why = next(iter(left_out.items()))
+        received = f"{name!r}, which is {why}" + (" and others like it" if len(left_out) > 1 else "")
+        remedy = "add columns, or name those to use among the columns of a kind"
+        raise DataError(message("at least one column that describes people", received, remedy))
+    return described, left_out
 
 
 def _assigned(groups: Mapping[str, Iterable[str]], columns: Iterable[str], what: str) -> dict[str, str]:
@@ -106,12 +132,22 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
     return names
 
 
-def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None) -> Feature:
+def _feature(
+    column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None, leave_out: bool
+) -> Feature | recognition.LeftOut:
     """The feature of a column; what looks like a protected characteristic may not change by itself."""
     name = str(column.name)
     protected = characteristic(name) if action is None else None
     codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
-    profile = _profile(column, codes, hints.max_categories)
+    found: Any = None
+    if kind not in ("categorical", "binary", "ordinal"):
+        keep = not leave_out or hints.spoken(name)
+        found = recognition.recognised(column, hints.number_formats.get(name), codes, keep=keep)
+    if isinstance(found, recognition.LeftOut):
+        return found
+    codes += () if found is None else found.unknown
+    hints = hints if found is None or not found.unknown else hints.with_codes(name, codes)
+    profile = _profile_of(column, found, codes, hints.max_categories)
     if not profile.count and kind != "ordinal":
         got = "only missing values" if profile.missing or profile.coded else "none"
         raise DataError(message(f"values in the column {name!r}", got, "drop the column"))
@@ -128,9 +164,33 @@ def _feature(column: pd.Series[Any], hints: Hints, kind: str | None, action: str
         missing=_policy(name, guessed, profile, hints),
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
-        note=f"{because}, {profile.said()}{_said_policy(name, guessed, profile, hints)}"
+        number_format=found.writing.example if isinstance(found, recognition.Numbers) and numeric else None,
+        note=f"{because}{_said_format(found)}, {profile.said()}{_said_policy(name, guessed, profile, hints)}"
         + _protection(protected),
     )
+
+
+def _profile_of(
+    column: pd.Series[Any],
+    found: recognition.Numbers | recognition.Texts | None,
+    codes: tuple[Any, ...],
+    limit: int,
+) -> ColumnProfile:
+    """What the column holds; of numbers written as text, what the numbers are."""
+    if not isinstance(found, recognition.Numbers):
+        return _profile(column, codes, limit)
+    profile = _profile(found.column, tuple(code for code in codes if is_number(code)), limit)
+    empty = int(column.isna().sum())
+    return replace(profile, missing=empty, coded=profile.coded + found.unknown_cells)
+
+
+def _said_format(found: object) -> str:
+    if not isinstance(found, recognition.Numbers | recognition.Texts):
+        return ""
+    words = f" ({', '.join(map(repr, found.unknown))} read as unknown)" if found.unknown else ""
+    if isinstance(found, recognition.Texts):
+        return words
+    return f", written as text like {found.writing.example}{words}"
 
 
 def _protection(kind: str | None) -> str:

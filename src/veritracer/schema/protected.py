@@ -40,7 +40,7 @@ def characteristic(name: str) -> str | None:
     >>> characteristic("applicantAge"), characteristic("Familienstand"), characteristic("mortgage")
     ('age', 'marital status', None)
     """
-    words = _words(name)
+    words = words_of(name)
     for first, word in enumerate(words):
         pair = "_".join(words[first : first + 2])
         kind = _KNOWN.get(pair) or _KNOWN.get(word)
@@ -49,7 +49,7 @@ def characteristic(name: str) -> str | None:
     return None
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
     """The words of a name in small letters without accents: of ``creditAge`` and ``Credit age`` alike."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain)

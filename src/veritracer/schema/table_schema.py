@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -13,17 +14,27 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from pydantic import ValidationError as PydanticError
 
-from veritracer.errors import SchemaError, TargetError, listing, message, unknown_name
+from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
 from veritracer.files import envelope
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.recognition import left_out_message
 from veritracer.schema.values import value_in_words
 
-__all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
+__all__ = ["Action", "Feature", "IgnoredColumn", "Kind", "Policy", "Schema", "Value"]
 
 _FORMAT = "veritracer-schema"
 _VERSION = 1
+
+
+class IgnoredColumn(BaseModel):
+    """A column of the table that is no feature: it may be there, and nobody looks at it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    why: str = ""
 
 
 class Schema(BaseModel):
@@ -43,6 +54,7 @@ class Schema(BaseModel):
     favourable: Value | None = None
     unfavourable: Value | None = None
     note: str = ""
+    ignored: tuple[IgnoredColumn, ...] = ()
 
     def __init__(
         self,
@@ -51,6 +63,7 @@ class Schema(BaseModel):
         favourable: Value | None = None,
         unfavourable: Value | None = None,
         note: str = "",
+        ignored: Iterable[IgnoredColumn] = (),
     ) -> None:
         try:
             super().__init__(
@@ -59,6 +72,7 @@ class Schema(BaseModel):
                 favourable=plain(favourable),
                 unfavourable=plain(unfavourable),
                 note=note,
+                ignored=tuple(ignored),
             )
         except PydanticError as error:
             raise schema_error(error) from None
@@ -85,6 +99,8 @@ class Schema(BaseModel):
         steps: Mapping[str, float] | None = None,
         missing: Mapping[str, Policy] | Policy | None = None,
         missing_codes: Mapping[str, Sequence[Value]] | None = None,
+        number_formats: Mapping[str, str] | None = None,
+        ignore: Iterable[str] = (),
         max_categories: int = 1000,
         yearly: Mapping[str, Sequence[float]] | None = None,
     ) -> Self:
@@ -92,7 +108,10 @@ class Schema(BaseModel):
 
         Columns of an array are called ``x0``, ``x1``, …; ``describe()`` shows the result as a table. A column
         whose name looks like a protected characteristic (age, sex, nationality, …) is immutable unless it is
-        named in ``free``, ``increase_only`` or ``decrease_only``.
+        named in ``free``, ``increase_only`` or ``decrease_only``. Numbers written as text (``"10,257.01"``,
+        ``"€ 300"``, ``"12%"``) are read as such; ``number_formats={"income": "1.234,5"}`` says how 1234.5 is
+        written. Identifiers and dates of a DataFrame are left out with a warning, unless something is said
+        about them here; ``ignore`` leaves out others. ``ignored`` remembers both: later tables may have them.
         """
         hints = inference.Hints(
             actions={
@@ -112,12 +131,22 @@ class Schema(BaseModel):
             steps=steps or {},
             missing=missing,
             missing_codes=missing_codes or {},
+            number_formats=number_formats or {},
             max_categories=max_categories,
         )
-        table = tables.table(frame)
-        names = [name for name in table.columns if name != target]
-        features = inference.features(table[names], hints)
-        schema = cls(inference.with_yearly(features, yearly or {}), target, favourable)
+        table, ignored = tables.table(frame), dict.fromkeys(ignore, "as was said")
+        for name in ignored:
+            if name not in table.columns:
+                raise SchemaError(unknown_name("a column to ignore", name, map(str, table.columns)))
+        names = [name for name in table.columns if name != target and name not in ignored]
+        features, left_out = inference.features(
+            table[names], hints, leave_out=isinstance(frame, pd.DataFrame)
+        )
+        if left_out:
+            warnings.warn(left_out_message(left_out), DataWarning, stacklevel=2)
+        reasons = {name: why.value for name, why in left_out.items()}
+        described = inference.with_yearly(features, yearly or {})
+        schema = cls(described, target, favourable).ignoring(ignored | reasons)
         if target is not None and target in table.columns:
             return schema.with_labels(table[target], favourable)
         return schema
@@ -126,6 +155,17 @@ class Schema(BaseModel):
     def names(self) -> tuple[str, ...]:
         """The features' names in the order of the encoding."""
         return tuple(feature.name for feature in self.features)
+
+    @property
+    def ignored_names(self) -> tuple[str, ...]:
+        """The columns that may be in a table and are no features."""
+        return tuple(column.name for column in self.ignored)
+
+    def ignoring(self, columns: Mapping[str, str]) -> Self:
+        """The schema with these columns ignored too: names, and why."""
+        added = [IgnoredColumn(name=name, why=why) for name, why in columns.items()]
+        kept = [column for column in self.ignored if column.name not in columns]
+        return self._replace(ignored=(*kept, *added))
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
@@ -167,10 +207,10 @@ class Schema(BaseModel):
     def frame(self, X: Any) -> pd.DataFrame:
         """The features of ``X`` as a DataFrame in the schema's order.
 
-        A DataFrame may have them in any order (and its target is left out); an array or a list of rows must
-        have exactly as many columns as there are features.
+        A DataFrame may have them in any order (its target and what is ignored are left out); an array or a
+        list of rows must have exactly as many columns as there are features.
         """
-        return tables.select(X, self.names, self.target)
+        return tables.select(X, self.names, (self.target, *self.ignored_names))
 
     def labels(self, y: Any, *, require_both: bool = True) -> NDArray[np.int64]:
         """1 where the label in ``y`` is the favourable one and 0 where it is the other, shape (n,)."""
@@ -208,9 +248,11 @@ class Schema(BaseModel):
         """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
         for entry in content["features"]:  # what is not said is not written: files stay as they were
-            for field in ("limit", "yearly"):
+            for field in ("limit", "number_format", "yearly"):
                 if entry[field] is None:
                     del entry[field]
+        if not self.ignored:
+            del content["ignored"]
         return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
 
     @classmethod
@@ -223,7 +265,16 @@ class Schema(BaseModel):
         for entry in entries:
             check_keys(entry, set(Feature.model_fields), {"name", "kind"}, "a feature")
         check_keys(content, set(cls.model_fields), set(), "a schema")
-        return cls(features=[Feature(**entry) for entry in entries], **content)
+        ignored = content.pop("ignored", [])
+        if not isinstance(ignored, list) or not all(isinstance(entry, dict) for entry in ignored):
+            raise SchemaError(message("a list of ignored columns", repr(ignored)[:80], "write [] for none"))
+        for entry in ignored:
+            check_keys(entry, set(IgnoredColumn.model_fields), {"name"}, "an ignored column")
+        return cls(
+            features=[Feature(**entry) for entry in entries],
+            ignored=[_ignored(entry) for entry in ignored],
+            **content,
+        )
 
     def _replace(self, **changes: Any) -> Self:
         fields = {field: getattr(self, field) for field in type(self).model_fields}
@@ -244,6 +295,11 @@ class Schema(BaseModel):
                 )
             )
 
+        both = [name for name in self.ignored_names if name in (*self.names, self.target)]
+        if both:
+            remedy = "remove it from one of the two"
+            raise SchemaError(message("ignored columns that nobody looks at", listing(both), remedy))
+
     def _check_labels(self) -> None:
         labels = (self.favourable, self.unfavourable)
         if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
@@ -257,6 +313,13 @@ class Schema(BaseModel):
                     "give both, or only the favourable one",
                 )
             )
+
+
+def _ignored(entry: Mapping[str, Any]) -> IgnoredColumn:
+    try:
+        return IgnoredColumn(**entry)
+    except PydanticError as error:
+        raise schema_error(error) from None
 
 
 def _unconstrained(feature: Feature) -> Feature:

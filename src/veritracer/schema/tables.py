@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,9 @@ def check_columns(frame: pd.DataFrame) -> None:
         )
 
 
-def select(X: Any, names: Sequence[str], target: str | None) -> pd.DataFrame:
-    """The columns ``names`` of ``X`` in this order; refuses others (the target is left out) and no rows."""
-    table = _named(X, names, target) if isinstance(X, pd.DataFrame) else _unnamed(X, names)
+def select(X: Any, names: Sequence[str], others: Collection[str | None]) -> pd.DataFrame:
+    """The columns ``names`` of ``X`` in this order; refuses no rows, and columns in neither list."""
+    table = _named(X, names, others) if isinstance(X, pd.DataFrame) else _unnamed(X, names)
     if len(table) == 0:
         raise DataError(
             message("at least one row", "an empty table", "check the file, or the filter before this call")
@@ -57,13 +57,13 @@ def select(X: Any, names: Sequence[str], target: str | None) -> pd.DataFrame:
     return table
 
 
-def _named(table: pd.DataFrame, names: Sequence[str], target: str | None) -> pd.DataFrame:
+def _named(table: pd.DataFrame, names: Sequence[str], others: Collection[str | None]) -> pd.DataFrame:
     given = list(table.columns)
     if given == list(names):
         return table
     check_columns(table)
     absent = [name for name in names if name not in given]
-    extra = [name for name in given if name not in names and name != target]
+    extra = [name for name in given if name not in names and name not in others]
     if absent or extra:
         parts = [f"{listing(absent)} missing"] if absent else []
         parts += [f"{listing(extra)} not in the schema"] if extra else []

@@ -13,11 +13,13 @@ __all__ = [
     "LetterTerms",
     "Notes",
     "NullSink",
+    "Predicted",
     "Watch",
     "certify_tables",
     "explain_table",
     "issue_table",
     "letter_folder",
+    "predict_table",
 ]
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         issue_table,
     )
     from veritracer.streaming.letters import LetterTerms, letter_folder
+    from veritracer.streaming.predicting import Predicted, predict_table
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -45,5 +48,6 @@ else:
                 "issue_table",
             ],
             "letters": ["LetterTerms", "letter_folder"],
+            "predicting": ["Predicted", "predict_table"],
         },
     )

@@ -17,7 +17,7 @@ from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns
+from veritracer.tablefiles.opening import ADDED, check_pairs
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
 
@@ -64,12 +64,12 @@ def certify_tables(
     *,
     kappa: float | None = None,
     keep: Sequence[str] = (),
+    ignore: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Certified:
     """How the pairs ended, after what was proved of each was written to ``sink``."""
     schema = model.encoding_.schema
-    check_columns(originals, schema, keep)
-    check_columns(counterfactuals, schema, [name for name in keep if name in counterfactuals.names])
+    check_pairs(originals, counterfactuals, schema, keep, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
     for x, x_cf in _pairs(originals, counterfactuals, model, keep):
@@ -103,8 +103,7 @@ def _pairs(
     originals: Table, counterfactuals: Table, model: VeriTraCER, keep: Sequence[str]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pieces of both tables with the same rows, however each of them is cut."""
-    schema = model.encoding_.schema
-    left, right = frames(originals, schema, keep), frames(counterfactuals, schema)
+    left, right = frames(originals, model.encoding_, keep), frames(counterfactuals, model.encoding_)
     x, x_cf = next(left, None), next(right, None)
     while x is not None and x_cf is not None:
         count = min(len(x), len(x_cf))

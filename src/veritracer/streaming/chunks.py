@@ -25,27 +25,38 @@ from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import needs_text, numbers, only_words, texts
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals
-from veritracer.schema import Feature, Schema
+from veritracer.schema import Feature
 from veritracer.schema.feature import is_number, plain
-from veritracer.tablefiles import Table, typed
+from veritracer.tablefiles import Rejects, Table, typed
 from veritracer.tablefiles.sinks import VALUES
 
 Watch = Callable[[int, float | None], None]
 """Is told after every chunk how many rows are done, and which share of the whole that is."""
 
 
-def frames(table: Table, schema: Schema, keep: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+def frames(
+    table: Table, encoding: Encoding, keep: Sequence[str] = (), rejects: Rejects | None = None
+) -> Iterator[pd.DataFrame]:
     """The chunks of the table with the types of the schema, counted from row 1.
 
-    Columns to keep have the types of the file, pandas' own would change numbers around gaps.
+    Columns to keep have the types of the file, pandas' own would change numbers around gaps. Rows that can
+    not be encoded go to ``rejects``, if there is one; the others are then left, and refused if there is none.
     """
-    start = 0
+    start, accepted = 0, 0
     for chunk in table.chunks:
-        frame = typed(chunk, schema, is_text=table.is_text, start=start)
+        frame = typed(chunk, encoding.schema, is_text=table.is_text, start=start, lenient=rejects is not None)
         for name in keep:
             frame[name] = pd.arrays.ArrowExtensionArray(chunk.column(name))
-        yield frame
         start += chunk.num_rows
+        if rejects is not None:
+            named = frame[[name for name in frame.columns if name in encoding.schema.names]]
+            frame = rejects.without(frame, chunk, encoding.refused(named), encoding.schema)
+        accepted += len(frame)
+        if len(frame):
+            yield frame
+    if rejects is not None and not accepted:
+        received = f"none of {rejects.count:,} in {table.name}; the first: {rejects.first}"
+        raise DataError(message("at least one row that can be read", received, "correct them"))
 
 
 def kept_columns(kept: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> dict[str, pa.Array]:
@@ -134,7 +145,8 @@ def _meaning(feature: Feature) -> dict[bytes, bytes] | None:
     known = {str(value): value for value in (*feature.categories, *feature.missing_codes)}
     if not needs_text(feature) or (only_words(feature) and "" not in known):
         return None
-    return {VALUES: json.dumps({"known": known, "numbers": feature.is_numeric}).encode()}
+    written = {} if feature.number_format is None else {"format": feature.number_format}
+    return {VALUES: json.dumps({"known": known, "numbers": feature.is_numeric, **written}).encode()}
 
 
 def _text_column(feature: Feature, cells_as_text: NDArray[np.object_]) -> pa.Array:

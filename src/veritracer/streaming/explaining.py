@@ -22,7 +22,7 @@ from veritracer.ledger.layout import Original, Uncertified
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
-from veritracer.tablefiles import Sink, Table
+from veritracer.tablefiles import Rejects, Sink, Table
 from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
 
 
@@ -42,6 +42,8 @@ class Explained:
         What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
+    rejected
+        Rows that could not be read, beside these.
     """
 
     rows: int
@@ -54,6 +56,7 @@ class Explained:
     radii: Mapping[str, float]
     center_digest: str
     notes: tuple[str, ...] = ()
+    rejected: int = 0
 
     @property
     def asked(self) -> int:
@@ -72,19 +75,22 @@ def explain_table(
     also: Also | None = None,
     watch: Watch | None = None,
     carry: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    rejects: Rejects | None = None,
 ) -> Explained:
     """How the rows ended, after the counterfactual of each one was written to ``sink``.
 
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
     ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives, from the
-    columns in ``keep`` and ``carry``; the latter are not written.
+    columns in ``keep`` and ``carry``; the latter are not written, and nobody looks at those in ``ignore``.
+    Rows that can not be read go to ``rejects``, or stop it if there is none.
     """
     schema = recourse.encoding.schema
     read = list(dict.fromkeys([*keep, *carry]))
-    check_columns(table, schema, read)
+    check_columns(table, schema, read, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for frame in frames(table, schema, read):
+    for frame in frames(table, recourse.encoding, read, rejects):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
         piece = written(found, frame[list(keep)], sentences=sentences)
@@ -107,6 +113,7 @@ def explain_table(
         radii=used.named_radii,
         center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
+        rejected=0 if rejects is None else rejects.count,
     )
 
 
@@ -120,6 +127,7 @@ def written(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool) -> p
     columns |= kept_columns(kept, found.person)
     shown = {str(name): exact_column(found.encoding, found.frame[name]) for name in found.frame.columns}
     columns |= {name: column for name, (_, column) in shown.items()}
+    columns |= {f"{ADDED}{name}": _number(getattr(found, name)) for name in ("decision", "probability")}
     for name in found.table.columns:
         columns[f"{ADDED}{name}"] = _number(getattr(found, name))
     if sentences:
@@ -186,6 +194,8 @@ def issue_table(
     sentences: bool = False,
     watch: Watch | None = None,
     letters: LetterWriter | None = None,
+    ignore: Sequence[str] = (),
+    rejects: Rejects | None = None,
 ) -> tuple[Explained, Issued]:
     """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
 
@@ -224,6 +234,8 @@ def issue_table(
             also=also,
             watch=watch,
             carry=[] if letters is None else letters.columns,
+            ignore=ignore,
+            rejects=rejects,
         )
     return explained, batch.issued
 

@@ -13,11 +13,14 @@ from veritracer.lazy import attach
 __all__ = [
     "STANDARD",
     "Limits",
+    "Rejects",
     "Sink",
     "Table",
     "check_columns",
     "check_ids",
+    "check_pairs",
     "inferred",
+    "open_rejects",
     "open_sink",
     "open_table",
     "read_table",
@@ -27,14 +30,32 @@ __all__ = [
 
 if TYPE_CHECKING:
     from veritracer.tablefiles.cells import inferred, read_table, typed
-    from veritracer.tablefiles.opening import STANDARD, Limits, Table, check_columns, check_ids, open_table
+    from veritracer.tablefiles.opening import (
+        STANDARD,
+        Limits,
+        Table,
+        check_columns,
+        check_ids,
+        check_pairs,
+        open_table,
+    )
+    from veritracer.tablefiles.rejects import Rejects, open_rejects
     from veritracer.tablefiles.sinks import Sink, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "cells": ["inferred", "read_table", "typed"],
-            "opening": ["STANDARD", "Limits", "Table", "check_columns", "check_ids", "open_table"],
+            "opening": [
+                "STANDARD",
+                "Limits",
+                "Table",
+                "check_columns",
+                "check_ids",
+                "check_pairs",
+                "open_table",
+            ],
+            "rejects": ["Rejects", "open_rejects"],
             "sinks": ["Sink", "open_sink", "writable"],
         },
     )

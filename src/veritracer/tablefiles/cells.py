@@ -14,19 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
+from veritracer.encoding.refusals import refused_rows
 from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles.opening import Limits, open_table
+from veritracer.schema.formats import FEWEST_MARKED
+from veritracer.tablefiles.opening import ROW, Limits, open_table
+from veritracer.tablefiles.rejects import Rejects
 from veritracer.tablefiles.sinks import TEXT
 
 
-def typed(piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int) -> pd.DataFrame:
+def typed(
+    piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int, lenient: bool = False
+) -> pd.DataFrame:
     """The piece as a table that fits ``schema``: its features and its target as values, the rest as it is.
 
     The index counts the rows of the file from 1 on, ``start`` of them before this piece, so that messages
-    can name them.
+    can name them. With ``lenient`` text that is no number stays text, for whoever looks at each row.
     """
-    index = pd.RangeIndex(start + 1, start + 1 + piece.num_rows, name="row")
+    index: pd.Index[Any] = pd.RangeIndex(start + 1, start + 1 + piece.num_rows, name="row")
+    if ROW in piece.schema.names:
+        index = pd.Index(piece.column(ROW).to_numpy(), name="row")
+        piece = piece.drop_columns(ROW)
     if not is_text:
         return _with_types(piece, schema).set_axis(index)
     readers = {feature.name: feature for feature in schema.features}
@@ -39,24 +47,30 @@ def typed(piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int) -
         elif name not in readers:
             columns[name] = column.to_pandas().to_numpy(dtype=object)
         else:
-            columns[name] = _cells(readers[name], column, start)
+            columns[name] = _cells(readers[name], column, start, lenient=lenient)
     return pd.DataFrame(columns, index=index)
 
 
 def inferred(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
     """A whole table with the narrowest type for each column: whole numbers, numbers, true/false, text."""
+    index: pd.Index[Any] = pd.RangeIndex(1, table.num_rows + 1, name="row")
+    if ROW in table.schema.names:
+        index = pd.Index(table.column(ROW).to_numpy(), name="row")
+        table = table.drop_columns(ROW)
     if not is_text:
         whole: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-        return whole
-    return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names})
+        return whole.set_axis(index)
+    return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names}, index=index)
 
 
-def _cells(feature: Feature, column: pa.Array, start: int) -> Any:
+def _cells(feature: Feature, column: pa.Array, start: int, *, lenient: bool) -> Any:
     if needs_text(feature) or not feature.is_numeric:
         return _values(Texts.of(feature), column)
     try:
         return _numbers(column).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
+        if lenient:
+            return _values(Texts.of(feature), column)
         raise _no_number(feature, column, start) from None
 
 
@@ -117,10 +131,17 @@ def _no_number(feature: Feature, column: pa.Array, start: int) -> DataError:
     return DataError(message(f"numbers in the column {feature.name!r}", received, remedy))
 
 
+CODE = r"^0[0-9]"
+"""A whole number that begins like this is a code: 01234 is not 1,234."""
+
+THOUSANDS = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
+"""Points that could separate thousands."""
+
+
 def _narrowest(column: pa.ChunkedArray) -> Any:
     trimmed = pc.utf8_trim_whitespace(column)
     present = pc.if_else(pc.is_in(trimmed, value_set=pa.array(EMPTY)), None, trimmed)
-    for kind in (pa.int64(), pa.float64(), pa.bool_()):
+    for kind in () if _needs_a_look(present) else (pa.int64(), pa.float64(), pa.bool_()):
         try:
             found = present.cast(kind)
         except pa.ArrowInvalid:
@@ -130,6 +151,21 @@ def _narrowest(column: pa.ChunkedArray) -> Any:
         return found.to_pandas().to_numpy()
     emptied = pc.if_else(pc.is_in(column, value_set=pa.array(EMPTY)), None, column)
     return emptied.to_pandas().to_numpy(dtype=object)
+
+
+def _needs_a_look(present: pa.ChunkedArray) -> bool:
+    """Whether numbers could be meant as codes, or points as marks of thousands: then they stay text."""
+    if _any(pc.match_substring_regex(present, CODE)):
+        return True
+    pointed = pc.match_substring(present, ".")
+    if not _any(pointed) or not _any(pc.invert(pointed)):
+        return False
+    marked = pc.unique(present.filter(pc.fill_null(pointed, False)))
+    return len(marked) >= FEWEST_MARKED and bool(pc.all(pc.match_substring_regex(marked, THOUSANDS)).as_py())
+
+
+def _any(found: pa.ChunkedArray) -> bool:
+    return bool(pc.any(found).as_py())
 
 
 # ---------------------------------------------------------------- whole tables
@@ -142,25 +178,39 @@ def read_table(
     ignore: Sequence[str] = (),
     separator: str = ",",
     limits: Limits = Limits(),  # noqa: B008  # frozen
+    rejects: Rejects | None = None,
 ) -> pd.DataFrame:
-    """The whole table without the columns to ignore: typed by the schema, or by what its cells allow."""
-    with open_table(path, separator=separator, limits=limits) as table:
+    """The whole table without the columns to ignore: typed by the schema, or by what its cells allow.
+
+    What the schema itself ignores may be there, and is left out too. Rows with too few or too many cells go
+    to ``rejects``, if there is one, and are refused if not. The index counts rows from 1.
+    """
+    ragged = None if rejects is None else rejects.add_ragged
+    with open_table(path, separator=separator, limits=limits, ragged=ragged) as table:
         for name in ignore:
             if name not in table.names:
                 raise DataError(unknown_name("a column to ignore", name, table.names))
-        kept = [name for name in table.names if name not in ignore]
+        unseen = {*ignore, *(() if schema is None else schema.ignored_names)}
+        kept = [name for name in table.names if name not in unseen]
         if not kept:
             remedy = "ignore fewer of them"
             raise DataError(message(f"columns to read in {table.name}", "none", remedy))
+        if rejects is not None:
+            rejects.begin(kept)
         chunks, size = [], 0
         for chunk in table.chunks:
-            chunks.append(chunk.select(kept))
+            chunks.append(chunk.select([*kept, *([ROW] if ROW in chunk.schema.names else [])]))
             size += chunks[-1].nbytes
             limits.check_whole(table.name, size)
         if schema is None:
             return inferred(pa.Table.from_batches(chunks), is_text=table.is_text)
         start, frames = 0, []
         for chunk in chunks:
-            frames.append(typed(chunk, schema, is_text=table.is_text, start=start))
+            lenient = rejects is not None
+            frame = typed(chunk, schema, is_text=table.is_text, start=start, lenient=lenient)
+            if rejects is not None:
+                features = [feature for feature in schema.features if feature.name in frame.columns]
+                frame = rejects.without(frame, chunk, refused_rows(Schema(features), frame), schema)
+            frames.append(frame)
             start += chunk.num_rows
         return pd.concat(frames)

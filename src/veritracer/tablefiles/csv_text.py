@@ -15,11 +15,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from veritracer.errors import DataError, message
-from veritracer.tablefiles.opening import Counted, Limits
+from veritracer.tablefiles.opening import ROW, Counted, Limits, Ragged
 
 LEAST = 4
 """Columns from which on a cell is refused for reading like rows; with fewer, text does so by chance."""
@@ -182,9 +183,16 @@ def header(
 
 
 def batches(
-    name: str, stream: Counted, names: tuple[str, ...], separator: str, header_bytes: int
+    name: str,
+    stream: Counted,
+    names: tuple[str, ...],
+    separator: str,
+    header_bytes: int,
+    ragged: Ragged | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows as pieces of text columns; an empty cell is the empty text.
+
+    ``ragged`` is told of rows with too few or too many cells; the others then have their number in ``ROW``.
 
     Blocks are read and cut here, and not by pyarrow's own thread: that one would still wait for a pipe when
     the program wants to end.
@@ -193,22 +201,38 @@ def batches(
     for block, line in _blocks(name, stream, rows, header_bytes):
         # A mark at the start of a block is text: pyarrow would drop it, so it gets one more to drop.
         text = MARK + block if block.startswith(MARK) else block
+        left_out: list[int] = []
+
+        def skip(row: arrow_csv.InvalidRow, seen: list[int] = left_out, before: int = done) -> str:
+            assert ragged is not None
+            seen.append(row.number)
+            ragged(before + row.number, row.expected_columns, row.actual_columns, row.text)
+            return "skip"
+
         try:
             table = arrow_csv.read_csv(
                 io.BytesIO(text),
                 read_options=arrow_csv.ReadOptions(
                     block_size=len(text) + 1, use_threads=False, column_names=names
                 ),
-                parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=separator,
+                    newlines_in_values=True,
+                    invalid_row_handler=None if ragged is None else skip,
+                ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types={column: pa.string() for column in names}, strings_can_be_null=False
                 ),
             )
         except pa.ArrowInvalid as error:
             raise _explained(name, str(error), separator, done) from None
-        if b'"' in block and not _a_line_each(block, table.num_rows):
+        total = table.num_rows + len(left_out)
+        if b'"' in block and not _a_line_each(block, total):
             _check_cells(name, block, line, rows, len(names))
-        done += table.num_rows
+        if ragged is not None:
+            numbers = np.delete(np.arange(1, total + 1), np.array(left_out, dtype=np.int64) - 1) + done
+            table = table.append_column(ROW, pa.array(numbers, pa.int64()))
+        done += total
         yield from table.to_batches()
 
 
@@ -287,8 +311,6 @@ def _check_text(name: str, head: bytes) -> None:
         raise DataError(
             message("a header and rows", f"nothing in {name}", "check what should have written it")
         )
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(_not_utf8(name, "UTF-16"))
     if head.startswith(b"PK\x03\x04"):
         remedy = "export the sheet as CSV, or unpack the archive"
         raise DataError(message("CSV or Parquet", f"a spreadsheet or an archive in {name}", remedy))

@@ -8,6 +8,7 @@ the model that is to read it before either is read.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -24,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from veritracer.errors import DataError, closest, listing, message
+from veritracer.errors import DataError, as_typed, closest, listing, message, unknown_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,6 +163,10 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
     try:
         head = first + rest.read(HEAD - len(first))
+        marked = next((codec for mark, codec in MARKS if head.startswith(mark)), None)
+        if marked is not None:
+            recoded: BinaryIO = _Recoded(path, marked, head, rest)  # type: ignore[assignment]  # reads alike
+            head, rest = recoded.read(HEAD), recoded
     except (OSError, EOFError, zlib.error, DataError) as error:
         Counted(b"", rest, measured).close()
         if isinstance(error, DataError):
@@ -169,6 +174,45 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
     size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size
+
+
+MARKS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+"""The marks at the start of a file that tell its encoding; that of UTF-8 is dropped where rows are read."""
+
+
+class _Recoded(io.RawIOBase):
+    """Text in another encoding, told by its mark, as UTF-8."""
+
+    def __init__(self, name: str, codec: str, head: bytes, rest: BinaryIO) -> None:
+        self.name, self.codec, self.source = name, codec, _Joined(head, rest)
+        self.decoder = codecs.getincrementaldecoder(codec)("strict")
+        self.ready, self.ended = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.source.parts[1].close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        while not self.ended and (size < 0 or len(self.ready) < size):
+            data = self.source.read(HEAD)
+            self.ended = not data
+            try:
+                self.ready += self.decoder.decode(data, final=self.ended).encode()
+            except UnicodeError as error:
+                received = f"bytes that are none ({str(error)[:80]})"
+                expected = f"{self.codec.upper()}, as the mark at its start says, in {self.name}"
+                raise DataError(message(expected, received, "save it again, best as UTF-8")) from None
+        cut = len(self.ready) if size < 0 else size
+        found, self.ready = self.ready[:cut], self.ready[cut:]
+        return found
 
 
 class _Unpacked(io.RawIOBase):
@@ -231,6 +275,10 @@ ADDED = "recourse."
 """How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
 
 
+ROW = f"{ADDED}row"
+"""The column with the number that a row has in its file, where rows before it may have been rejected."""
+
+
 class Columns(Protocol):
     """What a model says of its table: a ``Schema``, or less."""
 
@@ -244,11 +292,17 @@ class Columns(Protocol):
         """The column of the decision, which may be in the table."""
         ...
 
+    @property
+    def ignored_names(self) -> tuple[str, ...]:
+        """Columns that may be in the table, and that nobody looks at."""
+        ...
 
-def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
+
+def check_columns(table: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str] = ()) -> None:
     """Refuse a table without all features, and columns that nobody has spoken of."""
+    check_ignored(table, known, ignore)
     absent = [name for name in known.names if name not in table.names]
-    named = {*known.names, known.target, *keep}
+    named = {*known.names, known.target, *known.ignored_names, *keep, *ignore}
     extra = [name for name in table.names if name not in named and not name.startswith(ADDED)]
     unknown = [name for name in keep if name not in table.names]
     if unknown:
@@ -264,8 +318,29 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str]) -> None:
         remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
         raise DataError(message(expected, f"no {listing(absent)}", remedy))
     if extra:
-        remedy = f"carry it along with --keep {','.join(extra[:3])}, or remove it"
+        typed = as_typed(extra[:3])
+        remedy = f"carry it along with --keep {typed}, or leave it out with --ignore {typed}"
         raise DataError(message(expected, f"{listing(extra)} too", remedy))
+
+
+def check_ignored(table: Table, known: Columns, ignore: Sequence[str]) -> None:
+    """Refuse to ignore what is not there, and what the model reads."""
+    for name in ignore:
+        if name not in table.names:
+            raise DataError(unknown_name(f"a column of {table.name} to ignore", name, table.names))
+    features = [name for name in ignore if name in known.names]
+    if features:
+        remedy = "fit a model without it, or leave it out of --ignore"
+        raise DataError(message("columns to ignore that the model does not read", listing(features), remedy))
+
+
+def check_pairs(
+    originals: Table, counterfactuals: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str]
+) -> None:
+    """Refuse two tables that do not have the columns of the model; only the first must have all others."""
+    check_columns(originals, known, keep, ignore)
+    both = [[name for name in names if name in counterfactuals.names] for names in (keep, ignore)]
+    check_columns(counterfactuals, known, *both)
 
 
 def check_ids(table: Table, name: str) -> None:
@@ -286,6 +361,10 @@ PARQUET_BUFFER = 1 << 20
 
 UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas names an index without a name: it numbers rows, and is no column of the table."""
+
+
+Ragged = Callable[[int, int, int, str], None]
+"""Is told the number of a row, how many cells it should have, how many it has, and its text."""
 
 
 @dataclass(frozen=True)
@@ -321,12 +400,14 @@ def open_table(
     or_comma: bool = False,
     rows: int = ROWS,
     limits: Limits = Limits(),  # noqa: B008  # frozen
+    ragged: Ragged | None = None,
 ) -> Iterator[Table]:
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
-    With ``or_comma`` a CSV file without the separator may have commas, as our own have. Refuses a table that
-    asks for more than ``limits``, and one whose first chunk can not be read: nobody should load a model for
-    it.
+    With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
+    rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
+    a table that asks for more than ``limits``, and one whose first chunk can not be read: nobody should load
+    a model for it.
     """
     name = "standard input" if path == STANDARD else path
     head, stream, size = open_bytes(path, limits)
@@ -343,7 +424,7 @@ def open_table(
         def share() -> float | None:
             return stream.consumed / size if size else None
 
-        found = csv_text.batches(name, stream, names, separator, length)
+        found = csv_text.batches(name, stream, names, separator, length, ragged)
         yield Table(name, names, True, share, _begun(_counted(_sliced(found, rows), name)))
 
 

@@ -28,7 +28,7 @@ FORMATS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet", ".pq": "parq
 
 VALUES = b"veritracer.values"
 """Metadata of a field whose texts stand for other values: JSON with ``known`` (text to value) and whether all
-other texts are ``numbers``."""
+other texts are ``numbers``, in their ``format`` if they have one."""
 
 FORMULA = "^[\\s\\x00]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|^[\\t\\r\\n]"
 """Text that a spreadsheet takes for a formula, or may after it was split anew."""
@@ -261,5 +261,11 @@ def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
     """The cell as JSON has it: the value that a text stands for, and null for what is no number."""
     if meaning and cell is not None:
         known = meaning["known"]
-        return known[cell] if cell in known or not meaning["numbers"] else json.loads(cell)
+        if cell in known or not meaning["numbers"]:
+            return known[cell]
+        if "format" not in meaning:
+            return json.loads(cell)
+        from veritracer.schema.formats import NumberFormat  # here: it brings pandas
+
+        return NumberFormat.of(meaning["format"]).read(cell)
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell

@@ -8,8 +8,11 @@ import typer
 
 import veritracer as vt
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
+    IdColumn,
+    Ignore,
     ModelFolder,
     Quiet,
     Seed,
@@ -65,6 +68,8 @@ def calibrate(
     refit: Annotated[
         bool, typer.Option("--refit/--no-refit", help="Train a model for each kappa, to see its cost.")
     ] = True,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
     seed: Seed = 0,
     separator: Separator = ",",
     quiet: Quiet = False,
@@ -83,8 +88,9 @@ def calibrate(
             check_table(path, separator)
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken(), stages("reading", quiet=quiet) as watch:
-        X, y = _rows(table, loaded.schema_, separator)
-        X_new, y_new = _rows(next_table, loaded.schema_, separator)
+        unseen = list(ignored(ignore, id_column))
+        X, y = _rows(table, loaded.schema_, unseen, separator)
+        X_new, y_new = _rows(next_table, loaded.schema_, unseen, separator)
         found = vt.calibrate(
             loaded,
             X,
@@ -111,11 +117,11 @@ def calibrate(
         _print_summary(found)
 
 
-def _rows(table: str | None, schema: Schema, separator: str) -> tuple[Any, Any]:
+def _rows(table: str | None, schema: Schema, ignore: list[str], separator: str) -> tuple[Any, Any]:
     """The features and the decisions of a table; nothing of none."""
     if table is None:
         return None, None
-    frame = tablefiles.read_table(table, schema=schema, separator=separator)
+    frame = tablefiles.read_table(table, schema=schema, ignore=ignore, separator=separator)
     if schema.target not in frame.columns:
         expected = f"the column of the decisions in {table}"
         raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))

@@ -12,12 +12,15 @@ from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import (
     Applicants,
     AsJson,
+    IdColumn,
+    Ignore,
     Kappa,
     Keep,
     ModelFolder,
     Quiet,
     Separator,
     SpreadsheetSafe,
+    carried,
     names,
     saved_model,
 )
@@ -41,6 +44,8 @@ def certify(
     ] = None,
     kappa: Kappa = None,
     keep: Keep = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     force: Force = False,
@@ -54,7 +59,7 @@ def certify(
     """
     if table == counterfactuals == tablefiles.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    kept, known = names(keep), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     check_output(out, [table, counterfactuals], force=force)
     with ExitStack() as stack:
         originals = stack.enter_context(tablefiles.open_table(table, separator=separator))
@@ -62,15 +67,14 @@ def certify(
             tablefiles.open_table(counterfactuals, separator=separator, or_comma=True)
         )
         if known is not None:
-            tablefiles.check_columns(originals, known, kept)
-            tablefiles.check_columns(answers, known, [name for name in kept if name in answers.names])
+            tablefiles.check_pairs(originals, answers, known, kept, unseen)
         sink = None
         if out is not None:
             sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
         watch = stack.enter_context(progress("certifying", quiet=quiet))
         found = streaming.certify_tables(
-            loaded, originals, answers, sink, kappa=kappa, keep=kept, watch=watch
+            loaded, originals, answers, sink, kappa=kappa, keep=kept, ignore=unseen, watch=watch
         )
     note([*found.notes, *(sink.notes() if sink else [])], quiet=quiet)
     if as_json:

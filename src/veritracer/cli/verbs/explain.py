@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -19,6 +20,8 @@ from veritracer.cli.options import (
     Cost,
     Drift,
     Extremes,
+    IdColumn,
+    Ignore,
     Kappa,
     Keep,
     LetterColumns,
@@ -34,14 +37,17 @@ from veritracer.cli.options import (
     Pdf,
     Plausible,
     Quiet,
+    RejectsFile,
     Rules,
     Sentences,
     Separator,
     SpreadsheetSafe,
     amounts,
+    carried,
     drifts,
     letter_terms,
     names,
+    open_applicants,
     saved_model,
     schema_file,
 )
@@ -92,6 +98,9 @@ def explain(
     ] = True,
     schema: Rules = None,
     keep: Keep = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
+    rejects: RejectsFile = None,
     sentences: Sentences = False,
     letters: Letters = None,
     codes: Codes = None,
@@ -112,8 +121,9 @@ def explain(
 ) -> None:
     """Give every declined row the closest certified counterfactual, for files of any length.
 
-    The output has the values as a person should read them, then recourse.status (certified, valid or none),
-    recourse.reason and what was proved.
+    The output has the values as a person should read them, then recourse.decision and recourse.probability
+    (of today's row: who is accepted already), recourse.status (certified, valid or none), recourse.reason and
+    what was proved.
     """
     options: dict[str, Any] = {
         "kappa": kappa,
@@ -132,14 +142,16 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    kept, known = names(keep), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     check_output(out, [table], force=force)
+    check_rejects(rejects, [table], out, force=force)
     with ExitStack() as stack:
-        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        source = stack.enter_context(open_applicants(table, separator, rejected))
         asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         carry = [] if asked is None else list(asked.columns.values())
         if known is not None:
-            tablefiles.check_columns(source, known, [*kept, *carry])
+            tablefiles.check_columns(source, known, [*kept, *carry], unseen)
         writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
         sink = stack.enter_context(
             tablefiles.open_sink(
@@ -160,8 +172,11 @@ def explain(
             also=None if writer is None else writer.write,
             watch=watch,
             carry=carry,
+            ignore=unseen,
+            rejects=rejected,
         )
-    note([*found.notes, *sink.notes()], quiet=quiet)
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *sink.notes(), *told], quiet=quiet)
     if out is not None:
         _print_summary(found, out, quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:

@@ -1,10 +1,11 @@
-"""``veritracer fit``: a table in, a model folder out."""
+"""``veritracer fit``: a table in, a model folder and what it is worth out."""
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,71 +13,58 @@ import typer
 
 import veritracer as vt
 from veritracer import tablefiles
+from veritracer.cli.describing import (
+    DecreaseOnly,
+    Described,
+    Favourable,
+    Free,
+    Immutable,
+    IncreaseOnly,
+    NumberFormats,
+    Target,
+    check_rejects,
+    described,
+    protected_note,
+    said,
+)
 from veritracer.cli.options import (
     AsJson,
+    IdColumn,
+    Ignore,
     Quiet,
+    RejectsFile,
     Seed,
     Separator,
-    check_table,
-    names,
-    schema_file,
     use_one_thread,
 )
+from veritracer.cli.outputs import Force
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
-from veritracer.errors import (
-    ModelFileError,
-    SchemaError,
-    TargetError,
-    TrainingWarning,
-    VeriTracerWarning,
-    message,
-    unknown_name,
-)
-from veritracer.files import whole_file
+from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
 from veritracer.persistence import DOCUMENT
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from veritracer.evaluation import Evaluation, Interval
     from veritracer.model import VeriTraCER
-    from veritracer.schema import Schema
 
-SCHEMA = "schema.json"
+SCHEMA, EVALUATION = "schema.json", "evaluation.json"
+ClassWeight = Annotated[
+    str | None,
+    typer.Option(help="balanced, or what errors on each label weigh: yes=1,no=5.", show_default=False),
+]
 
 
 def fit(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.")],
     out: Annotated[Path, typer.Option(help="The folder for the model: new, or a model to replace.")],
-    target: Annotated[
-        str | None, typer.Option(help="The column with the decision.", show_default=False)
-    ] = None,
-    favourable: Annotated[
-        str | None, typer.Option(help="The label that people want.", show_default=False)
-    ] = None,
-    immutable: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
-    ] = None,
-    increase_only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that can only grow.", show_default=False),
-    ] = None,
-    decrease_only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that can only fall.", show_default=False),
-    ] = None,
-    free: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Columns that may change although their names look like a protected characteristic.",
-            show_default=False,
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that are no features.", show_default=False),
-    ] = None,
+    target: Target = None,
+    favourable: Favourable = None,
+    immutable: Immutable = None,
+    increase_only: IncreaseOnly = None,
+    decrease_only: DecreaseOnly = None,
+    free: Free = None,
+    ignore: Ignore = None,
+    id_column: IdColumn = None,
+    formats: NumberFormats = None,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -92,57 +80,125 @@ def fit(
         bool,
         typer.Option("--panel/--no-panel", help="Hold it to independent models, or train as in the paper."),
     ] = True,
+    class_weight: ClassWeight = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Accept above this probability; 0.5 if left out.", show_default=False),
+    ] = None,
+    approval_rate: Annotated[
+        float | None,
+        typer.Option(help="Accept this share of the rows, instead of a threshold.", show_default=False),
+    ] = None,
+    holdout: Annotated[
+        float,
+        typer.Option(help="Share of the rows to judge a twin of the model on; 0 does not judge."),
+    ] = 0.2,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the rows; chosen if left out.", show_default=False)
     ] = None,
+    rejects: RejectsFile = None,
     seed: Seed = 0,
     separator: Separator = ",",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a classifier whose counterfactuals are certified, and save it as a folder."""
+    """Train a classifier whose counterfactuals are certified, save it, and say what it is worth.
+
+    What is said is measured on rows that neither trained nor chose the epoch, by a twin that is trained
+    without them in the same run; the model that is saved has learned from all rows.
+    """
     check_folder(out)
-    hints = {
-        "immutable": names(immutable),
-        "increase_only": names(increase_only),
-        "decrease_only": names(decrease_only),
-        "free": names(free),
+    _check_decision(threshold, approval_rate, holdout)
+    check_rejects(rejects, [table], force=force)
+    actions = {
+        "immutable": immutable,
+        "increase_only": increase_only,
+        "decrease_only": decrease_only,
+        "free": free,
     }
-    with warnings.catch_warnings(record=True) as noticed:
-        warnings.simplefilter("always", VeriTracerWarning)
-        described, X, y = _described(
-            table, schema, target, favourable, hints, names(ignore), separator, quiet
-        )
-        use_one_thread()
-        watched = sys.stderr.isatty() and not quiet
-        model = vt.VeriTraCER(
-            described,
-            method=method,
-            kappa=kappa,
-            panel="default" if panel else None,
-            epochs=epochs,
-            random_state=seed,
-            verbose=int(watched),
-        ).fit(X, y)
-    if model.interrupted_:
-        raise KeyboardInterrupt
-    save_model(model, out)
+    told = said(target, favourable, actions, ignore, id_column, formats, separator)
+    with ExitStack() as stack:
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        with patience("reading", quiet=quiet):
+            data = described(table, told, schema, rejected)
+        params = {
+            "method": method,
+            "kappa": kappa,
+            "panel": "default" if panel else None,
+            "class_weight": _class_weight(class_weight, data),
+            "threshold": 0.5 if threshold is None else threshold,
+            "approval_rate": approval_rate,
+            "epochs": epochs,
+            "random_state": seed,
+        }
+        model, found, noticed = _trained(data, params, holdout, quiet=quiet)
+        save_model(model, out, found)
     if schema is None:
-        note(_protected(described, hints), quiet=quiet)
-    note([str(w.message) for w in noticed if not issubclass(w.category, TrainingWarning)], quiet=quiet)
-    facts = _facts(model, out, len(X))
+        note(protected_note(data.schema, told.named), quiet=quiet)
+    note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
+    facts = _facts(model, found, out, len(data.X), 0 if rejected is None else rejected.count)
     if as_json:
         print_json(facts)
     elif not quiet:
-        _print_summary(model, facts)
+        _print_summary(model, facts, found)
 
 
-def save_model(model: VeriTraCER, out: Path) -> None:
-    """Save the model as a folder, with its schema beside it."""
+def _check_decision(threshold: float | None, rate: float | None, holdout: float) -> None:
+    """Refuse thresholds and shares that are none before anything is read."""
+    for option, share, example in (("threshold", threshold, 0.7), ("approval-rate", rate, 0.3)):
+        if share is not None and not 0 < share < 1:
+            remedy = f"for example --{option} {example}"
+            raise DataError(message(f"--{option} between 0 and 1", f"{share:g}", remedy))
+    if threshold is not None and rate is not None:
+        remedy = "leave one of them out: the rate decides the threshold"
+        raise DataError(message("a threshold or an approval rate", "both", remedy))
+    if not 0 <= holdout <= 0.5:
+        raise DataError(message("--holdout from 0 to 0.5", f"{holdout:g}", "0.2 is the default"))
+
+
+def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] | None:
+    """What errors on each label weigh."""
+    from veritracer.cli.options import amounts
+
+    if text is None or text == "balanced":
+        return text
+    labels = {str(label): label for label in (data.schema.favourable, data.schema.unfavourable)}
+    given = amounts("--class-weight", [text])
+    if set(given) != set(labels) or not all(0 < weight < float("inf") for weight in given.values()):
+        example = ",".join(f"{label}=1" for label in labels)
+        remedy = f"write balanced, or a positive number for each label: --class-weight {example}"
+        raise DataError(message("a weight for either label", repr(text), remedy))
+    return {labels[label]: weight for label, weight in given.items()}
+
+
+def _trained(
+    data: Described, params: dict[str, Any], holdout: float, *, quiet: bool
+) -> tuple[VeriTraCER, Evaluation | None, list[str]]:
+    """The model, what it is worth, and what was noticed."""
+    use_one_thread()
+    from veritracer.evaluation import fit_evaluated
+
+    watched = sys.stderr.isatty() and not quiet
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always", VeriTracerWarning)
+        model, found = fit_evaluated(
+            vt.VeriTraCER(data.schema, verbose=int(watched), **params), data.X, data.y, holdout=holdout
+        )
+    if model.interrupted_:
+        raise KeyboardInterrupt
+    return model, found, [str(w.message) for w in noticed if not issubclass(w.category, TrainingWarning)]
+
+
+def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = None) -> None:
+    """Save the model as a folder, with its schema and what it is worth beside it."""
+    from veritracer.saved import save
+
+    beside = {SCHEMA: model.schema_.to_json() + "\n"}
+    if evaluation is not None:
+        beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
     with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
-        model.save(out)
-        with whole_file(out / SCHEMA) as file:
-            file.write((model.schema_.to_json() + "\n").encode())
+        save(model, out, beside)
 
 
 def check_folder(out: Path) -> None:
@@ -163,93 +219,27 @@ def check_folder(out: Path) -> None:
         probe.rmdir()
 
 
-def _described(
-    table: str,
-    schema: Path | None,
-    target: str | None,
-    favourable: str | None,
-    hints: dict[str, list[str]],
-    ignore: list[str],
-    separator: str,
-    quiet: bool,
-) -> tuple[Schema, pd.DataFrame, pd.Series[Any]]:
-    """The schema, the features and the labels."""
-    known = None if schema is None else schema_file(schema)
-    said = [option for option, columns in hints.items() if columns]
-    if known is not None and said:
-        received = f"--schema and --{said[0].replace('_', '-')}"
-        remedy = "edit the action of the feature in the schema"
-        raise SchemaError(message("one description of the columns", received, remedy))
-    if known is not None and known.target is not None and target not in (None, known.target):
-        received = f"{target!r}, and {known.target!r} in {schema}"
-        raise SchemaError(message("one target", received, "leave --target out, or edit the schema"))
-    chosen = target or (known.target if known else None)
-    if chosen is None:
-        remedy = "pass --target with the column of the decision"
-        raise TargetError(message("a target", "neither --target nor one in a schema", remedy))
-    _check_target(chosen, check_table(table, separator) or [chosen])
-    with patience("reading", quiet=quiet):
-        frame = tablefiles.read_table(table, schema=known, ignore=ignore, separator=separator)
-    _check_target(chosen, list(map(str, frame.columns)))
-    y = frame[chosen]
-    wanted = None if favourable is None else _label(favourable, y)
-    if known is None:
-        found = vt.Schema.infer(
-            frame,
-            chosen,
-            wanted,
-            immutable=hints["immutable"],
-            increase_only=hints["increase_only"],
-            decrease_only=hints["decrease_only"],
-            free=hints["free"],
-        )
-    else:
-        found = known.with_labels(y, wanted) if wanted is not None or known.favourable is None else known
-    return found, frame.drop(columns=chosen), y
-
-
-def _protected(schema: Schema, hints: dict[str, list[str]]) -> list[str]:
-    """That columns are immutable because of what their names look like, and how to change that."""
-    from veritracer.schema.protected import characteristic
-
-    said = {name for each in hints.values() for name in each}
-    found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in said]
-    named = [f"{name} ({kind})" for name, kind in found if kind is not None]
-    if not named:
-        return []
-    return [f"protected, so nobody is told to change it: {', '.join(named)}; --free NAME lifts that"]
-
-
-def _check_target(name: str, columns: Sequence[str]) -> None:
-    if name not in columns:
-        raise TargetError(unknown_name("the column of the target", name, columns))
-
-
-def _label(text: str, y: pd.Series[Any]) -> Any:
-    """The label that is written like this; the text itself where there is none, to be refused."""
-    for value in y.dropna().unique().tolist():
-        if str(value) == text or str(value).casefold() == text.casefold():
-            return value
-        if not isinstance(value, str) and f"{float(value):g}" == text:
-            return value
-    return text
-
-
-def _facts(model: VeriTraCER, out: Path, rows: int) -> dict[str, Any]:
+def _facts(
+    model: VeriTraCER, found: Evaluation | None, out: Path, rows: int, rejected: int
+) -> dict[str, Any]:
     best = model.history_.iloc[model.best_epoch_ - 1]
     shares = {k: _share(best[k]) for k in ("accuracy", "validity", "certified", "proximity")}
     return {
         "model": str(out),
         "schema": str(out / SCHEMA),
         "rows": rows,
+        "rejected": rejected,
         "features": len(model.schema_),
+        "ignored": list(model.schema_.ignored_names),
         "target": model.schema_.target,
         "favourable": model.schema_.favourable,
         "method": model.method,
         "kappa": model.kappa,
+        "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
         "validation": shares,
+        "evaluation": None if found is None else found.to_plain(),
         "seconds": round(float(model.history_["seconds"].max()), 1),
     }
 
@@ -260,19 +250,51 @@ def _share(value: Any) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
-def _print_summary(model: VeriTraCER, facts: dict[str, Any]) -> None:
-    best = facts["validation"]
+def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation | None) -> None:
     head = f"Trained on {facts['rows']:,} rows, {facts['features']} features, {facts['epochs']} epochs."
-    rows = [["accuracy", percent(best["accuracy"])]]
-    if best["validity"] is not None:
-        rows.append(["counterfactuals that are valid today", percent(best["validity"])])
-        rows.append([f"certified at {model.param_set()}, before refinement", percent(best["certified"])])
-    print_table(head, ("on rows kept aside", ""), rows)
+    say(head)
+    if found is None:
+        say("Too few rows to hold some out, or --holdout 0: what it is worth on others is not known.")
+    else:
+        print_evaluation(found, str(model.param_set()))
     schema = model.schema_
     guess = f" ({schema.note})" if schema.note else ""
+    at = "" if model.approval_rate is None else f", which accepts {percent(model.approval_rate)} of the rows"
     say(
-        f"{schema.favourable!r} is favourable{guess}.",
+        f"{schema.favourable!r} is favourable{guess}; decided at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
-        f"What it took the columns for: {facts['schema']}. To correct it, edit the file (action is free, "
-        "immutable, increase_only or decrease_only) and pass it back with --schema.",
+        f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
+        "what can be said) and pass it back with --schema.",
     )
+
+
+def print_evaluation(found: Evaluation, models: str) -> None:
+    """Print one screen: what a twin is worth on rows that it has not seen, beside what is simple."""
+    header = ("", "accuracy, %", "AUC", "log-loss", "Brier", "accepted")
+    rows = [
+        [
+            name,
+            _interval(each.accuracy, 100, 1),
+            "–" if each.auc is None else _interval(each.auc),
+            _interval(each.log_loss),
+            _interval(each.brier),
+            percent(each.accepted),
+        ]
+        for name, each in found.scores.items()
+    ]
+    print_table(
+        f"On {found.rows:,} rows that neither trained nor chose the epoch (95 % intervals)", header, rows
+    )
+    if found.asked:
+        believed = "" if found.agreement is None else f"; {percent(found.agreement)} of the panel agrees"
+        say(
+            f"Recourse for {found.asked:,} of the declined: {percent(found.valid)} valid today, "
+            f"{percent(found.certified)} certified at {models}{believed}."
+        )
+    for sentence in found.warnings:
+        say(f"WARNING: {sentence}")
+
+
+def _interval(each: Interval, scale: float = 1, digits: int = 3) -> str:
+    value, low, high = (f"{scale * number:.{digits}f}" for number in each)
+    return f"{value} ({low}–{high})"

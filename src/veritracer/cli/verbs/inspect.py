@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import veritracer as vt
-from veritracer import persistence, tablefiles
-from veritracer.cli.options import AsJson, Separator, check_table, saved_model, schema_file
+from veritracer import persistence
+from veritracer.cli.describing import (
+    DecreaseOnly,
+    Favourable,
+    Free,
+    Immutable,
+    IncreaseOnly,
+    NumberFormats,
+    Said,
+    Target,
+    inspected,
+    said,
+)
+from veritracer.cli.options import AsJson, IdColumn, Ignore, Separator, saved_model, schema_file
 from veritracer.cli.printing import percent, print_json, print_table, say
+from veritracer.errors import as_option
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
-    from veritracer.schema import Schema
+    from veritracer.schema import Feature, Schema
+    from veritracer.schema.inspection import Inspection
 
 SHARES = ("accuracy", "validity", "certified")
+CATEGORIES = 4
+"""Categories that the page of a table shows of each column."""
+
+NO_TARGET = "Which column is the decision? None has two values: add one, and name it with --target."
 
 
 def inspect(
@@ -25,23 +44,100 @@ def inspect(
         str,
         typer.Argument(metavar="WHAT", help="A model folder, a schema file, or a table (CSV, Parquet, -)."),
     ],
+    target: Target = None,
+    favourable: Favourable = None,
+    immutable: Immutable = None,
+    increase_only: IncreaseOnly = None,
+    decrease_only: DecreaseOnly = None,
+    free: Free = None,
+    ignore: Ignore = None,
+    id_column: IdColumn = None,
+    formats: NumberFormats = None,
     separator: Separator = ",",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a saved model is, or what would be taken for the schema of a table."""
+    """Show what a saved model is, or what a table would be taken for before any fit: one page, with reasons.
+
+    The options about columns are those of fit: what is shown is what fit would do.
+    """
     path = Path(what)
     if path.is_dir():
         _model(saved_model(what), what, as_json=as_json)
         return
     if path.suffix.casefold() in (".json", ".toml"):
         schema = schema_file(path)
-    else:
-        check_table(what, separator)
-        schema = vt.Schema.infer(tablefiles.read_table(what, separator=separator))
-    if as_json:
-        print_json(json.loads(schema.to_json()))
+        if as_json:
+            print_json(json.loads(schema.to_json()))
+        else:
+            _features(schema, f"{len(schema)} columns of {what}")
         return
-    _features(schema, f"{len(schema)} columns of {what}")
+    actions = {
+        "immutable": immutable,
+        "increase_only": increase_only,
+        "decrease_only": decrease_only,
+        "free": free,
+    }
+    told = said(target, favourable, actions, ignore, id_column, formats, separator)
+    found = inspected(what, told)
+    if as_json:
+        print_json(_plain(found))
+    else:
+        _table(found, what, told)
+
+
+def _plain(found: Inspection) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "columns": found.columns,
+        "schema": json.loads(found.schema.to_json()),
+        "findings": [asdict(finding) for finding in found.findings],
+        "targets": list(found.targets),
+    }
+
+
+def _table(found: Inspection, what: str, told: Said) -> None:
+    """One page: what was inferred, why, what to look at, and how to change it."""
+    rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
+    head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
+    print_table(head, ("feature", "read as", "may change", "because"), rows)
+    if found.schema.target is not None:
+        say(_schema_line(found.schema), "")
+    if found.findings:
+        say("Worth a look:", *(f"  {finding}" for finding in found.findings), "")
+    say(*_how_to_go_on(found, what, told))
+
+
+def _read_as(feature: Feature) -> str:
+    """The kind, how numbers are written or which categories there are, and what happens to gaps."""
+    parts: list[str] = [feature.kind]
+    if feature.number_format is not None:
+        parts.append(f"written like {feature.number_format}")
+    if feature.categories:
+        shown = ", ".join(map(str, feature.categories[:CATEGORIES]))
+        more = len(feature.categories) - CATEGORIES
+        parts.append(f"{shown}, … ({more:,} more)" if more > 0 else shown)
+    parts += [] if feature.missing == "refuse" else [f"missing: {feature.missing}"]
+    return "; ".join(parts)
+
+
+def _how_to_go_on(found: Inspection, what: str, told: Said) -> list[str]:
+    """The command that fits this table, and where to read on."""
+    lines = []
+    target = found.schema.target
+    if target is None:
+        named = ", ".join(map(repr, found.targets[:5]))
+        lines.append(f"Which column is the decision? Two values have: {named}." if named else NO_TARGET)
+        target = found.targets[0] if found.targets else "NAME"
+    command = ["veritracer", "fit", what, "--target", target]
+    if told.ignore:
+        command += ["--ignore", as_option(told.ignore)]
+    lines += [
+        f"To train: {shlex.join(command)} --out model",
+        "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
+        "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
+        "(docs/schema.md).",
+    ]
+    return lines
 
 
 def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
@@ -77,7 +173,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "inputs": int(theta[0].shape[1]),
         "parameters": sum(t.numel() for t in theta),
         "generator": model.generator if model.generator_ is not None else None,
-        "threshold": model.threshold,
+        "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
         "stopped": model.stopped_,

@@ -12,6 +12,7 @@ import typer
 
 import veritracer as vt
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
@@ -21,6 +22,7 @@ from veritracer.cli.options import (
     Cost,
     Drift,
     Extremes,
+    Ignore,
     Kappa,
     Keep,
     KeyFile,
@@ -38,6 +40,7 @@ from veritracer.cli.options import (
     Pdf,
     Plausible,
     Quiet,
+    RejectsFile,
     Rules,
     Sentences,
     Separator,
@@ -46,6 +49,7 @@ from veritracer.cli.options import (
     drifts,
     letter_terms,
     names,
+    open_applicants,
     read_key,
     saved_model,
     schema_file,
@@ -112,6 +116,8 @@ def issue(
     language: LetterLanguage = "en",
     pdf: Pdf = False,
     keep: Keep = None,
+    ignore: Ignore = None,
+    rejects: RejectsFile = None,
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
@@ -140,16 +146,18 @@ def issue(
         "extremes": extremes,
         "n": n,
     }
-    kept, known = names(keep), persistence.columns(model)
+    kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
+    check_rejects(rejects, [table, ledger], out, force=force)
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
-        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        source = stack.enter_context(open_applicants(table, separator, rejected))
         asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         _check_recorded(asked)
         if known is not None:
             tablefiles.check_ids(source, id_column)
             carry = [] if asked is None else list(asked.columns.values())
-            tablefiles.check_columns(source, known, [id_column, *kept, *carry])
+            tablefiles.check_columns(source, known, [id_column, *kept, *carry], unseen)
         writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
         sink: Sink | None = None
         if out is not None:
@@ -165,7 +173,7 @@ def issue(
             place,
             streaming.IssueTerms(
                 id_column,
-                loaded.threshold,
+                loaded.threshold_,
                 until,
                 original,
                 key,
@@ -177,8 +185,11 @@ def issue(
             sentences=sentences,
             watch=watch,
             letters=writer,
+            ignore=unseen,
+            rejects=rejected,
         )
-    note([*explained.notes, *(sink.notes() if sink else [])], quiet=quiet)
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*explained.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
     print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")

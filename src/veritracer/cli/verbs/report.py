@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from veritracer import persistence, streaming, tablefiles
-from veritracer.cli.options import AsJson, ModelFolder, Quiet, Separator, check_table, saved_model
+from veritracer.cli.describing import ignored
+from veritracer.cli.options import (
+    AsJson,
+    IdColumn,
+    Ignore,
+    ModelFolder,
+    Quiet,
+    Separator,
+    check_table,
+    saved_model,
+)
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, patience, print_json, say
 
@@ -20,6 +30,8 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Its title.", show_default=False)] = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
     separator: Separator = ",",
     force: Force = False,
     quiet: Quiet = False,
@@ -35,7 +47,8 @@ def report(
         loaded, notes = saved_model(model), streaming.Notes()
         schema = loaded.schema_
         with notes.taken():
-            frame = tablefiles.read_table(table, schema=schema, separator=separator)
+            unseen = list(ignored(ignore, id_column))
+            frame = tablefiles.read_table(table, schema=schema, ignore=unseen, separator=separator)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)

@@ -9,8 +9,11 @@ import typer
 
 from veritracer import ledger as ledgers
 from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
+    IdColumn,
+    Ignore,
     KeyFile,
     ModelFolder,
     Quiet,
@@ -70,7 +73,10 @@ def update(
     max_loss: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="Refuse if the promises cost more accuracy than this.", show_default=False
+            min=0.0,
+            help="Refuse if the promises cost more accuracy than this against the better of a free update "
+            "and of training from scratch.",
+            show_default=False,
         ),
     ] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Allow so many newly broken promises.")] = 0,
@@ -81,6 +87,8 @@ def update(
         str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
     ] = None,
     key_file: KeyFile = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
     separator: Separator = ",",
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -107,7 +115,7 @@ def update(
     }
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
-        X, y = _rows(loaded, table, target, separator)
+        X, y = _rows(loaded, table, target, list(ignored(ignore, id_column)), separator)
         promises = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
         try:
             with patience("updating", quiet=quiet):
@@ -140,9 +148,11 @@ def _record(promises: ledgers.Ledger, before: VeriTraCER, made: VeriTraCER) -> s
     return promises.record_update(old, new, kept)
 
 
-def _rows(model: VeriTraCER, table: str, target: str | None, separator: str) -> tuple[pd.DataFrame, Any]:
+def _rows(
+    model: VeriTraCER, table: str, target: str | None, ignore: list[str], separator: str
+) -> tuple[pd.DataFrame, Any]:
     """The features and the labels."""
-    frame = tablefiles.read_table(table, schema=model.schema_, separator=separator)
+    frame = tablefiles.read_table(table, schema=model.schema_, ignore=ignore, separator=separator)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
         raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))
@@ -171,6 +181,9 @@ def print_summary(report: UpdateReport) -> None:
     ]
     head = f"{report.trained:,} new rows learned from, judged on {report.held_out:,} others"
     print_table(head, header, rows)
+    if report.costs:
+        said = ", ".join(f"{cost:+.4f} against {name}" for name, cost in report.costs.items())
+        say(f"What keeping the promises costs in accuracy: {said}.")
     if report.limits:
         lines = [
             [

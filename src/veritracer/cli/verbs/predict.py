@@ -1,0 +1,79 @@
+"""``veritracer predict``: applicants in, decisions and probabilities out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from veritracer import persistence, streaming, tablefiles
+from veritracer.cli.describing import check_rejects
+from veritracer.cli.options import (
+    Applicants,
+    AsJson,
+    IdColumn,
+    Ignore,
+    Keep,
+    ModelFolder,
+    Quiet,
+    RejectsFile,
+    Separator,
+    SpreadsheetSafe,
+    carried,
+    names,
+    open_applicants,
+    saved_model,
+)
+from veritracer.cli.outputs import Force, check_output
+from veritracer.cli.printing import note, percent, print_json, progress, say
+
+
+def predict(
+    model: ModelFolder,
+    table: Applicants,
+    out: Annotated[
+        str | None,
+        typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
+    ] = None,
+    keep: Keep = None,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
+    rejects: RejectsFile = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
+    separator: Separator = ",",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
+    known = persistence.columns(model)
+    kept, unseen = carried(keep, id_column), names(ignore)
+    check_output(out, [table], force=force)
+    check_rejects(rejects, [table], out, force=force)
+    with ExitStack() as stack:
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        source = stack.enter_context(open_applicants(table, separator, rejected))
+        if known is not None:
+            tablefiles.check_columns(source, known, kept, unseen)
+        sink = stack.enter_context(
+            tablefiles.open_sink(
+                out, kind="jsonl" if as_json and out is None else None, spreadsheet_safe=spreadsheet_safe
+            )
+        )
+        loaded = saved_model(model)
+        watch = stack.enter_context(progress("deciding", quiet=quiet))
+        found = streaming.predict_table(
+            loaded, source, sink, keep=kept, ignore=unseen, rejects=rejected, watch=watch
+        )
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *sink.notes(), *told], quiet=quiet)
+    if out is not None and as_json:
+        print_json({"out": out, **asdict(found)})
+    elif out is not None and not quiet:
+        share = percent(found.favourable / found.rows)
+        say(
+            f"{found.rows:,} rows, {found.favourable:,} of them favourable, which is {share}.",
+            f"The decisions: {out}",
+        )
