@@ -30,6 +30,7 @@ from veritracer.ledger.chain import content_of, to_bytes
 from veritracer.ledger.layout import Record, Row, Terms, Texts, dated_header, records, table_of
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.regions import reach_of
+from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Reader, Store, Writer
 from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
@@ -65,6 +66,8 @@ class Issued:
         encoded row, raw row). It is kept nowhere else.
     recourse
         The counterfactuals, where ``VeriTraCER.issue`` found them.
+    again
+        Whether these were issued before, for the same request: then nothing new was.
     """
 
     sequence: NDArray[np.int64]
@@ -73,6 +76,7 @@ class Issued:
     skipped: int
     openings: list[bytes] = field(default_factory=list)
     recourse: Counterfactuals | None = None
+    again: bool = False
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -88,8 +92,10 @@ class Issued:
 class Batch:
     """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly."""
 
-    def __init__(self, module: nn.Module, threshold: float, terms: Terms) -> None:
-        self.module, self.threshold, self.terms = module, threshold, terms
+    def __init__(
+        self, module: nn.Module, threshold: float, terms: Terms, request: Request | None = None
+    ) -> None:
+        self.module, self.threshold, self.terms, self.request = module, threshold, terms, request
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
@@ -119,18 +125,23 @@ class Batch:
 
     def commit(self, store: Store) -> None:
         """Write the promises into the ledger, all of them."""
-        if not self.spool.count:
+        if not self.spool.count and self.request is None:
             with store.reading() as reader:
                 head = reader.head()
             self._issued = Issued(np.empty(0, np.int64), [], head.hex(), self.skipped)
             return
         with store.writing() as (writer, reader):
+            if self.request is not None and (before := reader.request(self.request)):
+                self._issued = before.issued(self.skipped)
+                return
             issued, expires = self.terms.after(writer.newest)
-            number = self._model_number(writer, reader, issued)
+            number = self._model_number(writer, reader, issued) if self.spool.count else 0
             first = writer.seq + 1
             for record in self.spool:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
             head = writer.link
+            if self.request is not None:
+                writer.request(self.request, Kept(first, len(self.spool), head))
         sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
         self._issued = Issued(sequence, self.ids, head.hex(), self.skipped, self.openings)
 

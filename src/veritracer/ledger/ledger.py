@@ -12,12 +12,13 @@ from typing import Any, Self
 
 from torch import nn
 
-from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
+from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import Verification, to_bytes
 from veritracer.ledger.issuing import Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
+from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.recourse import Counterfactuals
@@ -73,6 +74,7 @@ class Ledger:
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        request: Request | None = None,
     ) -> Issued:
         """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
 
@@ -80,10 +82,17 @@ class Ledger:
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
         only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
-        refused. ``now`` can not lie before the newest entry, and is lifted to its time.
+        refused. ``now`` can not lie before the newest entry, and is lifted to its time. A ``request`` is
+        issued once: a retry under its key gets what was issued then, whatever happened in between.
         """
         with self.issuing(
-            module, threshold=threshold, expires=expires, now=now, original=original, key=key
+            module,
+            threshold=threshold,
+            expires=expires,
+            now=now,
+            original=original,
+            key=key,
+            request=request,
         ) as batch:
             batch.add(found, ids)
         return batch.issued
@@ -98,6 +107,7 @@ class Ledger:
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        request: Request | None = None,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
         check_threshold(threshold)
@@ -111,12 +121,17 @@ class Ledger:
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
         )
-        batch = Batch(module, threshold, terms)
+        batch = Batch(module, threshold, terms, request)
         try:
             yield batch
             batch.commit(self._store)
         finally:
             batch.close()
+
+    def requested(self, request: Request) -> Kept | None:
+        """What was issued for this request before; None where nothing was, refused where it was another."""
+        with self._store.reading() as reader:
+            return reader.request(request)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
@@ -202,7 +217,7 @@ class Ledger:
             numbers = reader.of(utf8(identity))
             if not numbers:
                 remedy = "check the id; it may have been erased before"
-                raise LedgerError(message("a person with a record", repr(str(identity)), remedy))
+                raise NoRecordError(message("a person with a record", repr(str(identity)), remedy))
             writer.delete(numbers)
             time = dated(moment(now), writer.newest, stated=now is not None)
             writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))

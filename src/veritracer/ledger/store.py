@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from veritracer.ledger.chain import Kind
 from veritracer.ledger.layout import Record
+from veritracer.ledger.requests import Kept, Request
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of what the question names, in its order."""
@@ -57,6 +58,9 @@ class Reader(Protocol):
     def sizes(self) -> dict[str, int]:
         """How many rows stand beside the entries, by the name of their table."""
 
+    def request(self, request: Request) -> Kept | None:
+        """What was issued under this request's key before; refused where that was for something else."""
+
     def migrations(self) -> Rows:
         """Version, name and entry of each migration that was applied."""
 
@@ -79,6 +83,9 @@ class Writer(Protocol):
 
     def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
         """The number of the new issuing model."""
+
+    def request(self, request: Request, kept: Kept) -> None:
+        """Remember what was issued for the request."""
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""
