@@ -132,9 +132,11 @@ class AdviceWarning(VeriTracerWarning):
 
 
 class Message(str):
-    """A sentence of three parts that remembers what was expected: one kind of mistake has one expectation."""
+    """A sentence that remembers its three parts: one kind of mistake has one expectation."""
 
     expected: str
+    received: str
+    remedy: str
 
 
 def message(expected: str, received: str, remedy: str) -> Message:
@@ -144,7 +146,7 @@ def message(expected: str, received: str, remedy: str) -> Message:
     "expected 22 columns, got 21; 'age' is missing — was it dropped before explain()?"
     """
     whole = Message(f"expected {expected}, got {received} — {remedy}")
-    whole.expected = expected
+    whole.expected, whole.received, whole.remedy = expected, received, remedy
     return whole
 
 

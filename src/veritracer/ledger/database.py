@@ -104,7 +104,7 @@ migrations = Table(
 )
 
 # What was asked for under a key, so that a retry is known again. It is no part of what the chain speaks of,
-# and is made where it is first needed. The number comes from the key: SQLite then finds a row without an index.
+# and is made where it is first needed. The number comes from the key, so that SQLite needs no index.
 requests = Table(
     "veritracer_requests",
     MetaData(),

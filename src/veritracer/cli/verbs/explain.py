@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,6 @@ from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
-    Applicants,
     AsJson,
     Cost,
     Drift,
@@ -33,6 +33,7 @@ from veritracer.cli.options import (
     amounts,
     drifts,
     names,
+    read_key,
     saved_model,
     schema_file,
     texts,
@@ -43,6 +44,8 @@ from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
     from veritracer.recourse import Recourse
+    from veritracer.serving.client import Client
+    from veritracer.serving.tables import RemotelyExplained
     from veritracer.streaming import Explained
     from veritracer.streaming.explaining import Also
 
@@ -51,7 +54,10 @@ NOT_ACHIEVED = 1
 
 def explain(
     model: ModelFolder,
-    table: Applicants,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
@@ -110,6 +116,17 @@ def explain(
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Ask a service instead of a model; the table is then the only argument.",
+            show_default=False,
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="The service's API key, in a file.", show_default=False)
+    ] = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     force: Force = False,
@@ -138,10 +155,16 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    kept, known = names(keep), persistence.columns(model)
-    check_output(out, [table], force=force)
+    place = model if server is not None else table
+    if place is None or (server is not None and table is not None):
+        received = "one of them" if server is None else "a model beside --server"
+        remedy = "veritracer explain MODEL TABLE, or veritracer explain TABLE --server URL"
+        raise DataError(message("a model and a table", received, remedy))
+    kept, known = names(keep), None if server is not None else persistence.columns(model)
+    check_output(out, [place], force=force)
+    found: Explained | RemotelyExplained
     with ExitStack() as stack:
-        source = stack.enter_context(tablefiles.open_table(table, separator=separator))
+        source = stack.enter_context(tablefiles.open_table(place, separator=separator))
         if known is not None:
             tablefiles.check_columns(source, known, kept)
         also = stack.enter_context(_letters(letters, codes, template, letter_format, field))
@@ -152,18 +175,16 @@ def explain(
                 spreadsheet_safe=spreadsheet_safe,
             )
         )
-        recourse = _recourse(model, schema)
-        watch = stack.enter_context(progress("explaining", quiet=quiet))
-        found = streaming.explain_table(
-            recourse,
-            source,
-            sink,
-            options=options,
-            keep=kept,
-            sentences=sentences,
-            also=also,
-            watch=watch,
-        )
+        rest: dict[str, Any] = {"options": options, "keep": kept, "sentences": sentences}
+        if server is not None:
+            _refuse_local({"--schema": schema, "--letters": letters})
+            client = stack.enter_context(_client(server, api_key_file))
+            watch = stack.enter_context(progress("explaining", quiet=quiet))
+            found = explain_remotely(client, source, sink, watch=watch, **rest)
+        else:
+            recourse = _recourse(model, schema)
+            watch = stack.enter_context(progress("explaining", quiet=quiet))
+            found = streaming.explain_table(recourse, source, sink, also=also, watch=watch, **rest)
     note([*found.notes, *sink.notes()], quiet=quiet)
     if out is not None:
         _print_summary(found, out, quiet=quiet, as_json=as_json)
@@ -189,12 +210,35 @@ def _letters(
     return streaming.letter_folder(folder, codes=codes, template=template, kind=kind, fields=fields)
 
 
+def _refuse_local(given: dict[str, Any]) -> None:
+    """Refuse what only a model at hand can do."""
+    for name, value in given.items():
+        if value is not None:
+            remedy = "leave it out, or name a model instead of --server"
+            raise DataError(message("what a service can be asked", name, remedy))
+
+
+def _client(url: str, key_file: Path | None) -> Client:
+    """The service, with the key in the file or in VERITRACER_API_KEY."""
+    import veritracer as vt
+
+    key = os.environ.get("VERITRACER_API_KEY") if key_file is None else read_key(key_file)
+    return vt.Client(url, key)
+
+
+def explain_remotely(*args: Any, **options: Any) -> RemotelyExplained:
+    """What a service makes of the table; imported when it is needed."""
+    from veritracer.serving.tables import explain_remotely as run
+
+    return run(*args, **options)
+
+
 def _recourse(folder: str, schema: Path | None) -> Recourse:
     rules = None if schema is None else schema_file(schema)
     return saved_model(folder).recourse(rules)
 
 
-def _print_summary(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
+def _print_summary(found: Explained | RemotelyExplained, out: str, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:
