@@ -15,11 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from veritracer.errors import ServiceError, VeriTracerError, message
-from veritracer.serving import api, kserve
+from veritracer.serving import api, kserve, pages
 from veritracer.serving.gate import Gate, protocol
 from veritracer.serving.observing import Log
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.service import Service
+from veritracer.serving.sessions import Sessions
 from veritracer.serving.settings import Settings
 from veritracer.version import __version__
 
@@ -50,9 +51,10 @@ def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
         openapi_url=None,  # see api.openapi
         redirect_slashes=False,
     )
-    app.state.service = service
+    app.state.service, app.state.sessions = service, Sessions(settings.cookies_are_secure)
     app.include_router(api.router)
     app.include_router(kserve.router)
+    app.include_router(pages.router)
     app.openapi = lambda: _openapi(app, service)  # type: ignore[method-assign]  # FastAPI's own way
     for kind in (VeriTracerError, ValidationError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _answer)
