@@ -98,26 +98,31 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextmanager
-def running(
-    *args: str, env: dict[str, str] | None = None, log: Path | None = None
-) -> Iterator[tuple[str, Any]]:
-    """The URL of ``veritracer serve args`` in a process of its own, and the process."""
-    port = free_port()
+def start_service(
+    *args: str, port: int | None = None, log: Path | None = None, env: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    """The port of ``veritracer serve args``, which is being started, and its process."""
+    port = port or free_port()
     command = [sys.executable, "-m", "veritracer", "serve", *args, "--port", str(port)]
     with (log or Path(os.devnull)).open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **(env or {})})
+        return port, subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **(env or {})})
+
+
+@contextmanager
+def running(*args: str, log: Path | None = None) -> Iterator[tuple[str, Any]]:
+    """The URL of ``veritracer serve args`` in a process of its own, and the process."""
+    port, process = start_service(*args, log=log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process)
+        yield url, process
+    finally:
+        process.terminate()
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until_ready(url, process)
-            yield url, process
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def wait_until_ready(url: str, process: Any, seconds: float = 60.0) -> None:

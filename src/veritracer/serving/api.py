@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request
@@ -280,12 +281,15 @@ async def start_audit(request: Request, caller: Annotated[Caller, needs("audit")
 async def uploaded_model(request: Request) -> tuple[bytes, bytes]:
     """The two files of a saved model in a form."""
     async with request.form(max_files=4, max_fields=8) as form:
-        parts = form.get("document"), form.get("tensors")
-        files = [await part.read() for part in parts if isinstance(part, UploadFile)]
-    if len(files) != 2:
+        return model_files({n: await v.read() for n, v in form.items() if isinstance(v, UploadFile)})
+
+
+def model_files(files: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+    """``model.json`` and ``model.safetensors`` among the files that were sent."""
+    if not {"document", "tensors"} <= files.keys():
         remedy = "send model.json as document and model.safetensors as tensors"
         raise refused(422, "upload", "the two files of a saved model", f"{len(files)}", remedy)
-    return files[0], files[1]
+    return files["document"], files["tensors"]
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""The page for people: a case worker's desk and a compliance officer's, rendered here and usable without scripts.
+"""The page for people: a case worker's desk and a compliance officer's, also usable without scripts.
 
 What a form needs to go on stands in the form itself, so that nothing of an applicant is kept between two
 requests. Texts come from catalogues; what the library says is English and marked so.
@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
 from veritracer.schema.values import value_in_words
-from veritracer.serving.api import finished, media_type, raw, report_page, uploaded_model
+from veritracer.serving.api import finished, media_type, model_files, raw, report_page
 from veritracer.serving.keys import EVERYBODY, Scope
 from veritracer.serving.languages import languages, preferred, translator
 from veritracer.serving.messages import LetterAsked, Options
@@ -48,6 +48,13 @@ router = APIRouter(include_in_schema=False)
 Handler = Callable[..., Awaitable[Response]]
 
 
+class Form(NamedTuple):
+    """What was sent: the texts, and the files that were chosen."""
+
+    texts: dict[str, str]
+    files: dict[str, bytes]
+
+
 @dataclass
 class Visit:
     """One request of a visitor: who they are, their language, and how pages are made for them."""
@@ -55,25 +62,20 @@ class Visit:
     request: Request
     service: Service
     session: Session
-    fresh: bool
 
     def render(self, name: str, status: int = 200, **facts: Any) -> Response:
-        """The page, with the cookie of a session that has just begun."""
-        response = html(self.request, name, status, session=self.session, **facts)
-        if self.fresh:
-            sessions: Sessions = self.request.app.state.sessions
-            began = sessions.begin(response, self.session.caller)
-            token = self.session.token.encode()
-            response.body = bytes(response.body).replace(token, began.token.encode())
-        return response
+        """The page."""
+        return html(self.request, name, status, session=self.session, **facts)
 
-    async def form(self) -> FormData:
+    async def form(self) -> Form:
         """The form that was sent, if it is one of this session."""
         if media_type(self.request) not in ("application/x-www-form-urlencoded", "multipart/form-data"):
             raise refused(415, "media-type", "a form", "something else", "send it from the page")
-        form = await self.request.form(max_files=2, max_fields=2000)
-        check_token(self.session, form.get("token"))
-        return form
+        async with self.request.form(max_files=4, max_fields=2000) as sent:
+            texts = {name: value for name, value in sent.items() if isinstance(value, str)}
+            check_token(self.session, texts.get("token"))
+            files = [(n, v) for n, v in sent.items() if isinstance(v, UploadFile) and v.filename]
+            return Form(texts, {name: await file.read() for name, file in files})
 
 
 def visiting(scope: Scope | None) -> Callable[[Handler], Handler]:
@@ -83,19 +85,22 @@ def visiting(scope: Scope | None) -> Callable[[Handler], Handler]:
         async def handle(request: Request) -> Response:
             service: Service = request.app.state.service
             sessions: Sessions = request.app.state.sessions
-            session = sessions.of(request)
-            fresh = session is None and service.keys is None
-            if session is None and not fresh:
+            session, cookie = sessions.of(request), None
+            if session is None and service.keys is not None:
                 return RedirectResponse("/login", 303)
-            session = session or Session(EVERYBODY, f"new{uuid.uuid4().hex}", 0.0)
+            if session is None:
+                cookie, session = sessions.begin(EVERYBODY)
             request.state.caller = session.caller.name
             try:
                 if service.rates.wait(session.caller.name) > 0:
                     raise refused(429, "rate", "fewer requests", "more than are allowed", "wait a moment")
                 service.check_scope(session.caller, scope)
-                return await handler(Visit(request, service, session, fresh))
+                response = await handler(Visit(request, service, session))
             except VeriTracerError as error:
-                return problem_page(request, problem_of(error), session)
+                response = problem_page(request, problem_of(error), session)
+            if cookie is not None:
+                sessions.give(response, cookie)
+            return response
 
         handle.__name__, handle.__doc__ = handler.__name__, handler.__doc__
         return handle
@@ -125,15 +130,16 @@ async def login_form(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Begin a session with a key."""
     service: Service = request.app.state.service
-    form = await request.form(max_files=0, max_fields=4)
+    async with request.form(max_files=0, max_fields=4) as form:
+        key = str(form.get("key") or "").strip()
     try:
-        address = request.client.host if request.client else ""
-        caller = service.identify(str(form.get("key") or "").strip(), address)
+        caller = service.identify(key, request.client.host if request.client else "")
     except ServiceError as error:
         problem = problem_of(error)
         return html(request, "login.html", problem.status, session=None, problem=problem)
     response = RedirectResponse("/", 303)
-    request.app.state.sessions.begin(response, caller)
+    sessions: Sessions = request.app.state.sessions
+    sessions.give(response, sessions.begin(caller)[0])
     return response
 
 
@@ -170,12 +176,10 @@ async def empty_case(visit: Visit) -> Response:
 @visiting("decide")
 async def case(visit: Visit) -> Response:
     """The decision about an application, the advice, and what else could be tried."""
-    form = await visit.form()
-    texts = {k: v for k, v in form.items() if isinstance(v, str)}
+    texts, files = await visit.form()
     try:
-        upload = form.get("file")
-        if isinstance(upload, UploadFile) and upload.filename:
-            return await _uploaded(visit, texts, await upload.read())
+        if "file" in files:
+            return await _uploaded(visit, files["file"])
         row = visit.service.columns.from_texts(_fields(texts, "f."))
         asked = _options(texts)
         told = json.loads(await visit.service.recourse([row], asked))
@@ -189,7 +193,7 @@ async def case(visit: Visit) -> Response:
     return visit.render("case.html", **facts)
 
 
-async def _uploaded(visit: Visit, texts: Mapping[str, str], content: bytes) -> Response:
+async def _uploaded(visit: Visit, content: bytes) -> Response:
     """The application in an uploaded table; with several, decisions about all, and the first one open."""
     columns = visit.service.columns
     rows = columns.from_csv(content, MOST_UPLOADED)
@@ -219,7 +223,9 @@ async def what_if(visit: Visit) -> Response:
 
 async def _tried(service: Service, row: Row, texts: Mapping[str, str]) -> dict[str, Any]:
     """A certificate for what somebody might become."""
-    other = {c.name: c.read(texts[c.name]) if c.name in texts else row[c.name] for c in service.columns.listed}
+    other = {
+        c.name: c.read(texts[c.name]) if c.name in texts else row[c.name] for c in service.columns.listed
+    }
     told = json.loads(await service.certify([{"row": row, "counterfactual": other}], None))
     return {**told["certificates"][0], "kappa": told["kappa"], "values": other}
 
@@ -228,7 +234,7 @@ async def _tried(service: Service, row: Row, texts: Mapping[str, str]) -> dict[s
 @visiting("decide")
 async def letter(visit: Visit) -> Response:
     """The letter as it would be sent, to read, print and, with the scope for it, to issue."""
-    texts = {k: v for k, v in (await visit.form()).items() if isinstance(v, str)}
+    texts, _ = await visit.form()
     row = visit.service.columns.from_texts(_fields(texts, "f."))
     asked = LetterAsked(recipient=texts.get("recipient") or None)
     told = json.loads(await visit.service.recourse([row], _options(texts), asked))
@@ -242,7 +248,7 @@ async def letter(visit: Visit) -> Response:
 @visiting("issue")
 async def issue(visit: Visit) -> Response:
     """The promise that was issued, with its number and its letter; sent twice it is issued once."""
-    texts = {k: v for k, v in (await visit.form()).items() if isinstance(v, str)}
+    texts, _ = await visit.form()
     person = texts.get("person", "").strip()
     if not person or len(person) > 200:
         raise DataError(message("the number of the applicant", "none", "go back and state it"))
@@ -291,8 +297,7 @@ async def compliance(visit: Visit) -> Response:
 @visiting("audit")
 async def verify(visit: Visit) -> Response:
     """The same, after the chain was checked."""
-    form = await visit.form()
-    head = str(form.get("head") or "").strip() or None
+    head = (await visit.form()).texts.get("head", "").strip() or None
     try:
         found = await visit.service.verify(head)
     except VeriTracerError as error:
@@ -305,9 +310,11 @@ async def verify(visit: Visit) -> Response:
 @visiting("audit")
 async def start_audit(visit: Visit) -> Response:
     """Start an audit of a candidate, by its name or by its two files."""
-    form = await visit.form()
-    name = str(form.get("candidate") or "").strip()
-    job = visit.service.audit_named(name) if name else visit.service.audit_upload(*await uploaded_model(visit.request))
+    texts, files = await visit.form()
+    if name := texts.get("candidate", "").strip():
+        job = visit.service.audit_named(name)
+    else:
+        job = visit.service.audit_upload(*model_files(files))
     return RedirectResponse(f"/compliance/audits/{job.id}", 303)
 
 
@@ -395,18 +402,22 @@ def html(request: Request, name: str, status: int = 200, **facts: Any) -> Respon
     language = chosen if chosen in languages() else preferred(request.headers.get("accept-language", ""))
     say = translator(language)
     session: Session | None = facts.get("session")
-    text = _templates().get_template(name).render(
-        t=say,
-        language=language,
-        languages=languages(),
-        token="" if session is None else session.token,
-        may=(lambda scope: False) if session is None else session.caller.may,
-        has_keys=request.app.state.service.keys is not None,
-        here=request.url.path,
-        words=_words,
-        advice=lambda change, columns: _advice(say, change, columns),
-        outcomes=OUTCOMES,
-        **facts,
+    text = (
+        _templates()
+        .get_template(name)
+        .render(
+            t=say,
+            language=language,
+            languages=languages(),
+            token="" if session is None else session.token,
+            may=(lambda scope: False) if session is None else session.caller.may,
+            has_keys=request.app.state.service.keys is not None,
+            here=request.url.path,
+            words=_words,
+            advice=lambda change, columns: _advice(say, change, columns),
+            outcomes=OUTCOMES,
+            **facts,
+        )
     )
     return Response(text, status, media_type="text/html; charset=utf-8")
 

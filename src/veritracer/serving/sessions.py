@@ -1,4 +1,4 @@
-"""Who uses the page: sessions in memory, cookies that no script and no other site can use, forms with a token.
+"""Who uses the page: sessions in memory, cookies for this site alone, forms with a token.
 
 A session belongs to a key, and has its scopes; without keys there is one for every visitor. The cookie is
 random and kept hashed here; a form without the session's own token is refused, whatever the browser says.
@@ -45,17 +45,20 @@ class Sessions:
         found = self.open.get(_hashed(request.cookies.get(COOKIE, "")))
         return found if found is not None and found.ends > time.time() else None
 
-    def begin(self, response: Response, caller: Caller) -> Session:
-        """A new session, whose cookie the response sets."""
+    def begin(self, caller: Caller) -> tuple[str, Session]:
+        """A new session, and the cookie that it is known by."""
         cookie = secrets.token_urlsafe(32)
         session = Session(caller, secrets.token_urlsafe(32), time.time() + LASTS)
         self.open[_hashed(cookie)] = session
         while len(self.open) > MOST:
             self.open.popitem(last=False)
+        return cookie, session
+
+    def give(self, response: Response, cookie: str) -> None:
+        """Set the cookie: for this site alone, and for no script."""
         response.set_cookie(
             COOKIE, cookie, max_age=int(LASTS), httponly=True, secure=self.secure, samesite="strict", path="/"
         )
-        return session
 
     def end(self, request: Request, response: Response) -> None:
         """Forget the session."""
