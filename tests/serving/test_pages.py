@@ -257,6 +257,8 @@ def test_without_scripts_the_forms_do_everything(url: str) -> None:
         bad = client.post("/case", data={"token": token[1], **row, "f.age": "old"})
         assert bad.status_code == 422
         assert "a number for &#39;age&#39;" in bad.text
+        unclear = client.post("/case", data={"token": token[1], **row, "f.savings": "1,500"})
+        assert unclear.status_code == 422  # a thousand and a half, or one and a half?
         evil = client.post("/case", data={"token": token[1], **row, "f.job": "<script>x</script>"})
         assert "<script>x" not in evil.text
         assert client.get("/promise", params={"number": "<img>"}).status_code == 422

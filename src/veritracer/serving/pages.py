@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -383,7 +383,7 @@ def _options(texts: Mapping[str, str]) -> Options:
         if not text.strip():
             continue
         try:
-            prices[name] = float(text.replace(",", "."))
+            prices[name] = float(text)
         except ValueError:
             raise DataError(message(f"a number as the price of {name!r}", "text", "give one")) from None
     locked = list(_fields(texts, "lock."))
@@ -400,7 +400,7 @@ def html(request: Request, name: str, status: int = 200, **facts: Any) -> Respon
     """A page in the visitor's language."""
     chosen = request.cookies.get(LANGUAGE, "")
     language = chosen if chosen in languages() else preferred(request.headers.get("accept-language", ""))
-    say = translator(language)
+    say, words = translator(language), partial(_words, language)
     session: Session | None = facts.get("session")
     text = (
         _templates()
@@ -413,8 +413,8 @@ def html(request: Request, name: str, status: int = 200, **facts: Any) -> Respon
             may=(lambda scope: False) if session is None else session.caller.may,
             has_keys=request.app.state.service.keys is not None,
             here=request.url.path,
-            words=_words,
-            advice=lambda change, columns: _advice(say, change, columns),
+            words=words,
+            advice=lambda change, columns: _advice(say, words, change, columns),
             outcomes=OUTCOMES,
             **facts,
         )
@@ -432,16 +432,30 @@ def problem_page(request: Request, problem: Problem, session: Session | None) ->
     return response
 
 
-def _words(value: Any) -> str:
-    """A value as people write it."""
-    return "–" if value is None else value_in_words(value)
+def _words(language: str, value: Any) -> str:
+    """A value as people write it: in German a comma stands before the decimals.
+
+    >>> _words("en", 1234.5), _words("de", 1234.5), _words("de", "a, b")
+    ('1,234.5', '1.234,5', 'a, b')
+    """
+    if value is None:
+        return "–"
+    text = value_in_words(value)
+    if language == "de" and not isinstance(value, str):
+        return text.translate(str.maketrans(",.", ".,"))
+    return text
 
 
-def _advice(say: Callable[..., str], change: Mapping[str, Any], columns: tuple[Column, ...]) -> str:
+def _advice(
+    say: Callable[..., str],
+    words: Callable[[Any], str],
+    change: Mapping[str, Any],
+    columns: tuple[Column, ...],
+) -> str:
     """One change as an instruction in the visitor's language."""
     column = next(one for one in columns if one.name == change["feature"])
     before, after = change["from"], change["to"]
-    fields = {"feature": column.name, "before": _words(before), "after": _words(after)}
+    fields = {"feature": column.name, "before": words(before), "after": words(after)}
     if before is None or before in column.missing_codes:
         return say("State {feature} as {after}.", **fields)
     if not column.is_numeric:

@@ -55,9 +55,8 @@ class Column:
         if self.is_numeric:
             fits = isinstance(value, int | float) and not isinstance(value, bool)
             if not fits or not -LARGEST < value < LARGEST or math.isnan(value):
-                raise DataError(
-                    message(f"a number for {self.name!r}", f"{_shown(value)} {where}", "give one")
-                )
+                remedy = "write it with a decimal point, and without other separators"
+                raise DataError(message(f"a number for {self.name!r}", f"{_shown(value)} {where}", remedy))
             return
         if not any(value == known and _kind(value) is _kind(known) for known in self.categories):
             known = [str(one) for one in self.categories]
@@ -82,7 +81,7 @@ class Column:
         if not self.is_numeric:
             return text
         try:
-            number = float(text.replace(",", "")) if text.count(",") != 1 else float(text.replace(",", "."))
+            number = float(text)  # 1,500 means two things: it stays a text, and is refused
         except ValueError:
             return text
         return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -3,7 +3,7 @@
 
 function number(text) {
   const value = Number(text);
-  return Number.isInteger(value) ? value.toLocaleString() : String(Number(value.toPrecision(6)));
+  return value.toLocaleString(document.documentElement.lang, { maximumFractionDigits: 6 });
 }
 
 function fields(form, prefix) {
