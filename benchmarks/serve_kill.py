@@ -82,7 +82,9 @@ class Issuers:
                 raise AssertionError(answer.text)
             if self.stopping.is_set():
                 return
-            time.sleep(0.05)
+            time.sleep(
+                0.05 if answer is not None else 0.5
+            )  # while nobody listens: the cores are for starting
 
 
 def run(
@@ -91,7 +93,7 @@ def run(
     kills: int,
     *,
     crash: Callable[[], None] | None = None,
-    clients: int = 8,
+    clients: int = 4,
     seed: int = 0,
 ) -> dict[str, Any]:
     """What became of the ledger after so many kills."""
@@ -120,6 +122,10 @@ def run(
             done += 1
             _, process = start_service(str(folder / "model"), "--ledger", place, "--rate", "0", port=port)
             wait_until_ready(f"http://127.0.0.1:{port}", process)
+            print(
+                f"kill {moment}: {len(issuers.acknowledged)} acknowledged, {dict(issuers.statuses)}",
+                flush=True,
+            )
         issuers.stop()
     finally:
         issuers.stopping.set()
