@@ -40,7 +40,7 @@ def test_every_endpoint_answers_as_it_is_documented(interface: Any, mode: Any) -
         operation = found.ok()
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+        @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
         def check(case: Any) -> None:
             nonlocal tried
             tried += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,7 +38,11 @@ def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
+        try:
+            await service.start()
+        except VeriTracerError as error:
+            app.state.refused = error  # for serve(), which can say it in one sentence
+            raise
         yield
         await service.stop()
 
@@ -64,11 +69,21 @@ def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
 
 def serve(settings: Settings) -> int:
     """The exit code, after the service has run until it was told to end."""
-    server = uvicorn.Server(server_config(create_app(settings.checked()), settings))
-    server.run()
-    if not server.started:
-        remedy = "see the line above; is the port in use?"
-        raise ServiceError(message(f"to listen on {settings.host}:{settings.port}", "an error", remedy))
+    app = create_app(settings.checked())
+    server = uvicorn.Server(server_config(app, settings))
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what ends the start is told below
+    ended: int | str | None = 0
+    try:
+        server.run()
+    except SystemExit as end:  # uvicorn's way to say that it can not listen
+        ended = end.code
+    refused: VeriTracerError | None = getattr(app.state, "refused", None)
+    if refused is not None:
+        raise refused
+    if ended or not server.started:
+        received = "a port that is taken, or an address that is not this machine's"
+        where = f"to listen on {settings.host}:{settings.port}"
+        raise ServiceError(message(where, received, "name another --port or --host"))
     return 0
 
 
@@ -105,7 +120,9 @@ async def _answer(request: Request, error: Exception) -> Response:
     problem = _http(error) if isinstance(error, HTTPException) else problem_of(_read_error(error))
     if problem.status >= 500 and problem.kind not in ("closing", "timeout", "reloading"):
         request.app.state.service.log.failure(error, request_id=request.state.request_id)
-    return problem.response(request.state.request_id)
+    response = problem.response(request.state.request_id)
+    response.headers.update(getattr(error, "headers", None) or {})  # which methods are allowed
+    return response
 
 
 def _read_error(error: Exception) -> Exception:
