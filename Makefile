@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types dist coverage format docs long kernels faults adversary bench clean
+.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -68,6 +68,12 @@ kernels: $(READY)
 # Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.
 faults: $(READY)
 	$(BIN)/python -m benchmarks.ledger_faults
+
+# The service under load, fuzzed, and killed while it issues: some hours.
+serve-bench: $(READY)
+	$(BIN)/python -m benchmarks.serve_load
+	$(BIN)/python -m benchmarks.serve_fuzz
+	$(BIN)/python -m benchmarks.serve_kill
 
 # A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.
 adversary: $(READY)

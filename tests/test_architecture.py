@@ -41,7 +41,7 @@ ORDER = [
     ["metrics", "shifts", "baselines", "streaming", "evaluation"],
     ["calibration"],
     ["report"],
-    ["demo"],
+    ["demo", "serving"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -18,6 +18,7 @@ __all__ = [
     "Calibration",
     "Certificate",
     "Certificates",
+    "Client",
     "Counterfactuals",
     "Encoding",
     "Feature",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
     from veritracer.schema import Feature, Schema
+    from veritracer.serving import Client
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -65,5 +67,6 @@ else:
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
             "schema": ["Feature", "Schema"],
+            "serving": ["Client"],
         },
     )

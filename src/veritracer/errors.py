@@ -14,7 +14,11 @@
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
     ├── LetterError        a letter without a reason code, or with a template that can not be filled in
     ├── DatasetError       a dataset that is unknown, absent or damaged
-    └── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
+    ├── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
+    │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
+    │   ├── NoRecordError            a promise, or a person, that it has no record of (any more)
+    │   └── RequestReusedError       the key of an earlier request, for another one
+    └── ServiceError       a service that can not be reached or started, or what it answered instead
 
     VeriTracerWarning
     ├── DataWarning        a table was accepted after something in it was changed (and how much)
@@ -92,6 +96,26 @@ class LedgerError(VeriTracerError, RuntimeError):
     """A ledger that can not be opened, read or written, or a promise that it does not hold."""
 
 
+class LedgerUnavailableError(LedgerError):
+    """The database of a ledger does not answer, or is busy for too long."""
+
+
+class NoRecordError(LedgerError):
+    """A promise or a person that the ledger has no record of, or not any more."""
+
+
+class RequestReusedError(LedgerError):
+    """The key of an earlier request came with another request."""
+
+
+class ServiceError(VeriTracerError, RuntimeError):
+    """A service that can not be reached or started, or that refuses: ``status`` and ``problem`` say how."""
+
+    def __init__(self, sentence: str, status: int | None = None, problem: object = None) -> None:
+        super().__init__(sentence)
+        self.status, self.problem = status, problem
+
+
 class VeriTracerWarning(UserWarning):
     """Anything that this library warns of."""
 
@@ -109,7 +133,7 @@ class AdviceWarning(VeriTracerWarning):
 
 
 class Message(str):
-    """A sentence of three parts that remembers what was expected: one kind of mistake has one expectation."""
+    """A sentence that remembers its three parts: one kind of mistake has one expectation."""
 
     expected: str
     received: str

@@ -34,6 +34,7 @@ EXTRAS = {
     "sqlalchemy": "ledger",
     "psycopg": "postgres",
     "cryptography": "encryption",
+    **dict.fromkeys(("fastapi", "httpx", "multipart", "prometheus_client", "starlette", "uvicorn"), "serve"),
 }
 """Which extra brings a package that the base install does not have."""
 

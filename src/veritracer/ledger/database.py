@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from veritracer.errors import LedgerError, message
+from veritracer.errors import LedgerError, LedgerUnavailableError, message
 
 PATIENCE = 120.0
 """Seconds that a writer waits for those before it."""
@@ -102,6 +102,21 @@ migrations = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False),
     Column("seq", _Number, nullable=False),
+)
+
+# What was asked for under a key, so that a retry is known again. It is no part of what the chain speaks of,
+# and is made where it is first needed. The number comes from the key, so that SQLite needs no index.
+requests = Table(
+    "veritracer_requests",
+    MetaData(),
+    Column("number", _Number, primary_key=True, autoincrement=False),
+    Column("key", Blob, nullable=False),
+    Column("salt", Blob, nullable=False),
+    Column("digest", Blob, nullable=False),  # empty once somebody whom the request speaks of was erased
+    Column("first", _Number, nullable=False),
+    Column("count", _Number, nullable=False),
+    Column("head", Blob, nullable=False),
+    Column("answer", Blob, nullable=False),
 )
 
 
@@ -257,9 +272,9 @@ def translated(engine: Engine) -> Iterator[None]:
         where = engine.url.render_as_string(hide_password=True)
         if _is_busy(error):
             remedy = "another process writes for too long: try again when it is done"
-            raise LedgerError(message(f"{where} to be free", said, remedy)) from error
+            raise LedgerUnavailableError(message(f"{where} to be free", said, remedy)) from error
         remedy = "check the path or URL, the rights to it, and the room on its disk"
-        raise LedgerError(message(f"a ledger in {where}", said, remedy)) from error
+        raise LedgerUnavailableError(message(f"a ledger in {where}", said, remedy)) from error
 
 
 def _is_busy(error: DBAPIError) -> bool:

@@ -45,6 +45,7 @@ from veritracer.ledger.layout import (
 )
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.regions import reach_of
+from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Reader, Store, Writer
 from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
@@ -93,6 +94,8 @@ class Issued:
         encoded row, raw row). It is kept nowhere else.
     recourse
         The counterfactuals, where ``VeriTraCER.issue`` found them.
+    again
+        Whether these were issued before, for the same request: then nothing new was.
     """
 
     sequence: NDArray[np.int64]
@@ -106,6 +109,7 @@ class Issued:
     advice: int = 0
     uncertified: int = 0
     repeated: int = 0
+    again: bool = False
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -126,13 +130,20 @@ class Batch:
     """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly.
 
     ``known`` are the applications that have a promise already; None lets them have another one. What is put
-    into ``numbered`` is called before anything is committed: if it fails, nothing was promised.
+    into ``numbered`` is called before anything is committed: if it fails, nothing was promised. A ``request``
+    is granted once: what was issued for it before is told again.
     """
 
     def __init__(
-        self, module: nn.Module, threshold: float, terms: Terms, known: Applications | None = None
+        self,
+        module: nn.Module,
+        threshold: float,
+        terms: Terms,
+        known: Applications | None = None,
+        request: Request | None = None,
     ) -> None:
-        self.module, self.threshold, self.terms, self.known = module, threshold, terms, known
+        self.module, self.threshold, self.terms = module, threshold, terms
+        self.known, self.request = known, request
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
@@ -170,21 +181,26 @@ class Batch:
 
     def commit(self, store: Store) -> None:
         """Write the promises into the ledger, all of them."""
-        if not self.spool.count:
+        if not self.spool.count and self.request is None:
             with store.reading() as reader:
                 head = reader.head()
             sequence: NDArray[np.int64] = np.empty(0, np.int64)
             self._finish(sequence, head, *self.terms.after(-math.inf))
             return
         with store.writing() as (writer, reader):
+            if self.request is not None and (before := reader.request(self.request)):
+                self._issued = before.issued(self.skipped)
+                return
             self._check_meanwhile(reader)
             issued, expires = self.terms.after(writer.newest)
             if self.advice:
                 writer.require(EVENTFUL, issued)
-            number = self._model_number(writer, reader, issued)
+            number = self._model_number(writer, reader, issued) if self.spool.count else 0
             first = writer.seq + 1
             for record in self.spool:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
+            if self.request is not None:
+                writer.request(self.request, Kept(first, len(self.spool), writer.link))
             sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
             self._finish(sequence, writer.link, issued, expires)
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
-from veritracer.errors import LedgerError, VeriTracerWarning, listing, message
+from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Revocations, Snapshot, Source, render, render_opened
+from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
@@ -82,6 +83,7 @@ class Ledger:
         key: bytes | str | None = None,
         uncertified: Uncertified = "promise",
         again: bool = True,
+        request: Request | None = None,
     ) -> Issued:
         """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
 
@@ -94,7 +96,8 @@ class Ledger:
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
         model: a ``"promise"`` of what was proved of it, ``"advice"`` that is kept and no promise, or nothing
         (``"skip"``). With ``again=False`` an application that has a live promise (the same id and the same
-        row; the same id where the row that is kept can not be read) gets no second one.
+        row; the same id where the row that is kept can not be read) gets no second one. A ``request`` is
+        issued once: a retry under its key gets what was issued then, whatever happened in between.
         """
         with self.issuing(
             module,
@@ -105,6 +108,7 @@ class Ledger:
             key=key,
             uncertified=uncertified,
             again=again,
+            request=request,
         ) as batch:
             batch.add(found, ids)
         return batch.issued
@@ -121,6 +125,7 @@ class Ledger:
         key: bytes | str | None = None,
         uncertified: Uncertified = "promise",
         again: bool = True,
+        request: Request | None = None,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
         check_threshold(threshold)
@@ -136,7 +141,8 @@ class Ledger:
             uncertified=uncertified,
             again=again,
         )
-        batch = Batch(module, threshold, terms, None if again else self._applications(issued, seal))
+        known = None if again else self._applications(issued, seal)
+        batch = Batch(module, threshold, terms, known, request)
         try:
             yield batch
             batch.commit(self._store)
@@ -149,6 +155,11 @@ class Ledger:
             reader.begin()
             revoked = Revocations.of(reader.events("release", "erasure"), None)
             return Applications(reader, [*revoked.released.tolist(), *revoked.erased.tolist()], now, seal)
+
+    def requested(self, request: Request) -> Kept | None:
+        """What was issued for this request before; None where nothing was, refused where it was another."""
+        with self._store.reading() as reader:
+            return reader.request(request)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
@@ -234,7 +245,7 @@ class Ledger:
             numbers = reader.of(utf8(identity))
             if not numbers:
                 remedy = "check the id; it may have been erased before"
-                raise LedgerError(message("a person with a record", repr(str(identity)), remedy))
+                raise NoRecordError(message("a person with a record", repr(str(identity)), remedy))
             writer.delete(numbers)
             time = dated(moment(now), writer.newest, stated=now is not None)
             writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from veritracer.errors import LedgerError, message
+from veritracer.errors import LedgerError, NoRecordError, message
 from veritracer.ledger.chain import Check, Kind, Verification, content_of
 from veritracer.ledger.layout import (
     ADVICE,
@@ -147,7 +147,7 @@ class Snapshot:
         gone = [number for number in sequence if number not in found]
         if gone:
             remedy = "it may have been erased: see Ledger.counts()"
-            raise LedgerError(message(f"a record of promise {gone[0]}", "none", remedy))
+            raise NoRecordError(message(f"a record of promise {gone[0]}", "none", remedy))
         return [self._told(*found[number]) for number in sequence]
 
     def counts(self) -> Counts:
@@ -211,7 +211,7 @@ class Snapshot:
         row = self._reader.record(sequence)
         if row is None:
             remedy = "it may have been erased: see Ledger.counts()"
-            raise LedgerError(message(f"a record of promise {sequence}", "none", remedy))
+            raise NoRecordError(message(f"a record of promise {sequence}", "none", remedy))
         kept = StoredPromise(*row)
         if kept.model not in self._models:
             remedy = "the ledger was changed: run veritracer verify"

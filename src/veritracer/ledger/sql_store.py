@@ -21,8 +21,9 @@ from sqlalchemy.engine import Connection, Engine
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import chain, database
 from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, time_of, to_bytes
-from veritracer.ledger.database import encoded, entries, migrations, models, texts
+from veritracer.ledger.database import encoded, entries, migrations, models, requests, texts
 from veritracer.ledger.layout import Record, commitment
+from veritracer.ledger.requests import Kept, Request, keep, look_up
 from veritracer.ledger.store import Rows
 from veritracer.ledger.times import dated
 
@@ -211,6 +212,13 @@ class SqlReader:
             for table in (encoded, texts, models)
         }
 
+    def request(self, request: Request) -> Kept | None:
+        """What was issued under this request's key before; refused where that was for something else."""
+        if not sa.inspect(self.connection).has_table(requests.name):
+            return None
+        wanted = sa.select(requests).where(requests.c.number == request.number)
+        return look_up(request, self.connection.execute(wanted).first())
+
     def migrations(self) -> Rows:
         """Version, name and entry of each migration that was applied."""
         return self.connection.execute(sa.select(migrations).order_by(migrations.c.version)).all()
@@ -291,12 +299,28 @@ class SqlWriter:
                 step.apply(self.connection)
                 _note(self.connection, step, self, now)
 
+    def request(self, request: Request, kept: Kept) -> None:
+        """Remember what was issued for the request."""
+        requests.create(self.connection, checkfirst=True)
+        self.connection.execute(requests.insert(), keep(request, kept))
+
     def delete(self, sequence: Sequence[int]) -> None:
-        """Delete all that these promises say of a person; their entries stay."""
+        """Delete all that these promises say of a person; their entries stay.
+
+        What is known of a request that made one of them is its answer from then on, which names nobody.
+        """
+        self._forget_requests(sequence)
         for at in range(0, len(sequence), MAX_IN_LIST):
             for table in (database.encoded, database.texts):
                 some = table.c.seq.in_(sequence[at : at + MAX_IN_LIST])
                 self.connection.execute(sa.delete(table).where(some))
+
+    def _forget_requests(self, sequence: Sequence[int]) -> None:
+        if not sa.inspect(self.connection).has_table(requests.name):
+            return
+        for number in sequence:
+            made = requests.c.first <= number, number < requests.c.first + requests.c.count
+            self.connection.execute(sa.update(requests).where(*made).values(salt=b"", digest=b""))
 
     def flush(self) -> None:
         """Send what is waiting."""

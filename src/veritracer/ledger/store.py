@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from veritracer.ledger.chain import Kind
 from veritracer.ledger.layout import Record
+from veritracer.ledger.requests import Kept, Request
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of what the question names, in its order."""
@@ -60,6 +61,9 @@ class Reader(Protocol):
     def sizes(self) -> dict[str, int]:
         """How many rows stand beside the entries, by the name of their table."""
 
+    def request(self, request: Request) -> Kept | None:
+        """What was issued under this request's key before; refused where that was for something else."""
+
     def migrations(self) -> Rows:
         """Version, name and entry of each migration that was applied."""
 
@@ -85,6 +89,9 @@ class Writer(Protocol):
 
     def require(self, version: int, now: float) -> None:
         """See to it that the ledger is of this version, or a newer one, before what needs it is written."""
+
+    def request(self, request: Request, kept: Kept) -> None:
+        """Remember what was issued for the request."""
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""

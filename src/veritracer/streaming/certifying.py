@@ -103,7 +103,7 @@ def _pairs(
     originals: Table, counterfactuals: Table, model: VeriTraCER, keep: Sequence[str]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pieces of both tables with the same rows, however each of them is cut."""
-    left, right = frames(originals, model.encoding_, keep), frames(counterfactuals, model.encoding_)
+    left, right = frames(originals, model.schema_, keep), frames(counterfactuals, model.schema_)
     x, x_cf = next(left, None), next(right, None)
     while x is not None and x_cf is not None:
         count = min(len(x), len(x_cf))

@@ -25,7 +25,7 @@ from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import needs_text, numbers, only_words, texts
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals
-from veritracer.schema import Feature
+from veritracer.schema import Feature, Schema
 from veritracer.schema.feature import is_number, plain
 from veritracer.tablefiles import Rejects, Table, typed
 from veritracer.tablefiles.sinks import VALUES
@@ -35,22 +35,28 @@ Watch = Callable[[int, float | None], None]
 
 
 def frames(
-    table: Table, encoding: Encoding, keep: Sequence[str] = (), rejects: Rejects | None = None
+    table: Table,
+    schema: Schema,
+    keep: Sequence[str] = (),
+    rejects: Rejects | None = None,
+    encoding: Encoding | None = None,
 ) -> Iterator[pd.DataFrame]:
     """The chunks of the table with the types of the schema, counted from row 1.
 
-    Columns to keep have the types of the file, pandas' own would change numbers around gaps. Rows that can
-    not be encoded go to ``rejects``, if there is one; the others are then left, and refused if there is none.
+    Columns to keep have the types of the file, pandas' own would change numbers around gaps. Rows that the
+    ``encoding`` can not take go to ``rejects``, if there is one; the others are then left, and refused if
+    there is none.
     """
     start, accepted = 0, 0
     for chunk in table.chunks:
-        frame = typed(chunk, encoding.schema, is_text=table.is_text, start=start, lenient=rejects is not None)
+        frame = typed(chunk, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
         for name in keep:
             frame[name] = pd.arrays.ArrowExtensionArray(chunk.column(name))
         start += chunk.num_rows
         if rejects is not None:
-            named = frame[[name for name in frame.columns if name in encoding.schema.names]]
-            frame = rejects.without(frame, chunk, encoding.refused(named), encoding.schema)
+            assert encoding is not None, "what is rejected is what an encoding refuses"
+            named = frame[[name for name in frame.columns if name in schema.names]]
+            frame = rejects.without(frame, chunk, encoding.refused(named), schema)
         accepted += len(frame)
         if len(frame):
             yield frame

@@ -90,7 +90,7 @@ def explain_table(
     check_columns(table, schema, read, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for frame in frames(table, recourse.encoding, read, rejects):
+    for frame in frames(table, schema, read, rejects, recourse.encoding):
         with notes.taken():
             found = recourse.explain(frame[[n for n in frame.columns if n in schema.names]], **options)
         piece = written(found, frame[list(keep)], sentences=sentences)

@@ -39,7 +39,7 @@ def predict_table(
     check_columns(table, schema, keep, ignore)
     notes, done, favourable = Notes(), 0, 0
     yes = model.classes_.tolist().index(schema.favourable)
-    for frame in frames(table, model.encoding_, keep, rejects):
+    for frame in frames(table, model.schema_, keep, rejects, model.encoding_):
         with notes.taken():
             rows = frame[[name for name in frame.columns if name in schema.names]]
             probability = model.predict_proba(rows)[:, yes]

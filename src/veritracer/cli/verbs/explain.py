@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,6 @@ from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
-    Applicants,
     AsJson,
     Codes,
     Cost,
@@ -48,14 +48,18 @@ from veritracer.cli.options import (
     letter_terms,
     names,
     open_applicants,
+    read_key,
     saved_model,
     schema_file,
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
     from veritracer.recourse import Recourse
+    from veritracer.serving.client import Client
+    from veritracer.serving.tables import RemotelyExplained
     from veritracer.streaming import Explained
 
 NOT_ACHIEVED = 1
@@ -63,7 +67,10 @@ NOT_ACHIEVED = 1
 
 def explain(
     model: ModelFolder,
-    table: Applicants,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
@@ -113,6 +120,17 @@ def explain(
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Ask a service instead of a model; the table is then the only argument.",
+            show_default=False,
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="The service's API key, in a file.", show_default=False)
+    ] = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     force: Force = False,
@@ -142,12 +160,19 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
-    check_output(out, [table], force=force)
-    check_rejects(rejects, [table], out, force=force)
+    place = model if server is not None else table
+    if place is None or (server is not None and table is not None):
+        received = "one of them" if server is None else "a model beside --server"
+        remedy = "veritracer explain MODEL TABLE, or veritracer explain TABLE --server URL"
+        raise DataError(message("a model and a table", received, remedy))
+    kept, unseen = carried(keep, id_column), names(ignore)
+    known = None if server is not None else persistence.columns(model)
+    check_output(out, [place], force=force)
+    check_rejects(rejects, [place], out, force=force)
+    found: Explained | RemotelyExplained
     with ExitStack() as stack:
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        source = stack.enter_context(open_applicants(table, separator, rejected))
+        source = stack.enter_context(open_applicants(place, separator, rejected))
         asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         carry = [] if asked is None else list(asked.columns.values())
         if known is not None:
@@ -160,21 +185,20 @@ def explain(
                 spreadsheet_safe=spreadsheet_safe,
             )
         )
-        recourse = _recourse(model, schema)
-        watch = stack.enter_context(progress("explaining", quiet=quiet))
-        found = streaming.explain_table(
-            recourse,
-            source,
-            sink,
-            options=options,
-            keep=kept,
-            sentences=sentences,
-            also=None if writer is None else writer.write,
-            watch=watch,
-            carry=carry,
-            ignore=unseen,
-            rejects=rejected,
-        )
+        rest: dict[str, Any] = {"options": options, "keep": kept, "sentences": sentences}
+        if server is not None:
+            _refuse_local(
+                {"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects}
+            )
+            client = stack.enter_context(_client(server, api_key_file))
+            watch = stack.enter_context(progress("explaining", quiet=quiet))
+            found = explain_remotely(client, source, sink, watch=watch, **rest)
+        else:
+            recourse = _recourse(model, schema)
+            watch = stack.enter_context(progress("explaining", quiet=quiet))
+            also = None if writer is None else writer.write
+            rest |= {"carry": carry, "ignore": unseen, "rejects": rejected}
+            found = streaming.explain_table(recourse, source, sink, also=also, watch=watch, **rest)
     told = rejected.note(str(rejects)) if rejected else []
     note([*found.notes, *sink.notes(), *told], quiet=quiet)
     if out is not None:
@@ -183,12 +207,35 @@ def explain(
         raise typer.Exit(NOT_ACHIEVED)
 
 
+def _refuse_local(given: dict[str, Any]) -> None:
+    """Refuse what only a model at hand can do."""
+    for name, value in given.items():
+        if value is not None:
+            remedy = "leave it out, or name a model instead of --server"
+            raise DataError(message("what a service can be asked", name, remedy))
+
+
+def _client(url: str, key_file: Path | None) -> Client:
+    """The service, with the key in the file or in VERITRACER_API_KEY."""
+    import veritracer as vt
+
+    key = os.environ.get("VERITRACER_API_KEY") if key_file is None else read_key(key_file)
+    return vt.Client(url, key)
+
+
+def explain_remotely(*args: Any, **options: Any) -> RemotelyExplained:
+    """What a service makes of the table; imported when it is needed."""
+    from veritracer.serving.tables import explain_remotely as run
+
+    return run(*args, **options)
+
+
 def _recourse(folder: str, schema: Path | None) -> Recourse:
     rules = None if schema is None else schema_file(schema)
     return saved_model(folder).recourse(rules)
 
 
-def _print_summary(found: Explained, out: str, *, quiet: bool, as_json: bool) -> None:
+def _print_summary(found: Explained | RemotelyExplained, out: str, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:

@@ -1,0 +1,392 @@
+"""A service from Python: ``vt.Client(url, key)`` with the verbs of the library.
+
+What comes back is what the library gives, as far as it can travel: a frame with the columns, index and dtypes
+of the table that was asked about, arrays with one entry for each counterfactual, sentences. The proof itself
+stays with the model; ``certify`` asks for it again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from veritracer import persistence
+from veritracer.errors import DataError, ServiceError, listing, message
+
+if TYPE_CHECKING:
+    import httpx
+
+PIECE = 250
+"""Rows that are sent at once."""
+
+RETRIES = 5
+AGAIN = (429, 503)
+"""What is tried again, after the time that the service asks for."""
+
+NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional", "cost", "n_changes")
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteRecourse:
+    """What a service answered: a counterfactual for each row, as arrays with one entry for each.
+
+    The names are those of ``Counterfactuals``; ``documents`` has all that the service said of each, ``about``
+    the set of models that the certificates speak of.
+    """
+
+    frame: pd.DataFrame
+    original: pd.DataFrame
+    documents: list[dict[str, Any]]
+    person: NDArray[np.int64]
+    alternative: NDArray[np.int64]
+    favourable: NDArray[np.bool_]
+    about: Mapping[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
+        return f"{len(self):,} counterfactuals at kappa = {self.about.get('kappa')}: {counts}"
+
+    __repr__ = __str__
+
+    def _array(self, name: str, kind: Any) -> NDArray[Any]:
+        given = [one[name] for one in self.documents]
+        return np.array([np.nan if v is None and kind is float else v for v in given], dtype=kind)
+
+    @property
+    def status(self) -> NDArray[np.object_]:
+        """``certified``, ``valid`` or ``none``."""
+        return self._array("status", object)
+
+    @property
+    def reason(self) -> NDArray[np.object_]:
+        """Why, in words."""
+        return self._array("reason", object)
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Whether every model of the set decides otherwise."""
+        return self._array("certified", bool)
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Whether today's model decides otherwise."""
+        return self._array("valid", bool)
+
+    @property
+    def radius(self) -> NDArray[np.float64]:
+        """The largest kappa at which a proof was found."""
+        return self._array("radius", float)
+
+    @property
+    def agreement(self) -> NDArray[np.float64]:
+        """The share of the panel's held-out members that decide so; NaN where there is none."""
+        return self._array("agreement", float)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
+        names = ("status", "reason", *NUMBERS, "agreement")
+        return pd.DataFrame({n: [one[n] for one in self.documents] for n in names}, index=self.frame.index)
+
+    def changes(self) -> pd.DataFrame:
+        """A long table with a line for each changed feature: row, feature, from, to."""
+        lines = [
+            (self.original.index[i], c["feature"], c["from"], c["to"])
+            for i, one in enumerate(self.documents)
+            for c in one["changes"]
+        ]
+        return pd.DataFrame(lines, columns=["row", "feature", "from", "to"])
+
+    def sentence(self, i: int) -> str:
+        """Counterfactual ``i`` as a person should read it."""
+        return str(self.documents[i]["sentence"])
+
+    def letter(self, i: int) -> str | None:
+        """The letter of counterfactual ``i``, where letters were asked for."""
+        found: str | None = self.documents[i]["letter"]
+        return found
+
+
+class Client:
+    """A service at ``url``, asked with an API ``key``; can be used in a ``with`` block.
+
+    What the service refuses is a ``ServiceError`` with its ``status`` and its ``problem``, whose three parts
+    are the message. 429 and 503 are tried again, after the time that the service asks for.
+    """
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = 60.0) -> None:
+        package = _httpx()
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        try:
+            self._http: httpx.Client = package.Client(base_url=url, headers=headers, timeout=timeout)
+        except (package.InvalidURL, TypeError, UnicodeError) as error:
+            raise ServiceError(message("the URL of a service", repr(url), str(error))) from None
+        self._described: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def model(self) -> dict[str, Any]:
+        """The model's card: what it is, its features, its digests."""
+        self._described = self._ask("GET", "/v1/model")
+        return self._described
+
+    def predict(self, X: pd.DataFrame) -> NDArray[Any]:
+        """The decision about each row."""
+        return np.array([one["decision"] for one in self.decide(X)])
+
+    def decide(self, X: pd.DataFrame) -> list[dict[str, Any]]:
+        """Decision, whether it is favourable, and its probability, for each row."""
+        found: list[dict[str, Any]] = []
+        for rows, _ in self._pieces(X):
+            found += self._ask("POST", "/v1/decisions", {"rows": rows})["decisions"]
+        return found
+
+    def explain(
+        self,
+        X: pd.DataFrame,
+        *,
+        letter: Mapping[str, Any] | None = None,
+        watch: Callable[[int, float | None], None] | None = None,
+        **options: Any,
+    ) -> RemoteRecourse:
+        """The closest certified counterfactual of each row; ``options`` are those of ``Recourse.explain``.
+
+        ``lock`` names features that must not change. With ``letter={}`` each answer has a letter.
+        """
+        answers: list[dict[str, Any]] = []
+        about: dict[str, Any] = {}
+        notes: list[str] = []
+        for rows, first in self._pieces(X):
+            body = {"rows": rows, "options": options} | ({} if letter is None else {"letter": dict(letter)})
+            told = self._ask("POST", "/v1/recourse", body)
+            answers += told.pop("answers")
+            notes += [f"(from row {first}) {note}" for note in told.pop("notes")]
+            about = told
+            if watch is not None:
+                watch(len(answers), len(answers) / len(X))
+        return _recourse(X, answers, about, notes, several=options.get("n", 1) > 1)
+
+    def certify(self, X: pd.DataFrame, X_cf: pd.DataFrame, *, kappa: float | None = None) -> pd.DataFrame:
+        """Certificates for counterfactuals from anywhere: a line for each pair."""
+        if len(X) != len(X_cf):
+            received = f"{len(X_cf):,} for {len(X):,}"
+            raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
+        found: list[dict[str, Any]] = []
+        for (rows, _), (others, _) in zip(self._pieces(X), self._pieces(X_cf), strict=True):
+            pairs = [{"row": a, "counterfactual": b} for a, b in zip(rows, others, strict=True)]
+            found += self._ask("POST", "/v1/certificates", {"pairs": pairs, "kappa": kappa})["certificates"]
+        return pd.DataFrame(found, index=X.index).drop(columns=["today", "then"])
+
+    def issue(
+        self,
+        X: pd.DataFrame,
+        *,
+        ids: Sequence[Any],
+        expires: str | None = None,
+        choose: Sequence[int] | None = None,
+        letter: Mapping[str, Any] | None = None,
+        request: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """What was issued: ``promises``, ``skipped`` rows, and the ``head``.
+
+        All rows are one request, under the key ``request`` or a new one: whatever goes wrong on the way, the
+        same call with the same key issues nothing twice. It is retried so here where the service asks for it.
+        """
+        rows = [row for piece, _ in self._pieces(X, len(X)) for row in piece]
+        body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
+        body |= {"expires": expires, "choose": None if choose is None else list(choose)}
+        body |= {} if letter is None else {"letter": dict(letter)}
+        headers = {"Idempotency-Key": request or str(uuid.uuid4())}
+        return self._ask("POST", "/v1/promises", body, headers, lost=True)
+
+    def promise(self, number: int) -> dict[str, Any]:
+        """Everything about one promise."""
+        return self._ask("GET", f"/v1/promises/{int(number)}")
+
+    def erase(self, identity: Any) -> list[int]:
+        """The numbers of the promises to this person, whose records are gone now."""
+        erased: list[int] = self._ask("POST", "/v1/erasures", {"id": str(identity)})["erased"]
+        return erased
+
+    def ledger(self) -> dict[str, Any]:
+        """How many promises there are, by what has become of them, and the head."""
+        return self._ask("GET", "/v1/ledger")
+
+    def verify(self, head: str | None = None) -> dict[str, Any]:
+        """What checking the chain found."""
+        return self._ask("POST", "/v1/ledger/verify", {"head": head})
+
+    def audit(
+        self,
+        model: str | Path,
+        *,
+        watch: Callable[[float], None] | None = None,
+        pause: float = 0.2,
+    ) -> dict[str, Any]:
+        """The audit of a model in a folder of this machine, which is sent: the document of ``Audit``."""
+        persistence.verified(model)
+        folder = Path(model)
+        files = {
+            "document": (persistence.DOCUMENT, (folder / persistence.DOCUMENT).read_bytes()),
+            "tensors": (persistence.TENSORS, (folder / persistence.TENSORS).read_bytes()),
+        }
+        job = self._ask("POST", "/v1/audits", files=files)
+        while job["state"] in ("waiting", "running"):
+            time.sleep(pause)
+            job = self._ask("GET", f"/v1/audits/{job['id']}")
+            if watch is not None:
+                watch(job["progress"])
+        if job["state"] == "failed":
+            raise _refused(job["problem"]["status"], job["problem"])
+        return self._ask("GET", f"/v1/audits/{job['id']}/result")
+
+    def reload(self, candidate: str) -> dict[str, Any]:
+        """The card of the candidate that answers from now on; refused unless it keeps every promise."""
+        return self._ask("POST", "/v1/model/reload", {"candidate": candidate})
+
+    def _pieces(self, X: pd.DataFrame, size: int = PIECE) -> Iterator[tuple[list[dict[str, Any]], int]]:
+        """The rows as they travel, some at once, and the position of the first."""
+        names = [one["name"] for one in (self._described or self.model())["features"]]
+        lacking = [name for name in names if name not in X.columns]
+        if lacking:
+            raise DataError(message(f"{len(names)} columns", f"none called {listing(lacking)}", "add them"))
+        for start in range(0, len(X), max(size, 1)):
+            part = X.iloc[start : start + size][names]
+            yield [_row(cells, names) for cells in part.itertuples(index=False, name=None)], start
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        files: Any = None,
+        lost: bool = False,
+    ) -> dict[str, Any]:
+        """What is answered; ``lost`` requests may be sent again though nobody knows what became of them."""
+        package = _httpx()
+        for attempt in range(RETRIES):
+            last = attempt == RETRIES - 1
+            try:
+                answer = self._http.request(method, path, json=body, headers=headers, files=files)
+            except (package.TransportError, package.InvalidURL) as error:
+                if lost and not last and not isinstance(error, package.ConnectError):
+                    time.sleep(0.2 * 2**attempt)
+                    continue
+                received = f"{type(error).__name__} from {self._http.base_url}"
+                raise ServiceError(message("a service that answers", received, "is it running?")) from None
+            if answer.status_code in AGAIN and not last:
+                time.sleep(min(_seconds(answer.headers.get("retry-after")), 10.0))
+                continue
+            return _content(answer)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _content(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = answer.json()
+    except ValueError:
+        received = f"status {answer.status_code} and no JSON"
+        raise ServiceError(
+            message("a veritracer service", received, "check the URL"), answer.status_code
+        ) from None
+    if answer.status_code >= 400:
+        raise _refused(answer.status_code, content)
+    return content
+
+
+def _refused(status: int, problem: Any) -> ServiceError:
+    parts = [str(problem.get(name, "")) for name in ("expected", "received", "remedy")]
+    return ServiceError(message(*parts), status, problem)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return max(0.1, float(text or 1))
+    except ValueError:
+        return 1.0
+
+
+def _row(cells: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: _cell(value) for name, value in zip(names, cells, strict=True)}
+
+
+def _cell(value: Any) -> Any:
+    """A cell as JSON has it: numpy's and pandas' own become Python's, what is missing null."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.floating) and value.itemsize < 8:
+        plain = float(str(value))  # the decimal that people read
+    return None if isinstance(plain, float) and plain != plain else plain
+
+
+def _recourse(
+    X: pd.DataFrame, answers: list[dict[str, Any]], about: dict[str, Any], notes: list[str], *, several: bool
+) -> RemoteRecourse:
+    documents, person, number, favourable = [], [], [], []
+    for i, answer in enumerate(answers):
+        for k, one in enumerate(answer["alternatives"]):
+            documents.append(one)
+            person.append(i)
+            number.append(k)
+            favourable.append(answer["favourable"])
+    rows = np.array(person, dtype=np.int64)
+    original = X.iloc[rows]
+    frame = pd.DataFrame(
+        {name: _column(original[name], [one["changes"] for one in documents]) for name in original.columns}
+    )
+    if several:
+        original, frame = (
+            part.set_index(pd.Index(number, name="alternative"), append=True) for part in (original, frame)
+        )
+    return RemoteRecourse(
+        frame, original, documents, rows, np.array(number, np.int64), np.array(favourable, bool), about, notes
+    )
+
+
+def _column(column: pd.Series[Any], changes: list[list[dict[str, Any]]]) -> pd.Series[Any]:
+    """The column with what changes in it, in its own type where that can hold it."""
+    new = {i: c["to"] for i, some in enumerate(changes) for c in some if c["feature"] == column.name}
+    if not new:
+        return column
+    values = [new.get(i, value) for i, value in enumerate(column.array)]
+    kind: Any = column.dtype
+    if pd.api.types.is_integer_dtype(kind) and any(float(value) % 1 for value in new.values()):
+        kind = float
+    made: pd.Series[Any] = pd.Series(values, index=column.index, dtype=kind)
+    return made
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ModuleNotFoundError as error:
+        said = message("the package httpx", "an install without it", "pip install 'veritracer[serve]'")
+        raise ModuleNotFoundError(said, name=error.name) from None
+    return httpx

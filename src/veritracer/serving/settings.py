@@ -1,0 +1,130 @@
+"""Every choice of a service as one frozen value, checked before anything is started."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from veritracer.errors import ServiceError, message
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a service is to do.
+
+    Attributes
+    ----------
+    model
+        The folder of a saved model.
+    ledger
+        Where promises are kept: a SQLite file or a database's URL; None serves no promises.
+    keys
+        The file of API keys; None lets everybody in, on a loopback address alone.
+    host, port
+        Where it listens.
+    workers
+        Processes that compute; 0 computes in a thread of the service itself.
+    window
+        Seconds that a request waits for others to be explained with.
+    batch_rows, queue_rows, most_rows
+        Rows that are explained at once; rows that may wait (more are refused with 429); rows of one request.
+    time_budget
+        Seconds for the search of each batch, where the request does not say less; None: as long as it takes.
+    timeout
+        Seconds after which a request is given up (504), whether it waits or is worked on.
+    most_bytes, most_model_bytes
+        The largest body, and the largest candidate model, that is read.
+    body_timeout, header_timeout
+        Seconds in which the body of a request, and its head, have to arrive.
+    rate
+        Requests a second for each key, with twice as many at once; 0: any number.
+    candidates
+        A folder of saved models that may be audited and loaded by name; None: only uploads are audited.
+    codes
+        The reason codes of letters, a JSON file.
+    fields
+        What every letter says: institution, contact, rights.
+    expires
+        Until when promises hold where a request does not say: ``365d``, a date; None: without an end.
+    original, ledger_key
+        How people's own rows are kept, and the key of encrypted ones.
+    allowed_hosts
+        Names under which the service may be addressed, besides its own address; ``*`` is any.
+    secure_cookies
+        Whether the page's cookie is for HTTPS only; by default where the address is not a loopback one.
+    """
+
+    model: Path
+    ledger: str | None = None
+    keys: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    window: float = 0.004
+    batch_rows: int = 256
+    queue_rows: int = 2048
+    most_rows: int = 1000
+    time_budget: float | None = None
+    timeout: float = 30.0
+    most_bytes: int = 2**20
+    most_model_bytes: int = 2**27
+    body_timeout: float = 10.0
+    header_timeout: float = 10.0
+    rate: float = 200.0
+    candidates: Path | None = None
+    codes: Path | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    expires: str | None = None
+    original: str = "plain"
+    ledger_key: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()
+    secure_cookies: bool | None = None
+
+    def checked(self) -> Settings:
+        """The same value; a public address without keys is refused, and so are limits that make no sense."""
+        if self.keys is None and not is_loopback(self.host):
+            remedy = "make a key with --add-key and pass --keys, or listen on 127.0.0.1"
+            received = f"{self.host} without any"
+            raise ServiceError(message("API keys where others can reach the service", received, remedy))
+        least: dict[str, float] = {
+            "batch_rows": 1,
+            "queue_rows": 1,
+            "most_rows": 1,
+            "most_bytes": 1024,
+            "workers": 0,
+        }
+        least |= {"window": 0, "rate": 0, "timeout": 0.1, "port": 0}
+        for name, lowest in least.items():
+            if not lowest <= getattr(self, name):
+                received = repr(getattr(self, name))
+                raise ServiceError(message(f"{name} of at least {lowest}", received, "give another one"))
+        return self
+
+    @property
+    def cookies_are_secure(self) -> bool:
+        """Whether the page's cookie is for HTTPS only."""
+        return not is_loopback(self.host) if self.secure_cookies is None else self.secure_cookies
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names under which the service may be addressed; ``*`` among them is any."""
+        own = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(self.host) else set()
+        if not own and not self.allowed_hosts:
+            return frozenset({"*"})
+        return frozenset({*own, self.host, *self.allowed_hosts})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

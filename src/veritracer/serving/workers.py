@@ -1,0 +1,284 @@
+"""Where batches are computed: processes that speak through pipes, or a thread of the service itself.
+
+The process that speaks HTTP computes nothing, so that it always answers, and Python's lock is not shared with
+the search. A worker is ``python -m veritracer.serving.workers``: frames come in on its standard input (a
+length, then JSON), answers go out on its standard output (a length, JSON, and the bodies behind it). It ends
+when its input does: whatever ends the service ends its workers. One that dies is replaced, and what it was
+working on is answered with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
+
+from veritracer.errors import ServiceError, VeriTracerError, message
+from veritracer.serving.observing import log_failure
+from veritracer.serving.problems import Problem, problem_of, refused
+from veritracer.serving.settings import Settings
+
+if TYPE_CHECKING:
+    from veritracer.serving.host import ModelHost
+
+Operation = Literal["decide", "explain", "certify", "issue"]
+LENGTH = struct.Struct("<I")
+STARTING = 120.0
+"""Seconds that a worker may take to load its model."""
+
+
+class Reply(NamedTuple):
+    """What one request of a batch is answered: bytes of JSON, or a problem."""
+
+    body: bytes
+    problem: Problem | None = None
+
+
+class Worker(Protocol):
+    """Something that computes one batch at a time."""
+
+    async def start(self) -> None:
+        """Load the model."""
+
+    async def run(
+        self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
+    ) -> list[Reply]:
+        """An answer to each request of the batch."""
+
+    async def load(self, folder: str, digests: Sequence[str]) -> None:
+        """Answer with the model in this folder from now on, if it is the one with these digests."""
+
+    async def stop(self) -> None:
+        """End it, after what it is working on."""
+
+
+class ThreadWorker:
+    """A thread of this process, with a host that others may use too."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self.host = host
+        self.executor = ThreadPoolExecutor(1, "veritracer")
+
+    async def start(self) -> None:
+        """The host is loaded already."""
+
+    async def run(
+        self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
+    ) -> list[Reply]:
+        """An answer to each request of the batch."""
+        call = getattr(self.host, operation)
+        found = await asyncio.get_running_loop().run_in_executor(self.executor, call, requests, options)
+        return [Reply(*answer) for answer in found]
+
+    async def load(self, folder: str, digests: Sequence[str]) -> None:
+        """The host, which is shared, is loaded by whoever shares it."""
+
+    async def stop(self) -> None:
+        """End the thread, after what it is working on."""
+        await asyncio.get_running_loop().run_in_executor(None, self.executor.shutdown)
+
+
+class ProcessWorker:
+    """A process of its own with the model in it."""
+
+    def __init__(self, settings: Settings, folder: str) -> None:
+        self.settings, self.folder = settings, folder
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Load the model in a new process; refused where it can not."""
+        inside = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
+        inside["model"] = self.folder
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "veritracer.serving.workers"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the service, which ends its workers in time
+        )
+        async with asyncio.timeout(STARTING):
+            head, _ = await self._ask({"settings": inside})
+        if "problem" in head:
+            raise ServiceError(message(*(head["problem"][k] for k in ("expected", "received", "remedy"))))
+
+    async def run(
+        self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
+    ) -> list[Reply]:
+        """An answer to each request of the batch."""
+        frame = {"operation": operation, "requests": list(requests), "options": options}
+        head, bodies = await self._ask(frame)
+        if "failed" in head:
+            raise RuntimeError("a worker failed; its log says where")
+        replies, start = [], 0
+        for one in head["answers"]:
+            problem = None if one["problem"] is None else Problem(**one["problem"])
+            replies.append(Reply(bodies[start : start + one["size"]], problem))
+            start += one["size"]
+        return replies
+
+    async def load(self, folder: str, digests: Sequence[str]) -> None:
+        """Answer with the model in this folder from now on, if it is the one with these digests."""
+        head, _ = await self._ask({"load": folder})
+        if head.get("digests") != list(digests):
+            remedy = "leave a candidate as it is while it is loaded"
+            raise ServiceError(message("the model that was audited", "another one", remedy))
+        self.folder = folder
+
+    async def stop(self) -> None:
+        """End it, after what it is working on."""
+        if self.process is None or self.process.stdin is None:
+            return
+        self.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                async with asyncio.timeout(5):
+                    await self.process.wait()
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+
+    async def _ask(self, frame: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        assert self.process is not None
+        writer, reader = self.process.stdin, self.process.stdout
+        assert writer is not None
+        assert reader is not None
+        data = json.dumps(frame, allow_nan=False).encode()
+        try:
+            writer.write(LENGTH.pack(len(data)) + data)
+            await writer.drain()
+            (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            head = json.loads(await reader.readexactly(size))
+            return head, await reader.readexactly(sum(one["size"] for one in head.get("answers", ())))
+        except (asyncio.IncompleteReadError, ConnectionError, BrokenPipeError):
+            received = "one that ended while it worked"
+            raise refused(
+                503, "worker-ended", "a worker to answer", received, "try again", retry_after=2
+            ) from None
+
+
+class Pool:
+    """Workers of one service, each lent to one batch at a time."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = list(workers)
+        self.idle: asyncio.Queue[Worker] = asyncio.Queue()
+
+    async def start(self) -> None:
+        """Start all of them at once."""
+        try:
+            await asyncio.gather(*(worker.start() for worker in self.workers))
+        except BaseException:
+            await asyncio.gather(*(worker.stop() for worker in self.workers))
+            raise
+        for worker in self.workers:
+            self.idle.put_nowait(worker)
+
+    async def run(
+        self, worker: Worker, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
+    ) -> list[Reply]:
+        """An answer to each request, by a worker that was taken from ``idle`` and is given back."""
+        try:
+            return await worker.run(operation, requests, options)
+        except ServiceError:  # it died: another one takes its place
+            await worker.stop()
+            await worker.start()
+            raise
+        finally:
+            self.idle.put_nowait(worker)
+
+    async def load(self, folder: str, digests: Sequence[str], also: Callable[[], Awaitable[None]]) -> None:
+        """All workers answer with the model in this folder, from one moment on: none is lent meanwhile.
+
+        ``also`` runs while they are held. If anything fails, all of them have the old model again.
+        """
+        held = [await self.idle.get() for _ in self.workers]
+        old = [getattr(worker, "folder", folder) for worker in held]
+        try:
+            await asyncio.gather(*(worker.load(folder, digests) for worker in held))
+            await also()
+        except BaseException:
+            for worker, before in zip(held, old, strict=True):
+                worker.folder = before  # type: ignore[attr-defined]  # what it starts with
+                await worker.stop()
+                await worker.start()
+            raise
+        finally:
+            for worker in held:
+                self.idle.put_nowait(worker)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+
+
+def main() -> None:
+    """Answer frames until there are no more: what a worker process does."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not get between the frames
+    source = sys.stdin.buffer
+    host: ModelHost | None = None
+    while (frame := _read(source)) is not None:
+        try:
+            if host is None:
+                host = _host(frame["settings"])
+                head: dict[str, Any] = {"ready": True}
+            elif "load" in frame:
+                told = host.load(frame["load"])
+                head = {"digests": [told["model_digest"], told["encoding_digest"]]}
+            else:
+                _write_answers(out, getattr(host, frame["operation"])(frame["requests"], frame["options"]))
+                continue
+        except VeriTracerError as error:
+            head = {"problem": asdict(problem_of(error))}
+        except Exception as error:  # a bug of ours, which must not end everybody's worker
+            log_failure(error)
+            head = {"failed": True}
+        _write(out, head)
+    if host is not None:
+        host.close()
+
+
+def _host(inside: dict[str, Any]) -> ModelHost:
+    from veritracer.serving.host import ModelHost
+
+    for name in ("model", "codes", "keys", "candidates"):
+        inside[name] = None if inside[name] is None else Path(inside[name])
+    return ModelHost(Settings(**inside))
+
+
+def _read(source: BinaryIO) -> Any:
+    length = source.read(LENGTH.size)
+    if len(length) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(length)
+    data = source.read(size)
+    return json.loads(data) if len(data) == size else None
+
+
+def _write_answers(out: BinaryIO, answers: Sequence[Any]) -> None:
+    listed = [
+        {"size": len(one.body), "problem": None if one.problem is None else asdict(one.problem)}
+        for one in answers
+    ]
+    _write(out, {"answers": listed}, *(one.body for one in answers))
+
+
+def _write(out: BinaryIO, head: dict[str, Any], *bodies: bytes) -> None:
+    data = json.dumps(head).encode()
+    try:
+        out.write(b"".join([LENGTH.pack(len(data)), data, *bodies]))
+        out.flush()
+    except BrokenPipeError:  # the service is gone, and with it whoever asked
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
