@@ -136,7 +136,8 @@ def described(table: str, told: Said, schema: Path | None, rejects: Rejects | No
     """The table as a model learns from it; refused where a column can not be told, or a label is missing."""
     known = None if schema is None else schema_file(schema)
     chosen = _target(told, known, schema)
-    _check_target(chosen, check_table(table, told.separator) or [chosen])
+    lenient = rejects is not None
+    _check_target(chosen, check_table(table, told.separator, lenient=lenient) or [chosen])
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", DataWarning)
         frame = _read(table, told, known, rejects)

@@ -298,14 +298,15 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def check_table(path: str, separator: str) -> tuple[str, ...] | None:
+def check_table(path: str, separator: str, *, lenient: bool = False) -> tuple[str, ...] | None:
     """The columns of a table; one that can not be opened is refused before anything is imported for it.
 
-    None of standard input, which can be read only once.
+    None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
     """
     if path == tablefiles.STANDARD:
         return None
-    with tablefiles.open_table(path, separator=separator) as table:
+    ragged = (lambda *_: None) if lenient else None
+    with tablefiles.open_table(path, separator=separator, ragged=ragged) as table:
         return table.names
 
 

@@ -297,9 +297,7 @@ class ModelHost:
         said = kept.answer or {"rows": [], "alternatives": [], "skipped": []}
         told = zip(kept.sequence, said["rows"], said["alternatives"], strict=True)
         promises = [{"row": row, "alternative": other, **self.promise(n)} for n, row, other in told]
-        skipped = [
-            {**one, "reason": _why_skipped(Outcome[one["outcome"].upper()])} for one in said["skipped"]
-        ]
+        skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in said["skipped"]]
         return {"promises": promises, "skipped": skipped, "head": kept.head.hex(), "again": again}
 
     def promise(self, number: int, *, strict: bool = False) -> Plain:

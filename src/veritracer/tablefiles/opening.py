@@ -275,8 +275,9 @@ ADDED = "recourse."
 """How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
 
 
-ROW = f"{ADDED}row"
-"""The column with the number that a row has in its file, where rows before it may have been rejected."""
+ROW = "\0row"
+"""The column of chunks with the number that a row has in its file, where rows before it may be left out: no
+file has a column of this name."""
 
 
 class Columns(Protocol):

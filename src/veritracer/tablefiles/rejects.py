@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from veritracer.schema import Schema
 
-REASON = f"{ADDED}reason"
+NUMBER, REASON = f"{ADDED}row", f"{ADDED}reason"
 
 
 class Rejects:
@@ -33,12 +33,17 @@ class Rejects:
         self.file, self.separator, self.count = file, separator, 0
         self.first = ""
         self.width: int | None = None
+        self.old: list[int] = []
         self._early: list[tuple[int, str, Sequence[str]]] = []
 
     def begin(self, names: Sequence[str]) -> None:
-        """Name the columns of the table: they are known once it is open."""
+        """Name the columns of the table: they are known once it is open.
+
+        What an earlier file of rejects said of its rows is not said again.
+        """
         self.width = len(names)
-        self._line([ROW, REASON, *names])
+        self.old = [i for i, name in enumerate(names) if name in (NUMBER, REASON)]
+        self._line([NUMBER, REASON, *(name for name in names if name not in (NUMBER, REASON))])
         for early in self._early:
             self._write(*early)
         self._early = []
@@ -83,7 +88,8 @@ class Rejects:
         kept = [*cells[: self.width], *[""] * (self.width - len(cells))]
         if len(cells) > self.width:
             kept[-1] = self.separator.join(cells[self.width - 1 :])
-        self._line([str(number), " ".join(reason.split()), *kept])
+        own = [cell for i, cell in enumerate(kept) if i not in self.old]
+        self._line([str(number), " ".join(reason.split()), *own])
 
     def _line(self, cells: Sequence[str]) -> None:
         text = io.StringIO()
