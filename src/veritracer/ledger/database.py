@@ -104,6 +104,17 @@ migrations = Table(
 )
 
 
+batches = Table(
+    "veritracer_batches",
+    MetaData(),  # of its own: made when a key is first used, so that every release opens the ledger
+    Column("key", Text, primary_key=True),
+    Column("first", _Number, nullable=False),
+    Column("last", _Number, nullable=False),
+    Column("link", Blob, nullable=False),  # of the batch's last entry: what ties the key to the chain
+    Column("receipt", Text, nullable=False),
+)
+
+
 def place_of(given: str | os.PathLike[str]) -> URL:
     """The database that a path or a URL names."""
     text = os.fspath(given)

@@ -30,7 +30,7 @@ from veritracer.ledger.chain import content_of, to_bytes
 from veritracer.ledger.layout import Record, Row, Terms, Texts, dated_header, records, table_of
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.regions import reach_of
-from veritracer.ledger.store import Reader, Store, Writer
+from veritracer.ledger.store import Reader, Store, Under, Writer
 from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
@@ -65,6 +65,10 @@ class Issued:
         encoded row, raw row). It is kept nowhere else.
     recourse
         The counterfactuals, where ``VeriTraCER.issue`` found them.
+    again
+        Whether these were issued before under the same key (``once``), and nothing is new.
+    receipt
+        What was to be found again under that key.
     """
 
     sequence: NDArray[np.int64]
@@ -73,6 +77,8 @@ class Issued:
     skipped: int
     openings: list[bytes] = field(default_factory=list)
     recourse: Counterfactuals | None = None
+    again: bool = False
+    receipt: str = ""
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -86,10 +92,15 @@ class Issued:
 
 
 class Batch:
-    """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly."""
+    """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly.
 
-    def __init__(self, module: nn.Module, threshold: float, terms: Terms) -> None:
+    With a key (``once``) they are issued unless something was under it before; ``receipt`` is then kept with
+    the key.
+    """
+
+    def __init__(self, module: nn.Module, threshold: float, terms: Terms, once: str | None = None) -> None:
         self.module, self.threshold, self.terms = module, threshold, terms
+        self.once, self.receipt = once, ""
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
@@ -125,14 +136,31 @@ class Batch:
             self._issued = Issued(np.empty(0, np.int64), [], head.hex(), self.skipped)
             return
         with store.writing() as (writer, reader):
+            before = None if self.once is None else reader.under(self.once)
+            if before is not None:
+                self._issued = self._again(before, reader)
+                return
             issued, expires = self.terms.after(writer.newest)
             number = self._model_number(writer, reader, issued)
             first = writer.seq + 1
             for record in self.spool:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
             head = writer.link
+            if self.once is not None:
+                writer.keep_key(self.once, Under(first, writer.seq, head, self.receipt))
         sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
-        self._issued = Issued(sequence, self.ids, head.hex(), self.skipped, self.openings)
+        self._issued = Issued(
+            sequence, self.ids, head.hex(), self.skipped, self.openings, receipt=self.receipt
+        )
+
+    def _again(self, before: Under, reader: Reader) -> Issued:
+        """What was issued under the key before; refuses to call other promises by it."""
+        sequence = np.arange(before.first, before.last + 1, dtype=np.int64)
+        if len(sequence) != len(self.spool):
+            expected = f"the {len(sequence):,} promises that were issued as {self.once!r}"
+            raise LedgerError(message(expected, f"{len(self.spool):,}", "issue other rows under another key"))
+        head = reader.head().hex()
+        return Issued(sequence, self.ids, head, self.skipped, again=True, receipt=before.receipt)
 
     def close(self) -> None:
         """Discard what was prepared."""
@@ -150,7 +178,7 @@ class Batch:
     def _model_number(self, writer: Writer, reader: Reader, time: float) -> int:
         """The number of the issuing model's entry, which is made if there is none."""
         assert self.model is not None
-        for seq, kind, header in reader.events("model"):
+        for seq, kind, header in reader.kept_models():
             if content_of(kind, header)["digest"] == self.model.digest:
                 return int(seq)
         header = to_bytes({"digest": self.model.digest, "time": time})

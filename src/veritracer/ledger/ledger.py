@@ -98,8 +98,13 @@ class Ledger:
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
+        once: str | None = None,
     ) -> Iterator[Batch]:
-        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
+        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
+
+        ``once`` is a key of the caller's own, without anybody's name: under one key promises are issued once,
+        however often that is tried, and by however many processes.
+        """
         check_threshold(threshold)
         issued = moment(now)
         seal = self._seal if key is None else sealer(key)
@@ -111,12 +116,18 @@ class Ledger:
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
         )
-        batch = Batch(module, threshold, terms)
+        batch = Batch(module, threshold, terms, once)
         try:
             yield batch
             batch.commit(self._store)
         finally:
             batch.close()
+
+    def issued_under(self, once: str) -> tuple[range, str] | None:
+        """The numbers of what was issued under a key, and its receipt; None if nothing was."""
+        with self._store.reading() as reader:
+            found = reader.under(once)
+        return None if found is None else (range(found.first, found.last + 1), found.receipt)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:

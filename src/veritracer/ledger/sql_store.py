@@ -21,9 +21,9 @@ from sqlalchemy.engine import Connection, Engine
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import chain, database
 from veritracer.ledger.chain import FORMAT, MONOTONE, time_of, to_bytes
-from veritracer.ledger.database import encoded, entries, migrations, models, texts
+from veritracer.ledger.database import batches, encoded, entries, migrations, models, texts
 from veritracer.ledger.layout import Record, commitment
-from veritracer.ledger.store import Rows
+from veritracer.ledger.store import Rows, Under
 from veritracer.ledger.times import dated
 
 MAX_IN_LIST = 900
@@ -108,6 +108,26 @@ class SqlReader:
         wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
         wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
         return self.connection.execute(wanted).all()
+
+    def kept_models(self) -> Rows:
+        """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.seq.in_(sa.select(models.c.seq)), entries.c.kind == "model")
+        return self.connection.execute(wanted.order_by(entries.c.seq)).all()
+
+    def under(self, key: str) -> Under | None:
+        """What was issued under a key; refuses an answer that the chain does not bear out."""
+        if not sa.inspect(self.connection).has_table(batches.name):
+            return None
+        row = self.connection.execute(sa.select(batches).where(batches.c.key == key)).first()
+        if row is None:
+            return None
+        found = Under(int(row.first), int(row.last), bytes(row.link), str(row.receipt))
+        wanted = sa.select(entries.c.link).where(entries.c.seq == found.last, entries.c.kind == "promise")
+        if found.first > found.last or self.connection.scalar(wanted) != found.link:
+            remedy = "the ledger was changed: run veritracer verify"
+            raise LedgerError(message(f"the promises that were issued as {key!r}", "others", remedy))
+        return found
 
     def model(self, seq: int) -> tuple[bytes, bytes]:
         """Document and weights of an issuing model."""
@@ -263,6 +283,11 @@ class SqlWriter:
         seq = self.append("model", header, commitments=seen)
         self._add(database.models, {"document": document, "tensors": tensors})
         return seq
+
+    def keep_key(self, key: str, issued: Under) -> None:
+        """Remember what was issued under a key, which is new."""
+        batches.create(self.connection, checkfirst=True)
+        self.connection.execute(batches.insert(), {"key": key, **issued._asdict()})
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from veritracer.ledger.chain import Kind
 from veritracer.ledger.layout import Record
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of what the question names, in its order."""
+
+
+class Under(NamedTuple):
+    """What was issued under a key: the numbers of its promises, the link of the last, and a receipt.
+
+    The receipt is a text that whoever issued wanted to find again, such as the digest of a file.
+    """
+
+    first: int
+    last: int
+    link: bytes
+    receipt: str
 
 
 class Reader(Protocol):
@@ -29,6 +41,12 @@ class Reader(Protocol):
 
     def events(self, *kinds: Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
+
+    def kept_models(self) -> Rows:
+        """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
+
+    def under(self, key: str) -> Under | None:
+        """What was issued under a key; refuses an answer that the chain does not bear out."""
 
     def model(self, seq: int) -> tuple[bytes, bytes]:
         """Document and weights of an issuing model."""
@@ -79,6 +97,9 @@ class Writer(Protocol):
 
     def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
         """The number of the new issuing model."""
+
+    def keep_key(self, key: str, issued: Under) -> None:
+        """Remember what was issued under a key, which is new."""
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay."""
