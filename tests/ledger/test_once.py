@@ -47,10 +47,15 @@ def test_many_who_try_at_once_issue_once(place: str) -> None:
 
 def test_a_failed_batch_leaves_no_key(place: str) -> None:
     found = recourse()
-    with vt.Ledger(place) as ledger:
-        with pytest.raises(KeyboardInterrupt), ledger.issuing(model().classifier_, once="block") as batch:
+
+    def interrupted() -> None:
+        with ledger.issuing(model().classifier_, once="block") as batch:
             batch.add(found, ids(found))
             raise KeyboardInterrupt
+
+    with vt.Ledger(place) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
         assert ledger.issued_under("block") is None
         assert not issue_once(ledger, "block", found).again
 
