@@ -39,7 +39,7 @@ ORDER = [
     ["model", "saved"],
     ["datasets", "tablefiles"],
     ["metrics", "shifts", "baselines", "streaming"],
-    ["calibration"],
+    ["calibration", "distributed"],
     ["report"],
     ["demo"],
     ["cli", "__main__"],

@@ -8,3 +8,6 @@ DEMO_EPOCHS = 20
 
 AUDIT_RECOURSE = 20
 """Broken promises for which an audit looks for new recourse."""
+
+BLOCK_ROWS = 4_096
+"""Rows of a block: seconds of work where answers are refined, so that the cores are all busy to the end."""

@@ -39,7 +39,7 @@ def frames(table: Table, schema: Schema, keep: Sequence[str] = ()) -> Iterator[p
 
     Columns to keep have the types of the file, pandas' own would change numbers around gaps.
     """
-    start = 0
+    start = table.start
     for chunk in table.chunks:
         frame = typed(chunk, schema, is_text=table.is_text, start=start)
         for name in keep:

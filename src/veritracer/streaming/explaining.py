@@ -237,11 +237,15 @@ def issue_table(
     keep: Sequence[str] = (),
     sentences: bool = False,
     watch: Watch | None = None,
+    once: str | None = None,
+    receipt: Callable[[], str] | None = None,
 ) -> tuple[Explained, Issued]:
     """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
 
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
-    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
+    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``. ``once`` is the
+    key of ``Ledger.issuing``; ``receipt`` is asked for what to keep under it when everything was written to
+    the sink, before anything is issued.
     """
     check_ids(table, terms.id_column)
     with ledger.issuing(
@@ -250,6 +254,7 @@ def issue_table(
         expires=terms.expires,
         original=terms.original,
         key=terms.key,
+        once=once,
     ) as batch:
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
@@ -266,6 +271,7 @@ def issue_table(
             also=also,
             watch=watch,
         )
+        batch.receipt = "" if receipt is None else receipt()
     return explained, batch.issued
 
 

@@ -12,15 +12,19 @@ from veritracer.lazy import attach
 
 __all__ = [
     "STANDARD",
+    "Found",
     "Limits",
     "Sink",
     "Table",
     "check_columns",
     "check_ids",
     "inferred",
+    "is_database",
+    "is_many",
     "open_sink",
     "open_table",
     "read_table",
+    "tables_in",
     "typed",
     "writable",
 ]
@@ -28,6 +32,7 @@ __all__ = [
 if TYPE_CHECKING:
     from veritracer.tablefiles.cells import inferred, read_table, typed
     from veritracer.tablefiles.opening import STANDARD, Limits, Table, check_columns, check_ids, open_table
+    from veritracer.tablefiles.places import Found, is_database, is_many, tables_in
     from veritracer.tablefiles.sinks import Sink, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
@@ -35,6 +40,7 @@ else:
         {
             "cells": ["inferred", "read_table", "typed"],
             "opening": ["STANDARD", "Limits", "Table", "check_columns", "check_ids", "open_table"],
+            "places": ["Found", "is_database", "is_many", "tables_in"],
             "sinks": ["Sink", "open_sink", "writable"],
         },
     )

@@ -5,18 +5,22 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
     Applicants,
     AsJson,
+    BlockFormat,
+    BlockRows,
     Cost,
     Drift,
+    EngineName,
     Extremes,
     Kappa,
     Keep,
@@ -30,6 +34,7 @@ from veritracer.cli.options import (
     Sentences,
     Separator,
     SpreadsheetSafe,
+    Workers,
     amounts,
     drifts,
     names,
@@ -39,9 +44,11 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
+    from veritracer.distributed import Question
     from veritracer.recourse import Recourse
     from veritracer.streaming import Explained
     from veritracer.streaming.explaining import Also
@@ -112,11 +119,18 @@ def explain(
     ] = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    block_rows: BlockRows = BLOCK_ROWS,
+    block_format: BlockFormat = "parquet",
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Give every declined row the closest certified counterfactual, for files of any length.
+
+    With --workers or --engine ray, or for a folder or pattern of tables, work is done in blocks: --out is a
+    folder with a file for each, and the same command goes on where a run was stopped.
 
     The output has the values as a person should read them, then recourse.status (certified, valid or none),
     recourse.reason and what was proved.
@@ -139,6 +153,21 @@ def explain(
         "search_radius": radius,
     }
     kept, known = names(keep), persistence.columns(model)
+    bulk = Bulk(engine, workers, block_rows, block_format)
+    if bulk.wanted(table):
+        if letters is not None:
+            raise DataError(message("letters of one table", "blocks", "explain it without --workers"))
+        rules = None if schema is None else schema_file(schema)
+        asked = bulk.question(
+            model,
+            options,
+            keep=tuple(kept),
+            sentences=sentences,
+            rules=rules,
+            spreadsheet_safe=spreadsheet_safe,
+        )
+        _in_blocks(bulk, asked, table, separator, out, require_certified, quiet=quiet, as_json=as_json)
+        return
     check_output(out, [table], force=force)
     with ExitStack() as stack:
         source = stack.enter_context(tablefiles.open_table(table, separator=separator))
@@ -171,6 +200,28 @@ def explain(
         raise typer.Exit(NOT_ACHIEVED)
 
 
+def _in_blocks(
+    bulk: Bulk,
+    asked: Question,
+    table: str,
+    separator: str,
+    out: str | None,
+    require_certified: bool,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Explain many tables, or one on many cores."""
+    inputs = bulk.inputs(table, separator)
+    folder = bulk.folder(out, asked.asked("explain", inputs))
+    args = asked, inputs, folder, bulk.engine_for()
+    outcome = bulk.run("explaining", distributed.explain_blocks, *args, quiet=quiet)
+    found = cast("Explained", outcome.ended)
+    print_outcome(outcome, out, _summary(found), quiet=quiet, as_json=as_json)
+    if require_certified and found.certified < found.asked:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
 def _letters(
     folder: Path | None,
     codes: Path | None,
@@ -198,11 +249,14 @@ def _print_summary(found: Explained, out: str, *, quiet: bool, as_json: bool) ->
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:
-        share = percent(found.certified / found.asked if found.asked else None)
-        say(
-            f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
-            f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
-            f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
-            f"{found.none:,} without.",
-            f"The recourse: {out}",
-        )
+        say(*_summary(found), f"The recourse: {out}")
+
+
+def _summary(found: Explained) -> list[str]:
+    share = percent(found.certified / found.asked if found.asked else None)
+    return [
+        f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
+        f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
+        f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
+        f"{found.none:,} without.",
+    ]
