@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,5 +26,7 @@ def ray() -> Iterator[None]:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     from veritracer.distributed.engines import connected
 
-    with connected(2):
-        yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+        with connected(2):
+            yield

@@ -111,9 +111,10 @@ def _flow(pool: Executor, running: dict[Future[Any], Any], rest: Iterator[Any], 
 _END = object()
 
 
-def _killed() -> VeriTracerError:
+def _killed(said: str = "") -> VeriTracerError:
+    received = f"{ATTEMPTS} in a row that were killed" + (f" ({said})" if said else "")
     remedy = "was it short of memory? Run the same command again, with fewer --workers or --block-rows"
-    return VeriTracerError(message("workers that go on", f"{ATTEMPTS} in a row that were killed", remedy))
+    return VeriTracerError(message("workers that go on", received, remedy))
 
 
 _call: Callable[[Any], Any] | None = None
@@ -225,8 +226,8 @@ class RayEngine:
         except exceptions.RayTaskError as error:
             cause = error.cause if isinstance(getattr(error, "cause", None), VeriTracerError) else None
             raise (cause or error) from None
-        except exceptions.RayActorError:
-            raise _killed() from None
+        except exceptions.RayActorError as error:
+            raise _killed((str(error).strip().splitlines() or [""])[-1]) from None
 
 
 class Worker:

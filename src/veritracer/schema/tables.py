@@ -128,13 +128,21 @@ def arrow_table(X: Any) -> Any:
         remedy = "pip install 'veritracer[arrow]'"
         raise DataError(message("the package pyarrow", "an install without it", remedy)) from None
     whole = pa.table(X)
-    return whole.cast(pa.schema([pa.field(f.name, _plain_type(f.type)) for f in whole.schema]))
+    return pa.table([_plain_column(column) for column in whole.columns], names=whole.schema.names)
 
 
-def _plain_type(kind: Any) -> Any:
+def _plain_column(column: Any) -> Any:
+    """The column without a dictionary, and text as Arrow's plain text."""
     import pyarrow as pa
 
+    kind = column.type
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    text = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return pa.string() if text else kind
+        parts = [_plain_column(c.dictionary).take(c.indices) for c in column.chunks]
+        return pa.chunked_array(parts) if parts else pa.chunked_array([], pa.string())
+    return column.cast(pa.string()) if _is_other_text(kind) else column
+
+
+def _is_other_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
