@@ -41,6 +41,7 @@ ORDER = [
     ["metrics", "shifts", "baselines", "streaming"],
     ["calibration", "distributed"],
     ["report"],
+    ["mlflow"],
     ["demo"],
     ["cli", "__main__"],
 ]

@@ -253,7 +253,7 @@ def connected(workers: int) -> Iterator[None]:
         yield
         return
     own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-    with _environment({"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}):
+    with _environment({"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}):
         ray.init(log_to_driver=False, logging_level="ERROR", **own)
     try:
         yield
