@@ -43,11 +43,11 @@ SAME = ("id", "recourse.status", "recourse.certified", "recourse.radius")
 
 def prepare(folder: Path, rows: int, *, panel: bool) -> None:
     """A model of ``loans``, and a portfolio with ids as Parquet."""
-    data = vt.datasets.loans(4_000, seed=0)
+    data = vt.datasets.loans(rows=4_000, random_state=0)
     model = vt.VeriTraCER(schema=data.schema, epochs=5, random_state=0, **({} if panel else {"panel": None}))
     model.fit(data.X, data.y)
     model.save(folder / "model")
-    people = vt.datasets.loans(rows, seed=1).X
+    people = vt.datasets.loans(rows=rows, random_state=1).X
     people.insert(0, "id", [f"p{i}" for i in range(rows)])
     pq.write_table(pa.Table.from_pandas(people, preserve_index=False), folder / "people.parquet")
 
