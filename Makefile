@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary bench clean
+.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary integrations bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -75,6 +75,11 @@ serve-bench: $(READY)
 	$(BIN)/python -m benchmarks.serve_fuzz
 	$(BIN)/python -m benchmarks.serve_kill
 
+# The registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
+integrations: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,spark]'
+	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed --long
+
 # A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.
 adversary: $(READY)
 	$(BIN)/python -m benchmarks.adversary
@@ -86,6 +91,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.scale --full
 	$(BIN)/python -m benchmarks.explain
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.audit

@@ -39,8 +39,9 @@ ORDER = [
     ["model", "saved"],
     ["datasets", "tablefiles"],
     ["metrics", "shifts", "baselines", "streaming", "evaluation"],
-    ["calibration"],
+    ["calibration", "distributed"],
     ["report"],
+    ["mlflow"],
     ["demo", "serving"],
     ["cli", "__main__"],
 ]

@@ -11,3 +11,6 @@ PROMISE_DAYS = 365
 
 AUDIT_RECOURSE = 20
 """Broken promises for which an audit looks for new recourse."""
+
+BLOCK_ROWS = 4_096
+"""Rows of a block: seconds of work where answers are refined, so that the cores are all busy to the end."""

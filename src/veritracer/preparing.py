@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, TargetError, TrainingError, listing, message
 from veritracer.schema import Schema
+from veritracer.schema.tables import from_arrow
 from veritracer.training import Rows
 
 FEWEST_VALIDATION_ROWS = 20
@@ -73,11 +74,14 @@ def prepare(
 
 
 def as_table(X: Any) -> Any:
-    """``X`` as a DataFrame or an array; nested lists become one, and what is sparse is refused."""
+    """``X`` as a DataFrame or an array; nested lists become one, and what is sparse is refused.
+
+    A table of polars, Arrow or DuckDB becomes a DataFrame around the same columns.
+    """
     if issparse(X):
         remedy = "sparse input is not supported: call X.toarray()"
         raise DataError(message("a dense table", f"a sparse {type(X).__name__}", remedy))
-    return np.asarray(X) if isinstance(X, list | tuple) else X
+    return np.asarray(X) if isinstance(X, list | tuple) else from_arrow(X)
 
 
 def _check_target(y: Any) -> None:

@@ -5,30 +5,21 @@ The work is done by processes of one thread each; none of them outlives the run 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import torch
-
-from veritracer.errors import DataWarning, TrainingError, message
+from veritracer.distributed.engines import Name, processes, ray_tasks
+from veritracer.errors import TrainingError, message
 from veritracer_bench import measuring
 from veritracer_bench.cells import Cell, Key, read
 from veritracer_bench.measuring import measure
 from veritracer_bench.plan import Group, Plan, cost_of, cost_of_training, group_of
-
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Pool(Protocol):
@@ -53,51 +44,16 @@ class SerialExecutor:
 
 
 @contextmanager
-def pool_of(count: int) -> Iterator[Pool]:
-    """A pool of so many processes (0: this one); at the end of the block all of them are stopped at once.
+def pool_of(count: int, engine: Name = "local") -> Iterator[Pool]:
+    """A pool of so many processes (0: this one), or of a cluster's tasks; at the end all of them are stopped.
 
     Whatever they were doing is lost, and nothing else: each result is a file that is whole or absent.
     """
     if count == 0:
         yield SerialExecutor()
         return
-    older = {child.pid for child in multiprocessing.active_children()}
-    # Libraries read these when they are loaded, so they must be there before a process begins.
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
-    try:
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
-        try:
-            yield pool
-        finally:
-            started = [child for child in multiprocessing.active_children() if child.pid not in older]
-            pool.shutdown(wait=False, cancel_futures=True)
-            _stop(started)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def _stop(children: list[BaseProcess]) -> None:
-    for child in children:
-        child.kill()
-    for child in children:
-        child.join()
-
-
-def _begin(parent: int) -> None:
-    """Make this process a worker: one thread, deaf to Ctrl-C, and gone when its parent is."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", DataWarning)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-
-
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+    with ray_tasks(count) if engine == "ray" else processes(count) as pool:
+        yield pool
 
 
 # ---------------------------------------------------------------- the run
@@ -141,7 +97,7 @@ class Run:
         found = (read(self.out / "cells", key) for key in self.keys)
         return [cell for cell in found if cell and cell.configuration == self.plan.configuration(cell.key)]
 
-    def go(self, workers: int, *, stop_after: float | None = None) -> bool:
+    def go(self, workers: int, *, stop_after: float | None = None, engine: Name = "local") -> bool:
         """Measure what is missing; whether nothing is missing now.
 
         With ``stop_after`` the run ends after so many seconds, whatever is then being done.
@@ -159,7 +115,7 @@ class Run:
         tasks: list[Task] = [*waiting, *ready]
         self._left = sum(map(self._cost, todo)) + sum(map(self._cost, waiting))
         if tasks:
-            with pool_of(workers) as pool:
+            with pool_of(workers, engine) as pool:
                 self._work(pool, sorted(tasks, key=self._cost, reverse=True), waiting, stop_after)
         return len(self.cells()) == len(self.keys)
 

@@ -8,7 +8,7 @@ import pytest
 from ledger_cases import behind, ids, model, recourse, rows_of
 
 import veritracer as vt
-from veritracer.errors import RequestReusedError
+from veritracer.errors import LedgerError, RequestReusedError
 from veritracer.ledger import database as tables
 from veritracer.ledger.requests import Request
 
@@ -73,3 +73,27 @@ def test_an_erasure_leaves_nothing_that_speaks_of_the_person(place: str) -> None
         assert (row["digest"], row["salt"]) == (b"", b"")
         assert issue(ledger).again
         assert ledger.verify().ok
+
+
+def test_a_batch_that_failed_leaves_no_key(place: str) -> None:
+    found = recourse(rows=6)
+
+    def interrupted() -> None:
+        with ledger.issuing(model().classifier_, request=ASKED) as batch:
+            batch.add(found, ids(found))
+            raise KeyboardInterrupt
+
+    with vt.Ledger(place) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert ledger.requested(ASKED) is None
+        assert not issue(ledger).again
+
+
+def test_an_answer_that_the_chain_does_not_bear_out_is_refused(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        issue(ledger)
+        with behind(place) as connection:
+            connection.execute(tables.requests.update().values(first=1, count=1))
+        with pytest.raises(LedgerError, match="run veritracer verify"):
+            ledger.requested(ASKED)

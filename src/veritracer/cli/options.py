@@ -60,7 +60,12 @@ RejectsFile = Annotated[
 ]
 ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 Applicants = Annotated[
-    str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV or Parquet, a folder or pattern of them, a URL, duckdb:FILE?TABLE; - is standard input.",
+        show_default=False,
+    ),
 ]
 Kappa = Annotated[
     float | None,
@@ -158,6 +163,18 @@ LetterLanguage = Annotated[
 ]
 Pdf = Annotated[bool, typer.Option("--pdf", help="Also write each letter as PDF.")]
 
+EngineName = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="Where blocks are done: processes of this machine, or a Ray cluster."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Work in blocks on so many cores; --out is a folder.", show_default=False),
+]
+BlockRows = Annotated[int, typer.Option(min=1, help="Rows of a block, which is a file of its own.")]
+BlockFormat = Annotated[
+    Literal["parquet", "csv", "jsonl"], typer.Option(help="What the files of blocks are.")
+]
 KeyFile = Annotated[
     Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -46,6 +46,10 @@ RECOURSE = AUDIT_RECOURSE
 CHUNK = 50_000
 
 PROMISED = ("kappa", "model", "issued", "expires")
+
+
+Judging = Callable[[Iterable[Promises], Mapping[str, IssuingModel]], Iterator[tuple[Promises, Judged]]]
+"""Is given promises, piece by piece, and the models that issued them; gives the verdicts on each piece."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,7 @@ def audit(
     recourse: int | None = RECOURSE,
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
+    judging: Judging | None = None,
 ) -> Audit:
     """The verdict of ``model`` on every promise that is live at that time.
 
@@ -214,6 +219,8 @@ def audit(
         Promises that are read at once.
     watch
         Called with the number of promises done, and the share of all.
+    judging
+        Judges all of them, in any order, elsewhere than here: ``distributed.judging`` uses many cores.
     """
     now = moment(at)
     candidate = Candidate.of(model, encoding, threshold)
@@ -223,8 +230,9 @@ def audit(
             run, counted = _Run(Auditor(candidate), view.models(), BrokenPromises(recourse)), view.counts()
             origin = view.origin()
             raw_for = raw_needed(view, candidate.encoding.digest)
-            for promises in view.promises(chunk=chunk, raw_for=raw_for):
-                run.add(promises)
+            pieces = view.promises(chunk=chunk, raw_for=raw_for)
+            for promises, judged in (judging or run.judging)(pieces, run.models):
+                run.add(promises, judged)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
             told = run.broken.told(view)
@@ -255,9 +263,15 @@ class _Run:
     groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
     done: int = 0
 
-    def add(self, promises: Promises) -> None:
-        """Judge these promises."""
-        judged = self.auditor.judge(promises, self.models[promises.model])
+    def judging(
+        self, pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
+    ) -> Iterator[tuple[Promises, Judged]]:
+        """Judge promises, piece by piece."""
+        for promises in pieces:
+            yield promises, self.auditor.judge(promises, models[promises.model])
+
+    def add(self, promises: Promises, judged: Judged) -> None:
+        """Count these verdicts."""
         kappas, which = np.unique(promises.kappa, return_inverse=True)
         counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
         np.add.at(counts, (which, judged.verdict), 1)

@@ -243,7 +243,7 @@ class Batch:
     def _model_number(self, writer: Writer, reader: Reader, time: float) -> int:
         """The number of the issuing model's entry, which is made if there is none."""
         assert self.model is not None
-        for seq, kind, header in reader.events("model"):
+        for seq, kind, header in reader.kept_models():
             if content_of(kind, header)["digest"] == self.model.digest:
                 return int(seq)
         header = to_bytes({"digest": self.model.digest, "time": time})

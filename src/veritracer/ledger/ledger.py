@@ -127,7 +127,11 @@ class Ledger:
         again: bool = True,
         request: Request | None = None,
     ) -> Iterator[Batch]:
-        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end."""
+        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
+
+        ``once`` is a key of the caller's own, without anybody's name: under one key promises are issued once,
+        however often that is tried, and by however many processes.
+        """
         check_threshold(threshold)
         issued = moment(now)
         seal = self._seal if key is None else sealer(key)

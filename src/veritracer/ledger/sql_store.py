@@ -120,6 +120,12 @@ class SqlReader:
         wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
         return self.connection.execute(wanted).all()
 
+    def kept_models(self) -> Rows:
+        """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.seq.in_(sa.select(models.c.seq)), entries.c.kind == "model")
+        return self.connection.execute(wanted.order_by(entries.c.seq)).all()
+
     def model(self, seq: int) -> tuple[bytes, bytes]:
         """Document and weights of an issuing model."""
         row = self.connection.execute(
@@ -217,7 +223,13 @@ class SqlReader:
         if not sa.inspect(self.connection).has_table(requests.name):
             return None
         wanted = sa.select(requests).where(requests.c.number == request.number)
-        return look_up(request, self.connection.execute(wanted).first())
+        kept = look_up(request, self.connection.execute(wanted).first())
+        if kept is not None and kept.count:
+            last = sa.select(entries.c.link).where(entries.c.seq == kept.sequence[-1])
+            if self.connection.scalar(last.where(entries.c.kind == "promise")) != kept.head:
+                remedy = "the ledger was changed: run veritracer verify"
+                raise LedgerError(message("the promises that were issued for this request", "others", remedy))
+        return kept
 
     def migrations(self) -> Rows:
         """Version, name and entry of each migration that was applied."""

@@ -31,6 +31,9 @@ class Reader(Protocol):
     def events(self, *kinds: Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
 
+    def kept_models(self) -> Rows:
+        """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
+
     def model(self, seq: int) -> tuple[bytes, bytes]:
         """Document and weights of an issuing model."""
 

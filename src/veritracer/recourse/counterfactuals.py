@@ -327,6 +327,16 @@ class Counterfactuals:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
         export.as_table(self).to_parquet(path)
 
+    def to_arrow(self) -> Any:
+        """The same table as Arrow's, without the index."""
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(export.as_table(self), preserve_index=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface: ``polars.DataFrame(recourse)``, ``pyarrow.table(recourse)``."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def label(self, i: int) -> Any:
         """The label of the row that counterfactual ``i`` is for."""
         label = self.frame.index[i]

@@ -244,6 +244,24 @@ class Schema(BaseModel):
             self.labels(y)  # says which of the labels is unknown
         return self._replace(favourable=values[values.index(chosen)], unfavourable=other, note=note)
 
+    def to_pandera(self) -> Any:
+        """The same description as a ``pandera.pandas.DataFrameSchema``, for pipelines that validate with it.
+
+        It is as strict about a table as the schema itself, and stricter where the schema only warns: values
+        outside of a declared range are refused. The target may be there or not.
+        """
+        try:
+            import pandera.pandas as pandera
+        except ModuleNotFoundError:
+            remedy = "pip install 'veritracer[pandera]'"
+            raise SchemaError(message("the package pandera", "an install without it", remedy)) from None
+        columns = {feature.name: _pandera_column(pandera, feature) for feature in self.features}
+        if self.target is not None:
+            labels = [label for label in (self.favourable, self.unfavourable) if label is not None]
+            checks = [pandera.Check.isin(labels)] if len(labels) == 2 else []
+            columns[self.target] = pandera.Column(None, checks, required=False)
+        return pandera.DataFrameSchema(columns, strict=True, name="veritracer")
+
     def to_json(self) -> str:
         """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
@@ -356,3 +374,23 @@ def _line(feature: Feature) -> str:
     parts += [f"missing: {feature.missing}"] if feature.missing != "refuse" else []
     parts += [feature.action.replace("_", " ")] if feature.action != "free" else []
     return f"  {feature.name}: {', '.join(parts)}" + (f" — {feature.note}" if feature.note else "")
+
+
+def _pandera_column(pandera: Any, feature: Feature) -> Any:
+    """What pandera checks of a column; an empty cell is one unless the feature refuses it."""
+    legal = [*feature.categories, *feature.missing_codes]
+    if not feature.is_numeric:
+        check = pandera.Check.isin(legal, name=f"one of {listing(legal)}")
+        return pandera.Column(None, check, nullable=feature.missing != "refuse")
+    lower = -math.inf if feature.lower is None else feature.lower
+    upper = math.inf if feature.upper is None else feature.upper
+    whole = feature.kind == "integer"
+
+    def is_legal(column: Any) -> Any:
+        numbers = pd.to_numeric(column, errors="coerce").astype("float64")
+        inside = (numbers >= lower) & (numbers <= upper)
+        return (inside & ((numbers % 1 == 0) | (not whole))) | column.isin(legal)
+
+    kind = "a whole number" if whole else "a number"
+    check = pandera.Check(is_legal, name=f"{kind} from {lower:g} to {upper:g}")
+    return pandera.Column(None, check, nullable=feature.missing != "refuse")

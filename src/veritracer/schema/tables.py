@@ -14,6 +14,7 @@ from veritracer.errors import DataError, closest, listing, message
 
 def table(frame: Any) -> pd.DataFrame:
     """``frame`` with sound column names; an array gets the names x0, x1 and so on."""
+    frame = from_arrow(frame)
     if isinstance(frame, np.ndarray) and frame.ndim == 2:
         frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])])
         frame = frame.infer_objects()
@@ -49,6 +50,7 @@ def check_columns(frame: pd.DataFrame) -> None:
 
 def select(X: Any, names: Sequence[str], others: Collection[str | None]) -> pd.DataFrame:
     """The columns ``names`` of ``X`` in this order; refuses no rows, and columns in neither list."""
+    X = from_arrow(X)
     table = _named(X, names, others) if isinstance(X, pd.DataFrame) else _unnamed(X, names)
     if len(table) == 0:
         raise DataError(
@@ -100,3 +102,47 @@ def _rows(X: Any) -> NDArray[Any]:
     for i, row in enumerate(rows):
         out[i, :] = row
     return out
+
+
+def is_arrow(X: Any) -> bool:
+    """Whether a table of another library can hand over its columns as Arrow has them: polars, Arrow, DuckDB.
+
+    The Arrow PyCapsule interface asks for no library in particular, and copies nothing.
+    """
+    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame)
+
+
+def from_arrow(X: Any) -> Any:
+    """Such a table as a DataFrame, with dtypes that hold every value as it was; anything else as it is."""
+    if not is_arrow(X):
+        return X
+    frame: pd.DataFrame = arrow_table(X).to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+    return frame
+
+
+def arrow_table(X: Any) -> Any:
+    """The table as Arrow's own, with plain columns instead of dictionaries and views."""
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        remedy = "pip install 'veritracer[arrow]'"
+        raise DataError(message("the package pyarrow", "an install without it", remedy)) from None
+    whole = pa.table(X)
+    return pa.table([_plain_column(column) for column in whole.columns], names=whole.schema.names)
+
+
+def _plain_column(column: Any) -> Any:
+    """The column without a dictionary, and text as Arrow's plain text."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        parts = [_plain_column(c.dictionary).take(c.indices) for c in column.chunks]
+        return pa.chunked_array(parts) if parts else pa.chunked_array([], pa.string())
+    return column.cast(pa.string()) if _is_other_text(kind) else column
+
+
+def _is_other_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

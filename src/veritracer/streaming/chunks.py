@@ -47,7 +47,7 @@ def frames(
     ``encoding`` can not take go to ``rejects``, if there is one; the others are then left, and refused if
     there is none.
     """
-    start, accepted = 0, 0
+    start, accepted = table.start, 0
     for chunk in table.chunks:
         frame = typed(chunk, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
         for name in keep:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import pyarrow as pa
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.issuing import Added
 from veritracer.ledger.layout import Original, Uncertified
+from veritracer.ledger.requests import Request
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
@@ -196,12 +197,15 @@ def issue_table(
     letters: LetterWriter | None = None,
     ignore: Sequence[str] = (),
     rejects: Rejects | None = None,
+    request: Request | None = None,
+    answer: Callable[[], dict[str, Any]] | None = None,
 ) -> tuple[Explained, Issued]:
     """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
 
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
     commitments to original rows (``original="commitment"``) stands in ``recourse.opening``. ``letters`` are
-    written of what is recorded, with its numbers.
+    written of what is recorded, with its numbers. A ``request`` is granted once; ``answer`` is asked for what
+    to keep with it when everything was written to the sink, before anything is issued.
     """
     check_ids(table, terms.id_column)
     with ledger.issuing(
@@ -212,6 +216,7 @@ def issue_table(
         key=terms.key,
         uncertified=terms.uncertified,
         again=terms.again,
+        request=request,
     ) as batch:
         if letters is not None:
             batch.numbered.append(letters.number)
@@ -237,6 +242,8 @@ def issue_table(
             ignore=ignore,
             rejects=rejects,
         )
+        if batch.request is not None and answer is not None:
+            batch.request = batch.request._replace(answer=answer())
     return explained, batch.issued
 
 

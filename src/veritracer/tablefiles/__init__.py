@@ -12,6 +12,7 @@ from veritracer.lazy import attach
 
 __all__ = [
     "STANDARD",
+    "Found",
     "Limits",
     "Rejects",
     "Sink",
@@ -20,10 +21,13 @@ __all__ = [
     "check_ids",
     "check_pairs",
     "inferred",
+    "is_database",
+    "is_many",
     "open_rejects",
     "open_sink",
     "open_table",
     "read_table",
+    "tables_in",
     "typed",
     "writable",
 ]
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
         check_pairs,
         open_table,
     )
+    from veritracer.tablefiles.places import Found, is_database, is_many, tables_in
     from veritracer.tablefiles.rejects import Rejects, open_rejects
     from veritracer.tablefiles.sinks import Sink, open_sink, writable
 else:
@@ -55,6 +60,7 @@ else:
                 "check_pairs",
                 "open_table",
             ],
+            "places": ["Found", "is_database", "is_many", "tables_in"],
             "rejects": ["Rejects", "open_rejects"],
             "sinks": ["Sink", "open_sink", "writable"],
         },

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from veritracer.errors import DataError, as_typed, closest, listing, message, unknown_name
+from veritracer.tablefiles import places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,7 +157,14 @@ class Counted(io.RawIOBase):
 
 def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
     """The first bytes of the file, the stream of all of them, and the size of the file where it has one."""
-    measured = sys.stdin.buffer if path == STANDARD else _opened(path)
+    size: int | None = None
+    if path == STANDARD:
+        measured: BinaryIO = sys.stdin.buffer
+    elif "://" in path:
+        measured, size = places.open_url(path)
+    else:
+        measured = _opened(path)
+        size = Path(path).stat().st_size
     first = measured.read(2)
     rest: BinaryIO = measured
     if first == b"\x1f\x8b":
@@ -172,7 +180,6 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
         if isinstance(error, DataError):
             raise
         raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
-    size = None if path == STANDARD else Path(path).stat().st_size
     return head, Counted(head, rest, measured), size
 
 
@@ -384,6 +391,8 @@ class Table:
         Says how much of it was read so far, from 0 to 1; None where nobody knows.
     chunks
         The rows, in chunks of at most ``ROWS``; once.
+    start
+        Rows that come before the first of these, where this is a part of a table.
     """
 
     name: str
@@ -391,6 +400,7 @@ class Table:
     is_text: bool
     share: Callable[[], float | None]
     chunks: Iterator[pa.RecordBatch]
+    start: int = 0
 
 
 @contextmanager
@@ -405,11 +415,19 @@ def open_table(
 ) -> Iterator[Table]:
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
+    A URL of a file system (fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a database's URL with
+    ``?table=NAME`` or ``?query=SQL`` are tables in databases.
+
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
     rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
     a table that asks for more than ``limits``, and one whose first chunk can not be read: nobody should load
     a model for it.
     """
+    if places.is_database(path):
+        with places.open_database(path, rows) as answer:
+            limits.check_names(path, answer.names)
+            yield Table(path, answer.names, False, lambda: None, _begun(_counted(answer.batches, path)))
+        return
     name = "standard input" if path == STANDARD else path
     head, stream, size = open_bytes(path, limits)
     with stream:
@@ -462,7 +480,7 @@ def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
 def _seekable(path: str, stream: Counted) -> Iterator[object]:
     """The file itself, or a copy of the pipe on disk: Parquet is read from its end."""
     if path != STANDARD:
-        yield path
+        yield stream.measured if "://" in path else path
         return
     with tempfile.TemporaryFile() as copy:
         while data := stream.read(PARQUET_BUFFER):

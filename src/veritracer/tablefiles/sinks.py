@@ -65,12 +65,12 @@ def format_of(path: str | None) -> Format:
 
 @contextmanager
 def open_sink(
-    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False
+    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, shared: bool = False
 ) -> Iterator[Sink]:
     """Where to write; ``None`` or ``-`` is standard output.
 
     The file is written as ``NAME.partial`` and renamed at the end. If anything goes wrong it disappears, and
-    what was there before stays.
+    what was there before stays. With ``shared`` several processes may write the same file at once.
 
     With ``spreadsheet_safe`` an apostrophe is put before text that a spreadsheet would take for a formula
     (numbers stay as they are), and ``notes`` says how often. Such text does not read back as it was.
@@ -87,7 +87,7 @@ def open_sink(
     place = Path(path)
     with (
         writable(place),
-        whole_file(place) as file,
+        whole_file(place, shared=shared) as file,
         _written(file, chosen, safe=spreadsheet_safe) as sink,
     ):
         yield sink

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veritracer import distributed, persistence, tablefiles
 from veritracer import ledger as ledgers
-from veritracer import persistence, tablefiles
 from veritracer.cli.options import (
     AsJson,
+    EngineName,
     KeyFile,
     LedgerPlace,
     Quiet,
@@ -55,6 +56,10 @@ def audit_(
         bool, typer.Option(help="Note the audit in the ledger, where it can be written.")
     ] = True,
     key_file: KeyFile = None,
+    engine: EngineName = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Judge promises on so many cores.", show_default=False)
+    ] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -71,6 +76,9 @@ def audit_(
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else ledgers.head_of(head)
+    judging = None
+    if workers is not None or engine == "ray":
+        judging = distributed.judging(model, distributed.engine_of(engine, workers))
     with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
@@ -78,7 +86,12 @@ def audit_(
             _refuse(checked, as_json=as_json)
         with progress("auditing", quiet=quiet) as watch:
             found = ledgers.audit(
-                state, loaded, at=when, recourse=None if recourse < 0 else recourse, watch=watch
+                state,
+                loaded,
+                at=when,
+                recourse=None if recourse < 0 else recourse,
+                watch=watch,
+                judging=judging,
             )
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer import datasets as catalogue
 from veritracer import tablefiles
-from veritracer.cli.options import AsJson, DataDir, Quiet, names, use_one_thread
+from veritracer.cli.options import AsJson, DataDir, EngineName, Quiet, names, use_one_thread
 from veritracer.cli.printing import note, print_json, say
 from veritracer.errors import DataError, message
 
@@ -56,6 +55,7 @@ def bench(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; every core if left out.", show_default=False)
     ] = None,
+    engine: EngineName = "local",
     stop_after: Annotated[
         float | None,
         typer.Option(min=0.0, help="End after so many seconds; run again to go on.", show_default=False),
@@ -71,6 +71,7 @@ def bench(
     """
     _check(out)
     import veritracer_bench as library
+    from veritracer.distributed.engines import cores
 
     use_one_thread()
     plan = _plan(data_dir, quick=quick, smoke=smoke)
@@ -81,7 +82,7 @@ def bench(
     _make(out)
     with _told(quiet=quiet) as tell:
         run = library.Run(plan, out, tell)
-        complete = run.go(workers or _cores(), stop_after=stop_after)
+        complete = run.go(workers or cores(), stop_after=stop_after, engine=engine)
     cells = run.cells()
     made = library.write_all(out, cells, plan.tables)
     note((f"{what} failed: {why}" for what, why in run.failed.items()), quiet=quiet)
@@ -107,11 +108,6 @@ def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:
         there = all(catalogue.info(name, data_dir=folder).path for name in ("heloc", "ctg"))
         return library.quick(folder, has_files=there)
     return library.Plan(data_dir=folder)
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check(out: Path) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.options import (
     Applicants,
     AsJson,
+    BlockFormat,
+    BlockRows,
+    EngineName,
     IdColumn,
     Ignore,
     Kappa,
@@ -20,13 +24,19 @@ from veritracer.cli.options import (
     Quiet,
     Separator,
     SpreadsheetSafe,
+    Workers,
     carried,
     names,
     saved_model,
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, print_json, progress, say
+from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
+
+if TYPE_CHECKING:
+    from veritracer.distributed import Question
+    from veritracer.streaming import Certified
 
 NOT_ACHIEVED = 1
 
@@ -48,6 +58,10 @@ def certify(
     ignore: Ignore = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    block_rows: BlockRows = BLOCK_ROWS,
+    block_format: BlockFormat = "parquet",
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -55,11 +69,20 @@ def certify(
     """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
 
     A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count. The
-    counterfactuals may also be separated by commas, as explain writes them.
+    counterfactuals may also be separated by commas, as explain writes them. With --workers or --engine ray,
+    or for a folder or pattern of tables, work is done in blocks: --out is a folder with a file for each, and
+    the same command goes on where a run was stopped.
     """
     if table == counterfactuals == tablefiles.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
+    bulk = Bulk(engine, workers, block_rows, block_format)
+    if bulk.wanted(table):
+        asked = bulk.question(
+            model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe
+        )
+        _in_blocks(bulk, asked, table, counterfactuals, separator, out, quiet=quiet, as_json=as_json)
+        return
     check_output(out, [table, counterfactuals], force=force)
     with ExitStack() as stack:
         originals = stack.enter_context(tablefiles.open_table(table, separator=separator))
@@ -80,11 +103,36 @@ def certify(
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:
-        say(
-            f"{found.rows:,} pairs at {found.models}: {found.certified:,} certified, "
-            f"{found.unknown:,} valid today without a proof, {found.invalid:,} not valid, "
-            f"{found.unchanged:,} unchanged.",
-            *([] if out is None else [f"The certificates: {out}"]),
-        )
+        say(_told(found), *([] if out is None else [f"The certificates: {out}"]))
     if found.unknown or found.invalid:
         raise typer.Exit(NOT_ACHIEVED)
+
+
+def _in_blocks(
+    bulk: Bulk,
+    asked: Question,
+    table: str,
+    counterfactuals: str,
+    separator: str,
+    out: str | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Certify many tables, or one on many cores."""
+    inputs, others = bulk.inputs(table, separator), bulk.inputs(counterfactuals, separator)
+    folder = bulk.folder(out, asked.asked("certify", inputs))
+    args = asked, inputs, others, folder, bulk.engine_for()
+    outcome = bulk.run("certifying", distributed.certify_blocks, *args, quiet=quiet)
+    found = cast("Certified", outcome.ended)
+    print_outcome(outcome, out, [_told(found)], quiet=quiet, as_json=as_json)
+    if found.unknown or found.invalid:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
+def _told(found: Certified) -> str:
+    return (
+        f"{found.rows:,} pairs at {found.models}: {found.certified:,} certified, "
+        f"{found.unknown:,} valid today without a proof, {found.invalid:,} not valid, "
+        f"{found.unchanged:,} unchanged."
+    )

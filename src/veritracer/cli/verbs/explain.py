@@ -6,19 +6,23 @@ import os
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
     AsJson,
+    BlockFormat,
+    BlockRows,
     Codes,
     Cost,
     Drift,
+    EngineName,
     Extremes,
     IdColumn,
     Ignore,
@@ -42,6 +46,7 @@ from veritracer.cli.options import (
     Sentences,
     Separator,
     SpreadsheetSafe,
+    Workers,
     amounts,
     carried,
     drifts,
@@ -54,9 +59,11 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
+    from veritracer.distributed import Question
     from veritracer.recourse import Recourse
     from veritracer.serving.client import Client
     from veritracer.serving.tables import RemotelyExplained
@@ -133,11 +140,18 @@ def explain(
     ] = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    block_rows: BlockRows = BLOCK_ROWS,
+    block_format: BlockFormat = "parquet",
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Give every declined row the closest certified counterfactual, for files of any length.
+
+    With --workers or --engine ray, or for a folder or pattern of tables, work is done in blocks: --out is a
+    folder with a file for each, and the same command goes on where a run was stopped.
 
     The output has the values as a person should read them, then recourse.decision and recourse.probability
     (of today's row: who is accepted already), recourse.status (certified, valid or none), recourse.reason and
@@ -167,6 +181,20 @@ def explain(
         raise DataError(message("a model and a table", received, remedy))
     kept, unseen = carried(keep, id_column), names(ignore)
     known = None if server is not None else persistence.columns(model)
+    bulk = Bulk(engine, workers, block_rows, block_format)
+    if server is None and bulk.wanted(place):
+        bulk.refuse({"--letters": letters, "--rejects": rejects})
+        question = bulk.question(
+            model,
+            options,
+            keep=tuple(kept),
+            ignore=tuple(unseen),
+            sentences=sentences,
+            rules=None if schema is None else schema_file(schema),
+            spreadsheet_safe=spreadsheet_safe,
+        )
+        _in_blocks(bulk, question, place, separator, out, require_certified, quiet=quiet, as_json=as_json)
+        return
     check_output(out, [place], force=force)
     check_rejects(rejects, [place], out, force=force)
     found: Explained | RemotelyExplained
@@ -207,6 +235,28 @@ def explain(
         raise typer.Exit(NOT_ACHIEVED)
 
 
+def _in_blocks(
+    bulk: Bulk,
+    asked: Question,
+    table: str,
+    separator: str,
+    out: str | None,
+    require_certified: bool,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Explain many tables, or one on many cores."""
+    inputs = bulk.inputs(table, separator)
+    folder = bulk.folder(out, asked.asked("explain", inputs))
+    args = asked, inputs, folder, bulk.engine_for()
+    outcome = bulk.run("explaining", distributed.explain_blocks, *args, quiet=quiet)
+    found = cast("Explained", outcome.ended)
+    print_outcome(outcome, out, _summary(found), quiet=quiet, as_json=as_json)
+    if require_certified and found.certified < found.asked:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
 def _refuse_local(given: dict[str, Any]) -> None:
     """Refuse what only a model at hand can do."""
     for name, value in given.items():
@@ -239,11 +289,14 @@ def _print_summary(found: Explained | RemotelyExplained, out: str, *, quiet: boo
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:
-        share = percent(found.certified / found.asked if found.asked else None)
-        say(
-            f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
-            f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
-            f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
-            f"{found.none:,} without.",
-            f"The recourse: {out}",
-        )
+        say(*_summary(found), f"The recourse: {out}")
+
+
+def _summary(found: Explained | RemotelyExplained) -> list[str]:
+    share = percent(found.certified / found.asked if found.asked else None)
+    return [
+        f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
+        f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
+        f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
+        f"{found.none:,} without.",
+    ]

@@ -6,21 +6,25 @@ import math
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
     Alternatives,
     Applicants,
     AsJson,
+    BlockFormat,
+    BlockRows,
     Codes,
     Cost,
     Drift,
+    EngineName,
     Extremes,
     Ignore,
     Kappa,
@@ -45,6 +49,7 @@ from veritracer.cli.options import (
     Sentences,
     Separator,
     SpreadsheetSafe,
+    Workers,
     amounts,
     drifts,
     letter_terms,
@@ -56,14 +61,15 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.defaults import PROMISE_DAYS
+from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
 from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
+    from veritracer.distributed import Question
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, LetterTerms
+    from veritracer.streaming import Explained, IssueTerms, LetterTerms
     from veritracer.tablefiles import Sink
 
 
@@ -121,15 +127,21 @@ def issue(
     sentences: Sentences = False,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
+    engine: EngineName = "local",
+    workers: Workers = None,
+    block_rows: BlockRows = BLOCK_ROWS,
+    block_format: BlockFormat = "parquet",
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
 
-    All of them are issued, or none is; what is not certified becomes no promise. The last line is the head
-    of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end was cut off or
-    rewritten.
+    All of them are issued, or none is; what is not certified becomes no promise. With --workers or --engine
+    ray, or for a folder or pattern of tables, this holds for each block: --out is a folder with a file for
+    each, and the same command goes on where a run was stopped, without promising anything twice. The last
+    line is the head of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end
+    was cut off or rewritten.
     """
     until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
@@ -147,6 +159,23 @@ def issue(
         "n": n,
     }
     kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
+    uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
+    bulk = Bulk(engine, workers, block_rows, block_format)
+    if bulk.wanted(table):
+        bulk.refuse({"--letters": letters, "--rejects": rejects})
+        options["drift"] = {**_yearly(rules or saved_model(model).schema_, until), **options["drift"]}
+        question = bulk.question(
+            model,
+            options,
+            keep=tuple(kept),
+            ignore=tuple(unseen),
+            sentences=sentences,
+            rules=rules,
+            spreadsheet_safe=spreadsheet_safe,
+        )
+        terms = streaming.IssueTerms(id_column, 0.5, until, original, key, uncertified, again)
+        _in_blocks(bulk, question, table, separator, out, ledger, terms, quiet=quiet, as_json=as_json)
+        return
     check_rejects(rejects, [table, ledger], out, force=force)
     check_output(out, [table, ledger], force=force)
     with ExitStack() as stack:
@@ -177,7 +206,7 @@ def issue(
                 until,
                 original,
                 key,
-                "skip" if require_certified else "advice",
+                uncertified,
                 again,
             ),
             options=options,
@@ -211,6 +240,45 @@ def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tup
     return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
 
 
+def _in_blocks(
+    bulk: Bulk,
+    asked: Question,
+    table: str,
+    separator: str,
+    out: str | None,
+    ledger: str,
+    terms: IssueTerms,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
+    inputs = bulk.inputs(table, separator)
+    said = {"ledger": ledger, "id_column": terms.id_column, "original": terms.original}
+    folder = bulk.folder(out, {**asked.asked("issue", inputs), **said, "expires": str(terms.expires)})
+    args = asked, inputs, folder, bulk.engine_for(), ledger, terms
+    outcome = bulk.run("issuing", distributed.issue_blocks, *args, quiet=quiet)
+    explained = cast("Explained", outcome.ended)
+    with vt.Ledger(ledger) as place:
+        head = place.head
+    lines = [
+        *_told(explained),
+        f"{outcome.promises:,} promises are issued in this run.",
+        f"The head, to be noted elsewhere: {head}",
+    ]
+    print_outcome(outcome, out, lines, quiet=quiet, as_json=as_json)
+
+
+def _told(explained: Explained) -> list[str]:
+    share = percent(explained.certified / explained.asked if explained.asked else None)
+    return [
+        f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
+        f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
+        f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
+        f"today; {explained.none:,} have none.",
+    ]
+
+
 def print_summary(
     explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool
 ) -> None:
@@ -225,14 +293,9 @@ def print_summary(
             | asdict(explained)
         )
     elif not quiet:
-        share = percent(explained.certified / explained.asked if explained.asked else None)
-        numbers_said = _numbers(issued)
         say(
-            f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
-            f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
-            f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
-            f"today; {explained.none:,} have none.",
-            f"{_count(len(issued) - issued.advice, 'promise')} issued{numbers_said}; "
+            *_told(explained),
+            f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}; "
             f"they end {_end(issued.expires)}.",
             *_left_out(issued),
             *([] if out is None else [f"The recourse: {out}"]),

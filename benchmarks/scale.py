@@ -1,0 +1,319 @@
+"""Beyond one core: speed by workers, Ray's overhead, memory, kills, and what a row costs by stage.
+
+``python -m benchmarks.scale`` runs small, in a minute or two an item; ``--full`` is what docs/scale.md asks
+for (an idle machine and about an hour). ``--only speed,ray,memory,kill,cost`` chooses.
+
+* ``speed``: one table, refined, by 1 and by 2 workers (``--workers``), local and Ray: the ratio.
+* ``ray``: the same rows without refinement, local and Ray with one worker each: what Ray costs.
+* ``memory``: the peak of each worker.
+* ``kill``: a run whose worker, driver or (Ray) raylet is killed with SIGKILL in the middle, then run again:
+  rows lost, promises twice, and whether what was written is what an undisturbed run writes.
+* ``cost``: seconds a row for each stage, by features and hidden units; a model fitted to them, and its error
+  on a measurement that it did not see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+import veritracer as vt
+from benchmarks.record import save, show
+
+COMMAND = [sys.executable, "-m", "veritracer"]
+ITEMS = ("speed", "ray", "memory", "kill", "cost")
+SAME = ("id", "recourse.status", "recourse.certified", "recourse.radius")
+
+
+def prepare(folder: Path, rows: int, *, panel: bool) -> None:
+    """A model of ``loans``, and a portfolio with ids as Parquet."""
+    data = vt.datasets.loans(rows=4_000, random_state=0)
+    model = vt.VeriTraCER(schema=data.schema, epochs=5, random_state=0, **({} if panel else {"panel": None}))
+    model.fit(data.X, data.y)
+    model.save(folder / "model")
+    people = vt.datasets.loans(rows=rows, random_state=1).X
+    people.insert(0, "id", [f"p{i}" for i in range(rows)])
+    pq.write_table(pa.Table.from_pandas(people, preserve_index=False), folder / "people.parquet")
+
+
+def run(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool = True) -> Any:
+    """Seconds of one command, or the process of it."""
+    shutil.rmtree(folder / out, ignore_errors=True)
+    return go_on(folder, out, *more, verb=verb, wait=wait)
+
+
+def go_on(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool = True) -> Any:
+    command = [*COMMAND, verb, str(folder / "model"), str(folder / "people.parquet")]
+    command += ["--out", str(folder / out), "--quiet", *more]
+    command += ["--id-column", "id"] if verb == "issue" else ["--keep", "id"]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE)
+    if not wait:
+        return process
+    _, said = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {said.decode()}")
+    return time.perf_counter() - start
+
+
+def speed(folder: Path, workers: int, block: int) -> list[list[Any]]:
+    """Seconds by workers, refined; start and model are part of them, as for any user."""
+    lines = []
+    for engine in ("local", "ray"):
+        found = {}
+        for count in (1, workers):
+            asked = ["--engine", engine, "--workers", str(count), "--block-rows", str(block)]
+            found[count] = run(folder, f"{engine}{count}", *asked)
+        lines.append([engine, found[1], found[workers], found[1] / found[workers]])
+    return lines
+
+
+def overhead(folder: Path, block: int) -> list[list[Any]]:
+    """Ray against the local engine, one worker each, without refinement."""
+    asked = ["--workers", "1", "--block-rows", str(block), "--no-refine", "--no-radius"]
+    local = run(folder, "plain", *asked)
+    ray = run(folder, "rayed", *asked, "--engine", "ray")
+    return [["local", local, 0.0], ["ray", ray, 1 - local / ray]]
+
+
+def memory(folder: Path, block: int) -> list[list[Any]]:
+    """The peak MiB of each worker of a run."""
+    lines = []
+    for engine in ("local", "ray"):
+        asked = ["--engine", engine, "--workers", "2", "--block-rows", str(block), "--no-refine"]
+        process = run(folder, f"memory-{engine}", *asked, wait=False)
+        peak: dict[int, float] = {}
+        while process.poll() is None:
+            for pid in workers_of(process.pid, engine):
+                peak[pid] = max(peak.get(pid, 0.0), high_water(pid))
+            time.sleep(0.2)
+        lines += [[engine, f"worker {i}", mib] for i, mib in enumerate(sorted(peak.values())[-2:], 1)]
+    return lines
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one that this script started."""
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            below = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+        except OSError:
+            continue
+        found += [int(child) for child in below]
+        waiting += [int(child) for child in below]
+    return found
+
+
+def workers_of(pid: int, engine: str) -> list[int]:
+    wanted = r"ray::Worker" if engine == "ray" else r"spawn_main"
+    return [child for child in children(pid) if re.search(wanted, command_of(child))]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def high_water(pid: int) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+# ---------------------------------------------------------------- kills
+
+
+def kill(folder: Path, block: int) -> list[list[Any]]:
+    """Runs of ``issue`` with something killed in the middle, and then run again."""
+    lines = []
+    for engine, victim in (
+        ("local", "worker"),
+        ("local", "driver"),
+        ("ray", "worker"),
+        ("ray", "driver"),
+        ("ray", "raylet"),
+    ):
+        name = f"{engine}-{victim}"
+        ledger = folder / f"{name}.db"
+        ledger.unlink(missing_ok=True)
+        asked = ["--engine", engine, "--workers", "2", "--block-rows", str(block), "--ledger", str(ledger)]
+        process = run(folder, name, *asked, verb="issue", wait=False)
+        before = wait_for_blocks(folder / name, 2, process)
+        killed = strike(process, engine, victim)
+        process.communicate()
+        if engine == "ray" and victim == "driver":
+            sweep(process.pid)
+        after = len(list((folder / name / "_blocks").glob("*.json")))
+        go_on(folder, name, *asked, verb="issue")
+        lines.append([name, killed, before, after, process.returncode, *compared(folder, name, ledger)])
+    return lines
+
+
+def wait_for_blocks(out: Path, count: int, process: subprocess.Popen[bytes]) -> int:
+    while process.poll() is None:
+        done = len(list((out / "_blocks").glob("*.json"))) if out.exists() else 0
+        if done >= count:
+            return done
+        time.sleep(0.05)
+    return len(list((out / "_blocks").glob("*.json")))
+
+
+def strike(process: subprocess.Popen[bytes], engine: str, victim: str) -> int:
+    """How many processes were killed."""
+    if victim == "driver":
+        chosen = [process.pid]
+    elif victim == "worker":
+        chosen = workers_of(process.pid, engine)[:1]
+    else:
+        chosen = [child for child in children(process.pid) if "raylet/raylet" in command_of(child)][:1]
+    for pid in chosen:
+        os.kill(pid, signal.SIGKILL)
+    return len(chosen)
+
+
+def sweep(group: int) -> None:
+    """What Ray leaves of a driver that was killed: processes of the session that this script began."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def compared(folder: Path, name: str, ledger: Path) -> list[Any]:
+    """Rows lost, promises twice, whether the chain holds, and rows that differ from an undisturbed run's."""
+    found, wanted = written(folder / name), written(folder / "undisturbed")
+    both = found.merge(wanted, on="id", how="outer", suffixes=("", "_wanted"), indicator=True)
+    lost = int((both["_merge"] != "both").sum()) + int(found["id"].duplicated().sum())
+    columns = [c for c in wanted.columns if c in SAME[1:] or (not c.startswith("recourse.") and c != "id")]
+    other = sum(int((both[c].astype(str) != both[f"{c}_wanted"].astype(str)).sum()) for c in columns)
+    with vt.Ledger(ledger) as place:
+        ids = [one for piece in place.promises() for one in piece.ids]
+        holds = place.verify().ok
+    promised = int((found["recourse.status"] != "none").sum())
+    return [lost, len(ids) - len(set(ids)), len(ids) - promised, holds, other]
+
+
+def written(out: Path) -> pd.DataFrame:
+    return pa.concat_tables([pq.read_table(p) for p in sorted(out.glob("*.parquet"))]).to_pandas()
+
+
+# ---------------------------------------------------------------- cost of a row
+
+
+def cost(rows: int) -> tuple[list[list[Any]], dict[str, Any]]:
+    """Seconds a row by stage, for tables and networks of several sizes; and a model of them."""
+    cases = [(8, 16), (8, 64), (24, 16), (24, 64), (48, 32), (16, 32)]
+    measured = {case: stages(*case, rows) for case in cases}
+    held_out = cases[-1]
+    lines, fitted = [], {}
+    for stage in measured[cases[0]]:
+        design = np.array([[1.0, d, h, d * h] for d, h in cases[:-1]])
+        seconds = np.array([measured[case][stage] for case in cases[:-1]])
+        parameters, *_ = np.linalg.lstsq(design / seconds[:, None], np.ones(len(seconds)), rcond=None)
+        said = float(np.array([1.0, held_out[0], held_out[1], held_out[0] * held_out[1]]) @ parameters)
+        true = measured[held_out][stage]
+        fitted[stage] = {"parameters": parameters.tolist(), "held_out": true, "predicted": said}
+        lines.append([stage, *(1e6 * measured[c][stage] for c in cases), 1e6 * said, said / true - 1])
+    return lines, {"cases": cases, "fitted": fitted}
+
+
+def stages(features: int, hidden: int, rows: int) -> dict[str, float]:
+    """CPU seconds a row of each stage, one thread: the best of three."""
+    rng = np.random.default_rng(features)
+    frame = pd.DataFrame(rng.normal(size=(rows, features)), columns=[f"x{i}" for i in range(features)])
+    labels = np.where(frame.iloc[:, :4].sum(axis=1) + rng.normal(0, 0.3, rows) > 0, "yes", "no")
+    schema = vt.Schema.infer(frame.assign(y=labels), target="y", favourable="yes")
+    sizes = {"hidden": (hidden, hidden), "generator_hidden": (hidden,), "epochs": 2, "panel": None}
+    model = vt.VeriTraCER(schema=schema, **sizes).fit(frame, labels)
+    recourse, some = model.recourse(), frame.head(max(200, rows // 8))
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "t.parquet"
+        pq.write_table(table, place)
+        calls = {
+            "read": (lambda: pq.read_table(place), rows),
+            "encode": (lambda: model.encoding_.encode(frame), rows),
+            "predict": (lambda: model.predict(frame), rows),
+            "certify": (lambda: model.certify(frame, frame.iloc[::-1].reset_index(drop=True)), rows),
+            "bulk": (lambda: recourse.explain(frame, refine=False, search_radius=False), rows),
+            "refined": (lambda: recourse.explain(some, search_radius=False), len(some)),
+        }
+        return {name: min(timed(call) for _ in range(3)) / count for name, (call, count) in calls.items()}
+
+
+def timed(call: Any) -> float:
+    """CPU seconds of this process, which has one thread: what others do on the machine plays little part."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", default=",".join(ITEMS))
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    items, rows = asked.only.split(","), asked.rows or (100_000 if asked.full else 3_000)
+    block = 4_096 if asked.full else 250
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {"rows": rows, "workers": asked.workers}
+    tables: list[str] = []
+
+    def tell(name: str, title: str, header: list[str], lines: list[list[Any]]) -> None:
+        results[name] = [dict(zip(header, line, strict=True)) for line in lines]
+        tables.append(show(title, header, lines))
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if set(items) - {"cost"}:
+            prepare(folder, rows, panel=asked.full)
+        if "speed" in items:
+            header = ["engine", "1 worker, s", f"{asked.workers} workers, s", "ratio"]
+            tell("speed", f"{rows:,} rows of loans, refined", header, speed(folder, asked.workers, block))
+        if "ray" in items:
+            header = ["engine", "seconds", "share that is Ray's"]
+            tell("ray", f"{rows:,} rows, not refined, one worker", header, overhead(folder, block))
+        if "memory" in items:
+            tell("memory", "Peak memory of workers", ["engine", "worker", "MiB"], memory(folder, block))
+        if "kill" in items:
+            run(folder, "undisturbed", "--workers", "1", "--block-rows", str(block))
+            header = ["killed", "processes", "blocks before", "blocks after", "exit", "rows lost"]
+            header += ["promises twice", "promises too many", "chain holds", "cells that differ"]
+            tell("kill", "SIGKILL in the middle of issue, then the same command", header, kill(folder, block))
+    if "cost" in items:
+        lines, results["cost_model"] = cost(20_000 if asked.full else 2_000)
+        cases = [f"{d}×{h}" for d, h in results["cost_model"]["cases"]]
+        header = ["stage", *cases[:-1], f"{cases[-1]} (held out)", "predicted", "error"]
+        tell("cost", "Microseconds a row, by features × hidden units, one core", header, lines)
+    if asked.full and set(items) == set(ITEMS):
+        save("scale", results, tables)
+    else:
+        print(json.dumps(results)[:2_000])
+
+
+if __name__ == "__main__":
+    main()

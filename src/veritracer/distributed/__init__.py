@@ -1,0 +1,55 @@
+"""Work beyond one process: tables in blocks, on all cores of a machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
+
+__all__ = [
+    "Block",
+    "Engine",
+    "Inputs",
+    "Outcome",
+    "Question",
+    "Record",
+    "RunFolder",
+    "certify_blocks",
+    "engine_of",
+    "explain_batches",
+    "explain_blocks",
+    "issue_blocks",
+    "judging",
+]
+
+if TYPE_CHECKING:
+    from veritracer.distributed.batches import explain_batches
+    from veritracer.distributed.blocks import Block, Record, RunFolder
+    from veritracer.distributed.engines import Engine, engine_of
+    from veritracer.distributed.jobs import (
+        Inputs,
+        Outcome,
+        Question,
+        certify_blocks,
+        explain_blocks,
+        issue_blocks,
+        judging,
+    )
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "batches": ["explain_batches"],
+            "blocks": ["Block", "Record", "RunFolder"],
+            "engines": ["Engine", "engine_of"],
+            "jobs": [
+                "Inputs",
+                "Outcome",
+                "Question",
+                "certify_blocks",
+                "explain_blocks",
+                "issue_blocks",
+                "judging",
+            ],
+        },
+    )

@@ -1,0 +1,223 @@
+"""Tables cut into blocks, and the folder of a run: one file for each block, and what is known to be done.
+
+::
+
+    OUT/_run.json              what was asked: a run that goes on has to ask the same
+    OUT/_blocks/NAME.json      a block that is done, and how its rows ended; written after its file
+    OUT/NAME.parquet           its rows; NAME is that of the table and the number of the block in it
+
+Files appear only when they are whole, and a block with a record is never done again. Names that begin with a
+line are passed over by whatever reads folders of tables (Arrow, Spark, DuckDB, this library).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from veritracer.defaults import BLOCK_ROWS
+from veritracer.errors import DataError, message
+from veritracer.files import document_text, envelope, write_whole
+from veritracer.tablefiles import Table
+from veritracer.tablefiles.opening import ROWS
+from veritracer.tablefiles.sinks import Format
+
+RUN, BLOCKS = "_run.json", "_blocks"
+
+FORMAT = "veritracer-run"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table (or of several, row by row), on their way to whoever does them.
+
+    Attributes
+    ----------
+    name
+        The name of the table, and the number of the block in it.
+    start
+        Rows of the table before these.
+    batches
+        The rows: of one table, or of several side by side.
+    sources, is_text
+        What messages call each of these tables, and whether its cells are text.
+    digest
+        SHA-256 of the rows.
+    """
+
+    name: str
+    start: int
+    batches: tuple[pa.RecordBatch, ...]
+    sources: tuple[str, ...]
+    is_text: tuple[bool, ...]
+    digest: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(self.batches[0].num_rows)
+
+    def table(self, which: int = 0) -> Table:
+        """The rows as a table that is open for reading."""
+        batch = self.batches[which]
+        chunks = (batch.slice(at, ROWS) for at in range(0, batch.num_rows, ROWS))
+        names = tuple(batch.schema.names)
+        return Table(self.sources[which], names, self.is_text[which], lambda: None, chunks, start=self.start)
+
+
+def cut(table: Table, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
+    """The table in blocks of so many rows each, whatever its own chunks are."""
+    start = 0
+    for number, batch in enumerate(rebatched(table.chunks, rows)):
+        sha = hashlib.sha256(batch.schema.serialize())
+        sha.update(batch.serialize())
+        names = f"{name}.{number:06}", start
+        yield Block(*names, (batch,), (table.name,), (table.is_text,), sha.hexdigest())
+        start += batch.num_rows
+
+
+def rebatched(chunks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of so many, the last one of what is left."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        count += chunk.num_rows
+        while count >= rows:
+            whole = _joined(waiting)
+            yield whole.slice(0, rows)
+            count -= rows
+            waiting = [whole.slice(rows)] if count else []
+    if count:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    (joined,) = whole.to_batches()
+    return joined
+
+
+def paired(left: Iterator[Block], right: Iterator[Block]) -> Iterator[Block]:
+    """Blocks of two tables that are cut alike, side by side; refuses tables of different lengths."""
+    while True:
+        one, other = next(left, None), next(right, None)
+        if one is None and other is None:
+            return
+        if one is None or other is None or one.rows != other.rows:
+            found = [0 if block is None else block.start + block.rows for block in (one, other)]
+            longer = (one if found[0] > found[1] else other) or one
+            assert longer is not None
+            remedy = "give both tables in the same order, row by row"
+            received = f"more rows in {longer.sources[0]}"
+            raise DataError(message("one counterfactual for each row", received, remedy))
+        yield Block(
+            one.name,
+            one.start,
+            one.batches + other.batches,
+            one.sources + other.sources,
+            one.is_text + other.is_text,
+            one.digest + other.digest,
+        )
+
+
+# ---------------------------------------------------------------- the folder of a run
+
+
+@dataclass(frozen=True)
+class Record:
+    """A block that is done.
+
+    Attributes
+    ----------
+    name, rows, digest
+        The block, and what it was of.
+    file
+        The name of its file from the folder of the run on; empty where nothing was to be written.
+    ended
+        How its rows ended, as numbers and sentences.
+    """
+
+    name: str
+    rows: int
+    digest: str
+    file: str
+    ended: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run: ``name`` is the run's own, ``kind`` what its files are."""
+
+    place: Path
+    name: str
+    kind: Format
+
+    @classmethod
+    def open(cls, place: Path, asked: Mapping[str, Any], kind: Format) -> RunFolder:
+        """The folder, new or to go on in; refuses one that holds something else, or another run."""
+        wanted = json.loads(json.dumps({**asked, "kind": kind}, default=str))
+        there = _read(place / RUN)
+        if there is None:
+            if place.exists() and (not place.is_dir() or any(place.iterdir())):
+                received = f"{place}, which is there and is not one"
+                raise DataError(message("the folder of a run", received, "name a new folder"))
+            name = os.urandom(8).hex()
+            document = {**envelope(FORMAT, 1), "run": name, "asked": wanted}
+            write_whole(place / RUN, document_text(document), shared=True)
+            return cls(place, name, kind)
+        other = [key for key in wanted if there["asked"].get(key) != wanted[key]]
+        if other:
+            received = f"another {other[0].replace('_', ' ')}"
+            remedy = "ask the same to go on, or name a new folder"
+            raise DataError(message(f"what the run in {place} was asked", received, remedy))
+        return cls(place, str(there["run"]), kind)
+
+    def file_of(self, block: Block) -> Path:
+        """Where the rows of the block go."""
+        return self.place / f"{block.name}.{self.kind}"
+
+    def key_of(self, block: Block) -> str:
+        """What names the block, in this run, for good."""
+        return f"{self.name}/{block.name}"
+
+    def finish(self, record: Record) -> Record:
+        """The record, after it was written."""
+        write_whole(self._record(record.name), document_text(asdict(record)), shared=True)
+        return record
+
+    def done(self, block: Block) -> Record | None:
+        """The record of a block that is done; None if it is not. Refuses a table that is another by now."""
+        found = _read(self._record(block.name))
+        if found is None:
+            return None
+        record = Record(**found)
+        if record.digest != block.digest:
+            received = f"others in {block.sources[0]} from row {block.start + 1:,} on"
+            remedy = "give the tables as they were, in a fixed order, or name a new folder"
+            raise DataError(message("the rows that this run began with", received, remedy))
+        return record if not record.file or (self.place / record.file).exists() else None
+
+    def _record(self, name: str) -> Path:
+        return self.place / BLOCKS / f"{name}.json"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        remedy = "remove it, or name a new folder"
+        raise DataError(message(f"a document of a run in {path}", f"{error}", remedy)) from None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,285 @@
+"""Where work runs: in this process, in several processes of this machine, or in the actors of a Ray cluster.
+
+An engine is given a job and items, one by one, and gives back results as they are ready. A worker opens the
+job once (and so loads a model once) and then does item after item. At most two items for each worker are on
+their way, so that a table of any length needs the memory of a few of its blocks. A worker that is killed is
+replaced and its item done again: what a job does must bear being done twice.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal, Protocol
+
+from veritracer.errors import DataError, DataWarning, VeriTracerError, message
+
+Name = Literal["local", "ray"]
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+AHEAD = 2
+"""Items for each worker that are being done or wait for it."""
+
+ATTEMPTS = 3
+"""How often in a row workers may be killed before that is the item's fault."""
+
+
+class Job(Protocol):
+    """What a worker does: opened once in each, then called with item after item; pickled on its way."""
+
+    def open(self) -> Callable[[Any], Any]:
+        """What does one item."""
+        ...
+
+
+class Engine(Protocol):
+    """Workers of one kind."""
+
+    workers: int
+
+    def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
+        """The result of each item, in the order in which they are ready."""
+        ...
+
+
+def engine_of(name: Name, workers: int | None = None) -> Engine:
+    """The engine of that name; ``workers`` are all cores (of the cluster, with Ray) if left out."""
+    if name == "ray":
+        return RayEngine(workers)
+    return LocalEngine(workers or cores())
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---------------------------------------------------------------- this machine
+
+
+class LocalEngine:
+    """Processes of this machine; a single worker is this process itself."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
+        """The result of each item, in the order in which they are ready."""
+        if self.workers == 1:
+            yield from map(job.open(), items)
+            return
+        rest, unfinished, killed = iter(items), list[Any](), 0
+        while True:
+            done = 0
+            with processes(self.workers, _open, job) as pool:
+                running: dict[Future[Any], Any] = {pool.submit(_do, one): one for one in unfinished}
+                try:
+                    for result in _flow(pool, running, rest, self.workers * AHEAD):
+                        done += 1
+                        yield result
+                    return
+                except BrokenProcessPool:
+                    unfinished = list(running.values())
+            killed = 1 if done else killed + 1
+            if killed == ATTEMPTS:
+                raise _killed()
+
+
+def _flow(pool: Executor, running: dict[Future[Any], Any], rest: Iterator[Any], most: int) -> Iterator[Any]:
+    """Results, while ``running`` is kept filled; at any moment it has what was not given back yet."""
+    while True:
+        while len(running) < most and (item := next(rest, _END)) is not _END:
+            running[pool.submit(_do, item)] = item
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            result = future.result()
+            del running[future]
+            yield result
+
+
+_END = object()
+
+
+def _killed(said: str = "") -> VeriTracerError:
+    received = f"{ATTEMPTS} in a row that were killed" + (f" ({said})" if said else "")
+    remedy = "was it short of memory? Run the same command again, with fewer --workers or --block-rows"
+    return VeriTracerError(message("workers that go on", received, remedy))
+
+
+_call: Callable[[Any], Any] | None = None
+
+
+def _open(job: Job) -> None:
+    global _call
+    _call = job.open()
+
+
+def _do(item: Any) -> Any:
+    assert _call is not None
+    return _call(item)
+
+
+@contextmanager
+def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) -> Iterator[Executor]:
+    """A pool of so many processes of one thread each; at the end of the block all of them are stopped.
+
+    None of them outlives the process that started it. Whatever they were doing is lost, and nothing else.
+    """
+    older = {child.pid for child in multiprocessing.active_children()}
+    # Libraries read these when they are loaded, so they must be there before a process begins.
+    with _environment(ONE_THREAD):
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(), begin, args))
+        try:
+            yield pool
+        finally:
+            started = [child for child in multiprocessing.active_children() if child.pid not in older]
+            pool.shutdown(wait=False, cancel_futures=True)
+            _stop(started)
+
+
+@contextmanager
+def _environment(wanted: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _stop(children: list[BaseProcess]) -> None:
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join()
+
+
+def _begin(parent: int, begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
+    """Make this process a worker: deaf to Ctrl-C, and gone when its parent is."""
+    warnings.simplefilter("ignore", DataWarning)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    if begin is not None:
+        begin(*args)
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+# ---------------------------------------------------------------- Ray
+
+
+class RayEngine:
+    """Actors of a Ray cluster: the one in ``RAY_ADDRESS``, or one that is started here for the run."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.ray = _ray()
+        self.workers = workers or cores()
+        self.given = workers
+
+    def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
+        """The result of each item, in the order in which they are ready."""
+        with connected(self.workers):
+            if self.given is None:
+                self.workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+            yield from self._work(self.ray.put(job), iter(items))
+
+    def _work(self, job: Any, rest: Iterator[Any]) -> Iterator[Any]:
+        actor = self.ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
+        actors = [actor.remote(job) for _ in range(self.workers)]
+        running: dict[Any, Any] = {}
+        waiting = actors * AHEAD  # one entry for each item that an actor can take
+        try:
+            while True:
+                while waiting and (item := next(rest, _END)) is not _END:
+                    worker = waiting.pop(0)
+                    running[worker.do.remote(item)] = worker
+                if not running:
+                    return
+                ready, _ = self.ray.wait(list(running), num_returns=1)
+                waiting.append(running.pop(ready[0]))
+                yield self._result(ready[0])
+        finally:
+            for one in actors:
+                self.ray.kill(one)
+
+    def _result(self, reference: Any) -> Any:
+        exceptions = self.ray.exceptions
+        try:
+            return self.ray.get(reference)
+        except exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(getattr(error, "cause", None), VeriTracerError) else None
+            raise (cause or error) from None
+        except exceptions.RayActorError as error:
+            raise _killed((str(error).strip().splitlines() or [""])[-1]) from None
+
+
+class Worker:
+    """What an actor is."""
+
+    def __init__(self, job: Job) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore", DataWarning)
+        self.call = job.open()
+
+    def do(self, item: Any) -> Any:
+        """The result of one item."""
+        return self.call(item)
+
+
+@contextmanager
+def connected(workers: int) -> Iterator[None]:
+    """A connection to Ray for the block: one that is there already, or else one of its own."""
+    ray = _ray()
+    if ray.is_initialized():
+        yield
+        return
+    own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+    with _environment({"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}):
+        ray.init(log_to_driver=False, logging_level="ERROR", **own)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def ray_tasks(workers: int) -> Iterator[_Tasks]:
+    """Something to ``submit`` calls to, each of which becomes a task on one core of the cluster."""
+    with connected(workers):
+        yield _Tasks()
+
+
+class _Tasks:
+    def submit(self, call: Any, /, *args: Any) -> Future[Any]:
+        """A promise of the call's result."""
+        ray = _ray()
+        future: Future[Any] = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(call).remote(*args).future()
+        return future
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError:
+        remedy = "pip install 'veritracer[ray]', or take --engine local"
+        raise DataError(message("the package ray", "an install without it", remedy)) from None
+    return ray

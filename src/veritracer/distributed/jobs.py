@@ -1,0 +1,446 @@
+"""Explaining, certifying and issuing block by block: what a worker does, and the whole of it.
+
+A run can end at any moment, by whatever ends it, and goes on when it is asked for again. Every block is a
+file of its own; in everything that is declared invariant (docs/architecture.md) its rows are those that a
+single process writes, whatever the size of the blocks, their order and the number of workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from veritracer.defaults import BLOCK_ROWS
+from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired
+from veritracer.distributed.engines import Engine
+from veritracer.errors import LedgerError, message
+from veritracer.ledger import IssuingModel, Ledger, Promises
+from veritracer.ledger.auditing import Judging
+from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.verdicts import Auditor, Candidate, Judged
+from veritracer.saved import load
+from veritracer.schema import Schema
+from veritracer.streaming import (
+    Certified,
+    Explained,
+    IssueTerms,
+    Watch,
+    certify_tables,
+    explain_table,
+    issue_table,
+)
+from veritracer.tablefiles import check_columns, check_ids, open_sink, open_table, tables_in
+from veritracer.tablefiles.opening import Columns
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
+    from veritracer.recourse import Recourse
+    from veritracer.tablefiles import Found
+
+PREPARED = "_prepared"
+"""The folder of files whose promises are not issued yet, in that of the run."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Tables to go through (a name, a folder or a pattern), the separator of CSV, and rows of a block."""
+
+    place: str
+    separator: str = ","
+    rows: int = BLOCK_ROWS
+
+    def blocks(
+        self, check: Callable[[Any], None], *, or_comma: bool = False, tell: Callable[[float | None], None]
+    ) -> Iterator[Block]:
+        """All blocks, one after the other; each table is looked at by ``check`` when it is opened."""
+        found = tables_in(self.place)
+        for number, one in enumerate(found):
+            with self._opened(one, or_comma) as table:
+                check(table)
+                for block in cut(table, one.name, self.rows):
+                    part = table.share()
+                    tell(None if part is None else (number + part) / len(found))
+                    yield block
+
+    def _opened(self, one: Found, or_comma: bool) -> Any:
+        return open_table(one.path, separator=self.separator, or_comma=or_comma)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every row, as ``veritracer explain`` asks it."""
+
+    model: str
+    options: Mapping[str, Any]
+    keep: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    sentences: bool = False
+    rules: Schema | None = None
+    spreadsheet_safe: bool = False
+
+    def recourse(self) -> tuple[VeriTraCER, Recourse]:
+        """The model, and what answers for it."""
+        model = load(self.model)
+        return model, model.recourse(self.rules)
+
+    def asked(self, verb: str, inputs: Inputs) -> dict[str, Any]:
+        """All that has to be the same when the run goes on."""
+        model = hashlib.sha256((Path(self.model) / "model.json").read_bytes()).hexdigest()
+        rules = None if self.rules is None else self.rules.to_json()
+        own = {k: v for k, v in asdict(replace(self, rules=None)).items() if k not in ("model", "rules")}
+        return {"verb": verb, "model": model, "rules": rules, "block_rows": inputs.rows, **own}
+
+
+# ---------------------------------------------------------------- what a worker does
+
+
+@dataclass(frozen=True)
+class ExplainJob:
+    """Counterfactuals of a block, as a file."""
+
+    question: Question
+    folder: RunFolder
+
+    def open(self) -> Callable[[Block], Record]:
+        """What explains a block."""
+        _, recourse = self.question.recourse()
+
+        def explain(block: Block) -> Record:
+            file = self.folder.file_of(block)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open_sink(str(file), shared=True, spreadsheet_safe=self.question.spreadsheet_safe) as sink:
+                found = explain_table(recourse, block.table(), sink, **_how(self.question))
+            return _finish(self.folder, block, file, asdict(_noted(found, sink.notes())))
+
+        return explain
+
+
+@dataclass(frozen=True)
+class CertifyJob:
+    """What can be proved of the pairs of a block, as a file."""
+
+    question: Question
+    folder: RunFolder
+
+    def open(self) -> Callable[[Block], Record]:
+        """What certifies a block."""
+        model, _ = self.question.recourse()
+        kappa = self.question.options.get("kappa")
+
+        def certify(block: Block) -> Record:
+            file = self.folder.file_of(block)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open_sink(str(file), shared=True, spreadsheet_safe=self.question.spreadsheet_safe) as sink:
+                pair = block.table(0), block.table(1)
+                found = certify_tables(model, *pair, sink, kappa=kappa, keep=self.question.keep)
+            return _finish(self.folder, block, file, asdict(_noted(found, sink.notes())))
+
+        return certify
+
+
+@dataclass(frozen=True)
+class IssueJob:
+    """Promises to the people of a block, issued together and once; and the block's file.
+
+    The file is whole on the disk, under its digest, before anything is issued; the digest is issued with the
+    promises. Whoever tries again finds the file of what was issued, and never another one.
+    """
+
+    question: Question
+    folder: RunFolder
+    ledger: str
+    terms: IssueTerms
+
+    def open(self) -> Callable[[Block], Record]:
+        """What issues the promises of a block."""
+        model, recourse = self.question.recourse()
+        terms = self.terms._replace(threshold=model.threshold_)
+
+        def issue(block: Block) -> Record:
+            with Ledger(self.ledger) as ledger:
+                return self._issue(block, recourse, ledger, terms)
+
+        return issue
+
+    def _issue(self, block: Block, recourse: Recourse, ledger: Ledger, terms: IssueTerms) -> Record:
+        request = Request(self.folder.key_of(block), block.digest.encode())
+        prepared, file = _Prepared(self.folder, block), self.folder.file_of(block)
+        self._check_openings(prepared, ledger.requested(request), terms)
+        with ExitStack() as stack:
+            place, safe = str(prepared.new), self.question.spreadsheet_safe
+            sink = stack.enter_context(open_sink(place, kind=self.folder.kind, spreadsheet_safe=safe))
+
+            def answer() -> dict[str, Any]:
+                stack.close()  # from here on the file is whole
+                return {"file": prepared.named()}
+
+            args = recourse, block.table(), sink, ledger, terms
+            found, issued = issue_table(*args, request=request, answer=answer, **_how(self.question))
+        kept = ledger.requested(request)  # what another worker has issued meanwhile, if it was faster
+        self._check_openings(prepared, kept, terms)
+        prepared.take(_file_of(kept) if prepared.is_there(_file_of(kept)) else prepared.digest)
+        numbers = [int(issued.sequence[0]), int(issued.sequence[-1])] if len(issued) else []
+        ended = {**asdict(_noted(found, sink.notes())), "issued": numbers, "again": issued.again}
+        return _finish(self.folder, block, file, ended)
+
+    def _check_openings(self, prepared: _Prepared, before: Kept | None, terms: IssueTerms) -> None:
+        """Refuse to go on where what opens commitments that were made is lost."""
+        if terms.original == "commitment" and before and not prepared.is_there(_file_of(before)):
+            received = f"no {prepared.file.name}, in which they were"
+            remedy = "restore the file: what opens the commitments is kept nowhere else"
+            raise LedgerError(message("the openings of promises that were issued", received, remedy))
+
+
+def _file_of(kept: Kept | None) -> str:
+    """The digest of the file that was issued with promises."""
+    return "" if kept is None or kept.answer is None else str(kept.answer["file"])
+
+
+@dataclass(frozen=True)
+class JudgeJob:
+    """What a saved model makes of promises."""
+
+    model: str
+    models: Mapping[str, IssuingModel]
+
+    def open(self) -> Callable[[tuple[int, Promises]], tuple[int, Judged]]:
+        """What judges some promises, and says which."""
+        auditor = Auditor(Candidate.of(load(self.model)))
+
+        def judge(item: tuple[int, Promises]) -> tuple[int, Judged]:
+            number, promises = item
+            return number, auditor.judge(promises, self.models[promises.model])
+
+        return judge
+
+
+def judging(model: str, engine: Engine) -> Judging:
+    """What judges promises for ``ledger.audit`` by the workers of an engine, in the order that they come."""
+
+    def judge(
+        pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
+    ) -> Iterator[tuple[Promises, Judged]]:
+        away: dict[int, Promises] = {}
+
+        def sent() -> Iterator[tuple[int, Promises]]:
+            for number, promises in enumerate(pieces):
+                away[number] = promises
+                yield number, promises
+
+        for number, judged in engine.map(JudgeJob(model, models), sent()):
+            yield away.pop(number), judged
+
+    return judge
+
+
+class _Prepared:
+    """The file of a block before its promises are issued."""
+
+    def __init__(self, folder: RunFolder, block: Block) -> None:
+        self.file = folder.file_of(block)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        place = folder.place / PREPARED
+        place.mkdir(exist_ok=True)
+        self.stem = str(place / block.name.replace("/", "."))
+        self.new = Path(f"{self.stem}.{os.urandom(8).hex()}")
+        self.digest = ""
+
+    def is_there(self, digest: str) -> bool:
+        """Whether the file with that digest is there, prepared or in its place."""
+        places = Path(f"{self.stem}.{digest}"), self.file
+        return any(place.exists() and _sha256(place) == digest for place in places)
+
+    def named(self) -> str:
+        """The digest of the file, under which it is from now on."""
+        self.digest = _sha256(self.new)
+        self.new.replace(f"{self.stem}.{self.digest}")
+        return self.digest
+
+    def take(self, digest: str) -> None:
+        """Put the file with that digest in its place, and drop what others prepared."""
+        chosen = Path(f"{self.stem}.{digest}")
+        if chosen.exists():
+            chosen.replace(self.file)
+        if self.digest != digest:
+            Path(f"{self.stem}.{self.digest}").unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _how(question: Question) -> dict[str, Any]:
+    return {
+        "options": question.options,
+        "keep": question.keep,
+        "ignore": question.ignore,
+        "sentences": question.sentences,
+    }
+
+
+End = TypeVar("End", Explained, Certified)
+
+
+def _noted(found: End, more: Sequence[str]) -> End:
+    return replace(found, notes=(*found.notes, *more))
+
+
+def _finish(folder: RunFolder, block: Block, file: Path, ended: dict[str, Any]) -> Record:
+    name = file.relative_to(folder.place).as_posix()
+    return folder.finish(Record(block.name, block.rows, block.digest, name, ended))
+
+
+# ---------------------------------------------------------------- the whole of it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its blocks, how many of them were there already, and all their rows together."""
+
+    blocks: int
+    skipped: int
+    ended: Explained | Certified
+    records: tuple[Record, ...]
+
+    @property
+    def promises(self) -> int:
+        """How many promises are issued under the keys of this run."""
+        numbers = [record.ended.get("issued") for record in self.records]
+        return sum(pair[1] - pair[0] + 1 for pair in numbers if pair)
+
+
+def explain_blocks(
+    question: Question, inputs: Inputs, folder: RunFolder, engine: Engine, watch: Watch | None = None
+) -> Outcome:
+    """How the rows of all tables ended, after each block was written."""
+    schema = _columns(question)
+    progress = _Progress(watch)
+    blocks = inputs.blocks(
+        lambda table: check_columns(table, schema, question.keep, question.ignore), tell=progress.share
+    )
+    return _run(ExplainJob(question, folder), folder, blocks, engine, progress, Explained)
+
+
+def certify_blocks(
+    question: Question,
+    originals: Inputs,
+    counterfactuals: Inputs,
+    folder: RunFolder,
+    engine: Engine,
+    watch: Watch | None = None,
+) -> Outcome:
+    """How the pairs of all tables ended: those of the first tables, and of as many others in their order."""
+    schema = _columns(question)
+    progress = _Progress(watch)
+
+    def check(table: Any) -> None:
+        check_columns(table, schema, [n for n in question.keep if n in table.names], question.ignore)
+
+    left = originals.blocks(
+        lambda table: check_columns(table, schema, question.keep, question.ignore), tell=progress.share
+    )
+    right = counterfactuals.blocks(check, or_comma=True, tell=lambda _: None)
+    return _run(CertifyJob(question, folder), folder, paired(left, right), engine, progress, Certified)
+
+
+def issue_blocks(
+    question: Question,
+    inputs: Inputs,
+    folder: RunFolder,
+    engine: Engine,
+    ledger: str,
+    terms: IssueTerms,
+    watch: Watch | None = None,
+) -> Outcome:
+    """How the rows of all tables ended, after the promises of each block were issued, together and once."""
+    schema = _columns(question)
+    progress = _Progress(watch)
+
+    def check(table: Any) -> None:
+        check_ids(table, terms.id_column)
+        check_columns(table, schema, list(dict.fromkeys([terms.id_column, *question.keep])), question.ignore)
+
+    Ledger(ledger).close()  # made, and of this version, before many open it
+    blocks = inputs.blocks(check, tell=progress.share)
+    return _run(IssueJob(question, folder, ledger, terms), folder, blocks, engine, progress, Explained)
+
+
+def _columns(question: Question) -> Columns:
+    from veritracer import persistence
+
+    found = persistence.columns(question.model)
+    return load(question.model).encoding_.schema if found is None else found
+
+
+class _Progress:
+    """How far a run is: rows that are done, and the share of the tables that was read."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self.watch, self.done = watch, 0
+        self.read: float | None = None
+
+    def share(self, read: float | None) -> None:
+        """Hear how much was read."""
+        self.read = read
+
+    def add(self, rows: int) -> None:
+        """Hear of rows that are done."""
+        self.done += rows
+        if self.watch is not None:
+            self.watch(self.done, self.read)
+
+
+def _run(
+    job: Any,
+    folder: RunFolder,
+    blocks: Iterable[Block],
+    engine: Engine,
+    progress: _Progress,
+    kind: type[Explained] | type[Certified],
+) -> Outcome:
+    """Do what is not done yet, and put all of it together."""
+    records: list[Record] = []
+
+    def todo() -> Iterator[Block]:
+        for block in blocks:
+            record = folder.done(block)
+            if record is None:
+                yield block
+            else:
+                records.append(record)
+                progress.add(record.rows)
+
+    fresh = 0
+    for record in engine.map(job, todo()):
+        records.append(record)
+        fresh += 1
+        progress.add(record.rows)
+    records.sort(key=lambda record: record.name)
+    ended = _together(kind, [record.ended for record in records])
+    return Outcome(len(records), len(records) - fresh, ended, tuple(records))
+
+
+def _together(kind: Any, parts: Sequence[Mapping[str, Any]]) -> Any:
+    """The ends of many blocks as one: numbers of rows added up, each kind of note once."""
+    known = kind.__dataclass_fields__
+    whole = {name: value for name, value in parts[0].items() if name in known}
+    counted = [name for name, value in whole.items() if type(value) is int]
+    whole |= {name: sum(part[name] for part in parts) for name in counted}
+    return kind(**{**whole, "notes": _notes([str(note) for part in parts for note in part["notes"]])})
+
+
+def _notes(sentences: Sequence[str]) -> tuple[str, ...]:
+    """The first sentence of each kind, and in how many more blocks there was one."""
+    kinds: dict[str, list[str]] = {}
+    for sentence in sentences:
+        kinds.setdefault(sentence.partition(", got ")[0], []).append(sentence)
+    return tuple(
+        said[0] + (f" (and so in {len(said) - 1:,} more blocks)" if len(said) > 1 else "")
+        for said in kinds.values()
+    )

@@ -1,0 +1,310 @@
+"""Tables that are no local file: DuckDB, SQL databases, URLs of file systems; and folders of many tables.
+
+::
+
+    duckdb:people.db?applicants                      a table (or view) of a DuckDB file
+    duckdb:people.db?query=select * from applicants  what a query gives
+    sqlite:///people.db?table=applicants             any database that SQLAlchemy knows, by its URL
+    postgresql://user@host/name?query=select ...
+    s3://bucket/people.parquet                       any file system that fsspec knows, by its URL
+
+A table of an SQL database is read in the order of its primary key. A query decides its order itself: without
+``order by`` a database may answer in another one each time, and a run that goes on then finds other rows than
+before, and says so.
+"""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from veritracer.errors import DataError, listing, message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+DUCKDB = "duckdb:"
+DATABASES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql", "snowflake", "bigquery")
+"""Schemes of URLs that are databases; all others are file systems."""
+
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+"""How the names of tables end that are looked for in a folder."""
+
+OWN = ("table", "query")
+"""What a URL says to us, and not to the database."""
+
+REMEDY = "write duckdb:FILE?TABLE, or a database's URL with ?table=NAME or ?query=SQL"
+
+
+# ---------------------------------------------------------------- many tables
+
+
+class Found(NamedTuple):
+    """A table in a folder: its name from there on, and where it is."""
+
+    name: str
+    path: str
+
+
+def tables_in(place: str) -> list[Found]:
+    """The tables that a folder, a pattern or a single name stands for, in the order of their names."""
+    if is_database(place):
+        return [Found(_short(place), place)]
+    if "://" in place:
+        return _remote_tables(place)
+    if Path(place).is_dir():
+        found = [p for p in Path(place).rglob("*") if p.is_file() and _is_table(p.relative_to(place).parts)]
+        named = [Found(p.relative_to(place).as_posix(), str(p)) for p in found]
+    elif is_many(place) and not Path(place).exists():
+        paths = [p for p in glob.glob(place, recursive=True) if Path(p).is_file()]  # noqa: PTH207  # absolute
+        above = Path(os.path.commonpath([str(Path(p).parent) for p in paths])) if paths else Path()
+        named = [Found(Path(p).relative_to(above).as_posix(), p) for p in paths]
+    else:
+        return [Found(Path(place).name, place)]
+    return _some(named, place)
+
+
+def is_many(place: str) -> bool:
+    """Whether a name stands for several tables: a folder, or a pattern such as ``2027/*.parquet``.
+
+    >>> is_many("people.csv"), is_many("2027/*.parquet"), is_many("s3://bucket/2027/")
+    (False, True, True)
+    """
+    if is_database(place):
+        return False
+    pattern = any(mark in place for mark in "*?[")
+    if "://" in place:
+        return pattern or place.endswith("/")
+    return Path(place).is_dir() or (pattern and not Path(place).exists())
+
+
+def _remote_tables(place: str) -> list[Found]:
+    import fsspec
+
+    if not is_many(place):
+        return [Found(place.rstrip("/").rpartition("/")[2], place)]
+    files, path = fsspec.core.url_to_fs(place)
+    scheme = place.partition("://")[0]
+    paths = files.find(path) if place.endswith("/") else files.glob(path)
+    above = os.path.commonpath([os.path.dirname(p) for p in paths]) if paths else ""  # noqa: PTH120
+    above = path.rstrip("/") if place.endswith("/") else above
+    named = [Found(p.removeprefix(above).lstrip("/"), f"{scheme}://{p.lstrip('/')}") for p in paths]
+    if scheme == "file":
+        named = [Found(name, p) for (name, _), p in zip(named, paths, strict=True)]
+    return _some([one for one in named if _is_table(one.name.split("/"))], place)
+
+
+def _some(found: list[Found], place: str) -> list[Found]:
+    if not found:
+        remedy = f"name a folder or a pattern with files that end in {', '.join(ENDINGS)}"
+        raise DataError(message(f"tables in {place}", "none", remedy))
+    return sorted(found)
+
+
+def _is_table(parts: Sequence[str]) -> bool:
+    """Whether a file is one: what begins with a dot or a line is somebody's own bookkeeping."""
+    return parts[-1].casefold().endswith(ENDINGS) and not any(part[:1] in (".", "_") for part in parts)
+
+
+# ---------------------------------------------------------------- bytes from a URL
+
+
+def open_url(url: str) -> tuple[BinaryIO, int | None]:
+    """The file behind a URL of a file system, and its size where that is known."""
+    import fsspec
+
+    try:
+        files, path = fsspec.core.url_to_fs(url)
+        return files.open(path, "rb"), files.size(path)
+    except FileNotFoundError:
+        remedy = "check the URL"
+        raise DataError(message("a file with a table", f"nothing at {url}", remedy)) from None
+    except ImportError as error:
+        remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
+        raise DataError(message(f"a way to read {url}", str(error).strip("."), remedy)) from None
+    except (OSError, ValueError) as error:
+        received = f"{url}, which can not be read ({str(error).splitlines()[0]})"
+        raise DataError(message("a file with a table", received, "check the URL and your rights")) from None
+
+
+# ---------------------------------------------------------------- databases
+
+
+class Answer(NamedTuple):
+    """The columns of a database's answer, and its rows piece by piece."""
+
+    names: tuple[str, ...]
+    batches: Iterator[pa.RecordBatch]
+
+
+def is_database(place: str) -> bool:
+    """Whether a name is that of a table in a database.
+
+    >>> is_database("duckdb:people.db?applicants"), is_database("postgresql+psycopg://host/name?table=people")
+    (True, True)
+    >>> is_database("people.db"), is_database("s3://bucket/people.csv")
+    (False, False)
+    """
+    scheme, there, _ = place.partition("://")
+    return place.startswith(DUCKDB) or (bool(there) and scheme.partition("+")[0] in DATABASES)
+
+
+@contextmanager
+def open_database(place: str, rows: int) -> Iterator[Answer]:
+    """What the database that ``place`` names answers, in pieces of at most so many rows."""
+    address, asked = _asked(place)
+    opener = _duckdb if place.startswith(DUCKDB) else _sql
+    with opener(address, asked, rows) as answer:
+        yield answer
+
+
+class _Asked(NamedTuple):
+    table: str | None
+    query: str | None
+
+
+def _asked(place: str) -> tuple[str, _Asked]:
+    """The address of the database, and which table or query is asked for."""
+    address, _, text = place.partition("?")
+    before, _, query = text.partition("query=")  # the last one: a query may hold any character
+    pairs = parse_qsl(before, keep_blank_values=True)
+    own = {name: value for name, value in [*pairs, ("query", unquote(query))] if value and name in OWN}
+    others = [(name, value) for name, value in pairs if name not in OWN]
+    if place.startswith(DUCKDB):
+        if not own and len(others) == 1 and not others[0][1]:
+            own, others = {"table": unquote(others[0][0])}, []
+        address = address.removeprefix(DUCKDB)
+    if len(own) != 1 or (others and place.startswith(DUCKDB)):
+        received = "both" if len(own) > 1 else "neither"
+        raise DataError(message(f"a table or a query in {_short(place)}", received, REMEDY))
+    whole = f"{address}?{urlencode(others)}" if others else address
+    return whole, _Asked(own.get("table"), own.get("query"))
+
+
+def _short(place: str) -> str:
+    """What a database's table is called where people, or files, read it; never with a password."""
+    address, _, text = place.partition("?")
+    name = address.rpartition("/")[2].removeprefix(DUCKDB) or "database"
+    own = dict(parse_qsl(text, keep_blank_values=True))
+    table = own.get("table") or (unquote(text) if text and "=" not in text else "query")
+    return f"{name}.{table}".replace("/", ".")
+
+
+@contextmanager
+def _duckdb(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        remedy = "pip install 'veritracer[duckdb]'"
+        raise DataError(message("the package duckdb", "an install without it", remedy)) from None
+    if not Path(address).is_file():
+        raise DataError(message("a DuckDB file", f"no file {address}", "check its name"))
+    try:
+        with duckdb.connect(address, read_only=True) as connection:
+            if asked.table is not None:
+                names = [str(row[0]) for row in connection.execute("show tables").fetchall()]
+                _check_known(asked.table, names, address)
+                found = connection.table(asked.table)
+            else:
+                found = connection.sql(str(asked.query))
+            if found is None:
+                raise DataError(message("a query with an answer", repr(asked.query), "write select ..."))
+            reader = found.to_arrow_reader(rows)
+            yield Answer(tuple(reader.schema.names), iter(reader))
+    except duckdb.Error as error:
+        received = f"{str(error).splitlines()[0]}"
+        raise DataError(message(f"an answer from {address}", received, REMEDY)) from None
+
+
+def _check_known(table: str, names: Sequence[str], address: str) -> None:
+    if table not in names:
+        received = f"no {table!r}, but {listing(names)}" if names else "no table at all"
+        raise DataError(message(f"the table in {address}", received, "check its name"))
+
+
+@contextmanager
+def _sql(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
+    try:
+        import sqlalchemy as sa
+        from sqlalchemy.exc import SQLAlchemyError
+    except ModuleNotFoundError:
+        remedy = "pip install 'veritracer[ledger]'"
+        raise DataError(message("the package sqlalchemy", "an install without it", remedy)) from None
+    shown = _short(address)
+    try:
+        url = sa.make_url(address)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            raise DataError(message("a SQLite file", f"no file {url.database}", "check its name"))
+        engine = sa.create_engine(url)
+        try:
+            with engine.connect() as connection:
+                statement, types = _statement(connection, asked, shown)
+                result = connection.execution_options(yield_per=rows).execute(statement)
+                names = tuple(result.keys())
+                yield Answer(names, _batches(result, names, types))
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, ModuleNotFoundError) as error:
+        received = str(getattr(error, "orig", None) or error).splitlines()[0]
+        remedy = "check the URL, the query, and that the database's driver is installed"
+        raise DataError(message(f"an answer from {shown}", received, remedy)) from None
+
+
+def _statement(
+    connection: sa.Connection, asked: _Asked, shown: str
+) -> tuple[sa.Executable, Mapping[str, pa.DataType]]:
+    """What is asked of an SQL database, and the types that it declares."""
+    import sqlalchemy as sa
+
+    if asked.table is None:
+        return sa.text(str(asked.query)), {}
+    schema, _, name = asked.table.rpartition(".")
+    known = sa.inspect(connection)
+    _check_known(name, [*known.get_table_names(schema or None), *known.get_view_names(schema or None)], shown)
+    table = sa.Table(name, sa.MetaData(), autoload_with=connection, schema=schema or None)
+    types = {column.name: kind for column in table.columns if (kind := _arrow_type(column)) is not None}
+    return sa.select(table).order_by(*table.primary_key.columns), types
+
+
+def _arrow_type(column: sa.Column[Any]) -> pa.DataType | None:
+    """The Arrow type of a declared column; None lets the values speak."""
+    import pyarrow as pa
+
+    try:
+        python = column.type.python_type
+    except NotImplementedError:
+        return None
+    known: list[tuple[type, pa.DataType]] = [
+        (bool, pa.bool_()),
+        (int, pa.int64()),
+        (float, pa.float64()),
+        (Decimal, pa.float64()),
+        (str, pa.string()),
+        (datetime.datetime, pa.timestamp("us")),
+        (datetime.date, pa.date32()),
+    ]
+    return next((arrow for kind, arrow in known if issubclass(python, kind)), None)
+
+
+def _batches(result: Any, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for part in result.partitions():
+        columns = []
+        for name, cells in zip(names, zip(*part, strict=True), strict=True):
+            plain = [float(cell) if isinstance(cell, Decimal) else cell for cell in cells]
+            try:
+                columns.append(pa.array(plain, types.get(name)))
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                columns.append(pa.array([None if c is None else str(c) for c in plain], pa.string()))
+        yield pa.record_batch(columns, names=list(names))

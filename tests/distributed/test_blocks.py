@@ -1,0 +1,252 @@
+"""Runs in blocks: the same rows whatever the blocks, stopped and gone on with, and promised once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from deadly import Deadly
+from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import veritracer as vt
+from veritracer.distributed import Block, Inputs, Outcome, RunFolder, certify_blocks, issue_blocks, judging
+from veritracer.distributed.blocks import rebatched
+from veritracer.distributed.engines import LocalEngine
+from veritracer.errors import DataError, LedgerError, VeriTracerError
+from veritracer.ledger.requests import Request
+from veritracer.streaming import IssueTerms
+
+
+@pytest.fixture(scope="session")
+def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """What one process writes of all people, in one block."""
+    out = tmp_path_factory.mktemp("alone") / "out"
+    explained(folder, out, rows=1000)
+    return written(out)
+
+
+class Backwards:
+    """An engine that does the last block first."""
+
+    workers = 1
+
+    def map(self, job: Any, items: Any) -> Any:
+        return map(job.open(), reversed(list(items)))
+
+
+# ---------------------------------------------------------------- the same rows
+
+
+@pytest.fixture(scope="session")
+def refined(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """The same, with refined answers."""
+    out = tmp_path_factory.mktemp("refined") / "out"
+    explained(folder, out, rows=1000, **REFINED)
+    return written(out)
+
+
+@settings(max_examples=4)
+@given(rows=st.integers(3, 60), backwards=st.booleans())
+def test_blocks_of_any_size_and_order_say_the_same(
+    rows: int, backwards: bool, folder: Path, refined: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.mktemp("blocks") / "out"
+    outcome = explained(folder, out, rows=rows, engine=Backwards() if backwards else None, **REFINED)
+    assert outcome.blocks == -(-len(people()) // rows)
+    assert outcome.ended.rows == len(people())
+    assert_same(written(out), refined)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), rows=st.integers(1, 12))
+def test_blocks_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: int) -> None:
+    whole = pa.table(
+        {"x": list(range(sum(sizes))), "y": ["a", None] * (sum(sizes) // 2) + [""] * (sum(sizes) % 2)}
+    )
+    chunks, at = [], 0
+    for size in sizes:
+        chunks += whole.slice(at, size).combine_chunks().to_batches()
+        at += size
+    found = list(rebatched(chunks, rows))
+    assert pa.Table.from_batches(found).equals(whole)
+    assert all(batch.num_rows == rows for batch in found[:-1])
+
+
+def test_a_folder_of_tables_is_gone_through(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    people().iloc[:30].to_parquet(tmp_path / "in" / "b.parquet", index=False)
+    people().iloc[30:].to_csv(tmp_path / "in" / "deep" / "a.csv", index=False)
+    (tmp_path / "in" / "_notes.csv").write_text("not,a,table\n")
+    explained(folder, tmp_path / "out", place=str(tmp_path / "in"))
+    assert_same(written(tmp_path / "out"), alone)
+    assert sorted(
+        p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.parquet")
+    ) == [
+        "b.parquet.000000.parquet",
+        "b.parquet.000001.parquet",
+        "deep/a.csv.000000.parquet",
+        "deep/a.csv.000001.parquet",
+    ]
+
+
+# ---------------------------------------------------------------- stopped, and gone on with
+
+
+def test_a_finished_block_is_not_done_again(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    explained(folder, out)
+    files = sorted(out.rglob("*.parquet"))
+    before = {path: path.stat().st_mtime_ns for path in files}
+    files[1].unlink()
+    outcome = explained(folder, out)
+    assert (outcome.blocks, outcome.skipped, outcome.ended.rows) == (3, 2, 60)
+    assert [path for path in files if path.stat().st_mtime_ns != before[path]] == [files[1]]
+    assert_same(written(out), alone)
+
+
+def test_a_run_that_failed_keeps_what_it_finished(folder: Path, tmp_path: Path) -> None:
+    broken = people().assign(savings=people()["savings"].astype(object))
+    broken.loc[55, "savings"] = "a lot"
+    broken.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(DataError, match="row 56"):
+        explained(folder, tmp_path / "out", place=str(tmp_path / "people.csv"))
+    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 2
+    assert not list((tmp_path / "out").rglob("*.partial"))
+
+
+def test_a_run_goes_on_only_with_what_it_began_with(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "people.parquet"
+    people().to_parquet(table, index=False)
+    explained(folder, tmp_path / "out", place=str(table))
+    with pytest.raises(DataError, match="got another block rows"):
+        explained(folder, tmp_path / "out", place=str(table), rows=10)
+    people().iloc[::-1].to_parquet(table, index=False)
+    with pytest.raises(DataError, match="the rows that this run began with, got others"):
+        explained(folder, tmp_path / "out", place=str(table))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "work.txt").write_text("mine")
+    with pytest.raises(DataError, match="the folder of a run"):
+        explained(folder, tmp_path / "mine", place=str(table))
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    found = sorted(LocalEngine(2).map(Deadly(tmp_path, 1), range(8)))
+    assert found == [n * n for n in range(8)]
+
+
+def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(VeriTracerError, match="3 in a row that were killed"):
+        list(LocalEngine(2).map(Deadly(tmp_path, 99), [3]))
+
+
+# ---------------------------------------------------------------- promises
+
+
+def issued(folder: Path, out: Path, ledger: Path, original: Any = "plain", engine: Any = None) -> Outcome:
+    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
+    run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
+    terms = IssueTerms("id", 0.5, original=original)
+    return issue_blocks(asked, inputs, run, engine or LocalEngine(1), str(ledger), terms)
+
+
+def numbers(ledger: Path) -> list[str]:
+    with vt.Ledger(ledger) as place:
+        assert place.verify().ok
+        return sorted(one for piece in place.promises() for one in piece.ids)
+
+
+@pytest.mark.parametrize("original", ["plain", "commitment"])
+def test_nothing_is_promised_twice(original: str, folder: Path, tmp_path: Path) -> None:
+    out, ledger = tmp_path / "out", tmp_path / "promises.db"
+    first = issued(folder, out, ledger, original)
+    told, promised = written(out), numbers(ledger)
+    assert len(promised) == len(set(promised)) == first.promises > 10
+    for record in (out / "_blocks").iterdir():  # as if the driver had been killed before it noted them
+        record.unlink()
+    again = issued(folder, out, ledger, original)
+    assert (again.skipped, again.promises, numbers(ledger)) == (0, first.promises, promised)
+    assert_same(written(out), told)
+    assert [p.name for p in out.iterdir() if p.name == "_prepared" and any(p.iterdir())] == []
+    if original == "commitment":
+        opening = "recourse.opening"
+        assert written(out)[opening].tolist() == told[opening].tolist()
+        next(out.glob("*.parquet")).unlink()
+        with pytest.raises(LedgerError, match="restore the file"):
+            issued(folder, out, ledger, original)
+
+
+def test_a_file_that_was_not_in_its_place_yet_is_found(folder: Path, tmp_path: Path) -> None:
+    """Killed between the ledger's commit and the renaming: the prepared file is the one that was issued."""
+    out, ledger = tmp_path / "out", tmp_path / "promises.db"
+    issued(folder, out, ledger, "commitment")
+    told = written(out)
+    file = sorted(out.glob("*.parquet"))[0]
+    record = json.loads((out / "_blocks" / f"{file.stem}.json").read_text())
+    with vt.Ledger(ledger) as place:
+        run = json.loads((out / "_run.json").read_text())["run"]
+        kept = place.requested(Request(f"{run}/{record['name']}", record["digest"].encode()))
+    digest = "" if kept is None or kept.answer is None else kept.answer["file"]
+    (out / "_prepared").mkdir(exist_ok=True)
+    file.rename(out / "_prepared" / f"{record['name']}.{digest}")
+    issued(folder, out, ledger, "commitment")
+    assert written(out)["recourse.opening"].tolist() == told["recourse.opening"].tolist()
+
+
+def test_several_processes_say_the_same_in_one_chain(
+    folder: Path, alone: pd.DataFrame, tmp_path: Path
+) -> None:
+    outcome = issued(folder, tmp_path / "out", tmp_path / "promises.db", engine=LocalEngine(2))
+    promised = numbers(tmp_path / "promises.db")
+    assert len(promised) == len(set(promised)) == outcome.promises
+    assert_same(written(tmp_path / "out"), alone)
+
+
+# ---------------------------------------------------------------- certificates and audits
+
+
+def test_pairs_are_certified_in_blocks(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    alone[[*people().columns]].drop(columns="id").to_parquet(tmp_path / "answers.parquet", index=False)
+    ends = []
+    for rows in (7, 1000):
+        asked = question(folder)
+        tables = [
+            Inputs(str(p), rows=rows) for p in (folder / "people.parquet", tmp_path / "answers.parquet")
+        ]
+        run = RunFolder.open(tmp_path / str(rows), asked.asked("certify", tables[0]), "parquet")
+        ends.append(certify_blocks(asked, *tables, run, LocalEngine(1)).ended)
+    assert ends[0] == ends[1]
+    assert ends[0].certified == (alone["recourse.status"] == "certified").sum()
+    assert_same(written(tmp_path / "7"), written(tmp_path / "1000"))
+
+
+def test_tables_of_different_lengths_are_no_pairs(folder: Path, tmp_path: Path) -> None:
+    people().iloc[:50].drop(columns="id").to_parquet(tmp_path / "answers.parquet", index=False)
+    asked = question(folder)
+    tables = [Inputs(str(p), rows=30) for p in (folder / "people.parquet", tmp_path / "answers.parquet")]
+    run = RunFolder.open(tmp_path / "out", asked.asked("certify", tables[0]), "parquet")
+    with pytest.raises(DataError, match=r"more rows in .*people\.parquet"):
+        certify_blocks(asked, *tables, run, LocalEngine(1))
+
+
+def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None:
+    with vt.Ledger(tmp_path / "promises.db") as ledger:
+        found = model().explain(people().drop(columns="id"), **QUICK)
+        ledger.issue(found, model().classifier_, ids=people()["id"].tolist())
+        model(1).save(tmp_path / "later")
+        later = vt.load(tmp_path / "later")
+        plain = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9)
+        judge = judging(str(tmp_path / "later"), Backwards())
+        apart = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9, judging=judge)
+    assert plain.counts["broken"] > 0
+    assert apart.to_plain() == plain.to_plain()
+
+
+def test_a_block_names_its_rows() -> None:
+    batch = pa.record_batch({"x": [1, 2]})
+    table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
+    assert (table.start, table.names, sum(chunk.num_rows for chunk in table.chunks)) == (10, ("x",), 2)

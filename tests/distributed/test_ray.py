@@ -1,0 +1,48 @@
+"""The same on Ray: actors load the model once, are replaced when they are killed, and agree row by row."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+
+import pytest
+from deadly import Deadly
+from distributed_cases import assert_same, explained, people, question, written
+
+import veritracer as vt
+from veritracer.distributed import Inputs, RunFolder, issue_blocks
+from veritracer.distributed.engines import RayEngine, ray_tasks
+from veritracer.errors import DataError
+from veritracer.streaming import IssueTerms
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+def test_actors_say_what_one_process_says_and_promise_once(folder: Path, tmp_path: Path) -> None:
+    explained(folder, tmp_path / "alone", rows=1000)
+    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=7)
+    run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
+    ledger = str(tmp_path / "promises.db")
+    for attempt in range(2):
+        done = issue_blocks(asked, inputs, run, RayEngine(2), ledger, IssueTerms("id", 0.5))
+        assert (done.blocks, done.skipped) == (9, 9 * attempt)
+        assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
+    with vt.Ledger(ledger) as place:
+        ids = [one for piece in place.promises() for one in piece.ids]
+        assert place.verify().ok
+    assert len(ids) == len(set(ids)) == done.promises > 10
+
+
+def test_a_killed_actor_is_replaced_and_errors_are_ours(folder: Path, tmp_path: Path) -> None:
+    assert sorted(RayEngine(2).map(Deadly(tmp_path, 1), range(6))) == [n * n for n in range(6)]
+    frame = people().head(2).astype({"savings": object})
+    frame.loc[1, "savings"] = "a lot"
+    frame.to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.raises(DataError, match="row 2"):
+        explained(folder, tmp_path / "out", place=str(tmp_path / "bad.csv"), engine=RayEngine(1))
+
+
+def test_calls_become_tasks() -> None:
+    with ray_tasks(2) as pool:
+        found = [pool.submit(posixpath.basename, f"a/{n}") for n in range(4)]
+        assert [future.result(60) for future in found] == ["0", "1", "2", "3"]

@@ -1,0 +1,163 @@
+"""The MLflow flavour against a real tracking server: log, load elsewhere, pass the gate, be refused at it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import veritracer as vt
+from recourse_tables import SCHEMA, applicants
+from veritracer.errors import DataError, PromiseError
+
+os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}  # read when it is imported
+flow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+pytest.importorskip("flask", reason="no MLflow server is installed")
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*Any type hint is inferred:UserWarning"
+)
+
+ELSEWHERE = """
+import sys
+import mlflow
+import veritracer.mlflow
+model = veritracer.mlflow.load_model(sys.argv[1])
+function = mlflow.pyfunc.load_model(sys.argv[1])
+row = function.input_example
+print(model.encoding_.digest, len(function.predict(row)))
+told = function.predict(row, params={"output": "recourse"})
+print(list(function.get_raw_model().explain(row)) == list(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A tracking server on loopback, with a database and artifacts of its own."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/runs.db",
+        "--artifacts-destination",
+        str(folder / "a"),
+    ]
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait(f"{url}/health", process)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # it, and the workers that it started
+        process.wait(20)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(1_800):
+        assert process.poll() is None, "the server ended"
+        try:
+            opener.open(url, timeout=2).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the server does not answer")
+
+
+@pytest.fixture
+def tracked(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    flow.set_tracking_uri(server)
+    yield flow
+    flow.set_tracking_uri(None)
+
+
+def trained(seed: int, flip: bool = False) -> vt.VeriTraCER:
+    frame, y = applicants(200, seed=0)
+    labels = np.where(y == "yes", "no", "yes") if flip else y
+    model = vt.VeriTraCER(
+        schema=SCHEMA, method="standard", panel=None, hidden=(6,), epochs=20, random_state=seed
+    )
+    return model.fit(frame, labels)
+
+
+def test_from_training_to_promotion_and_a_refusal(tracked: Any, tmp_path: Path) -> None:
+    import veritracer.mlflow as flavour
+
+    frame, y = applicants(60, seed=3)
+    good, bad = trained(0), trained(1, flip=True)
+    ledger = tmp_path / "promises.db"
+    with tracked.start_run() as run:
+        logged = flavour.log_model(good, registered_model_name="credit", test=(frame, y), report=False)
+    found = good.explain(frame, kappa=0.02, refine=False, search_radius=False)
+    with vt.Ledger(ledger) as place:
+        assert len(place.issue(found, good.classifier_, ids=[f"p{i}" for i in range(60)])) > 5
+
+    command = [sys.executable, "-W", "ignore", "-c", ELSEWHERE, "models:/credit/1"]
+    elsewhere = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert elsewhere.stdout.split()[:2] == [good.encoding_.digest, "1"]
+    assert elsewhere.stdout.split()[-1] == "True"
+    again = flavour.load_model(logged.model_uri)
+    assert np.array_equal(again.predict(frame), good.predict(frame))
+    assert logged.signature.inputs.input_names() == list(SCHEMA.names)
+
+    assert flavour.promote("credit", 1, ledger, report=False).ok
+    client = tracked.MlflowClient()
+    assert client.get_model_version_by_alias("credit", "champion").version == "1"
+    metrics = client.get_run(run.info.run_id).data.metrics
+    assert {"accuracy", "certified", "promises.broken"} <= set(metrics)
+    assert metrics["promises.broken"] == 0
+
+    flavour.log_model(bad, registered_model_name="credit")
+    with pytest.raises(PromiseError, match="expected a model that keeps what was promised") as refused:
+        flavour.promote("credit", 2, ledger)
+    assert refused.value.report.counts["broken"] > 0  # type: ignore[attr-defined]
+    assert client.get_model_version_by_alias("credit", "champion").version == "1"
+    second = client.get_model_version("credit", "2")
+    assert second.tags["veritracer.audit"] == "failed"
+    names = {file.path for file in client.list_artifacts(second.run_id, "audit")}
+    assert names == {"audit/audit.html", "audit/audit.json"}
+
+
+def test_an_altered_ledger_lets_nobody_through(tmp_path: Path) -> None:
+    import sqlite3
+
+    import veritracer.mlflow as flavour
+
+    frame, _ = applicants(60, seed=3)
+    model, ledger = trained(0), tmp_path / "promises.db"
+    found = model.explain(frame, kappa=0.02, refine=False, search_radius=False)
+    with vt.Ledger(ledger) as place:
+        place.issue(found, model.classifier_, ids=[f"p{i}" for i in range(60)])
+    with sqlite3.connect(ledger) as connection:
+        connection.execute("delete from veritracer_texts")
+    with pytest.raises(PromiseError, match="a ledger that verifies"):
+        flavour.validate(model, ledger)
+
+
+def test_a_model_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    import veritracer.mlflow as flavour
+
+    flow.models.Model(flavors={"other": {}}).save(str(tmp_path / "MLmodel"))
+    with pytest.raises(DataError, match="a model that veritracer logged"):
+        flavour.load_model(str(tmp_path))
