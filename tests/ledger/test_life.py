@@ -247,54 +247,55 @@ READ = """
 import json, sys, torch
 import veritracer as vt
 from veritracer.ledger import audit
+from veritracer.network import to_module
 torch.set_num_threads(1)
-with vt.Ledger(sys.argv[1], create=False) as ledger:
-    said = {"read_only": ledger.read_only, "ok": ledger.verify(sys.argv[2] or None).ok}
-    issuing = next(iter(ledger.models().values()))
-    from veritracer.network import to_module
-    module = to_module(issuing.network, issuing.theta)
-    told = audit(ledger, module, encoding=issuing.encoding, threshold=issuing.threshold, recourse=0)
-    said |= {"live": told.live, "head": told.head, "listed": len(ledger.listing())}
-    try:
-        ledger.release([4], "withdrawn")
-    except vt.errors.LedgerError as error:
-        said["refused"] = str(error)
-print(json.dumps(said))
+answers = []
+for place, head in json.loads(sys.argv[1]):
+    with vt.Ledger(place, create=False) as ledger:
+        said = {"read_only": ledger.read_only, "ok": ledger.verify(head).ok}
+        issuing = next(iter(ledger.models().values()))
+        module = to_module(issuing.network, issuing.theta)
+        told = audit(ledger, module, encoding=issuing.encoding, threshold=issuing.threshold, recourse=0)
+        said |= {"live": told.live, "head": told.head, "listed": len(ledger.listing())}
+        try:
+            ledger.release([4], "withdrawn")
+        except vt.errors.LedgerError as error:
+            said["refused"] = str(error)
+    answers.append(said)
+print(json.dumps(answers))
 """
 
 
-def read_as_anybody(place: Path, head: str = "") -> dict[str, Any]:
-    """What a process without any right to write makes of the ledger."""
-    command = [sys.executable, "-c", READ, str(place), head]
+def read_as_anybody(asked: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
+    """What a process without any right to write makes of ledgers, each with a head that was noted."""
+    command = [sys.executable, "-c", READ, json.dumps(asked)]
     if os.geteuid() == 0:  # to root nothing is read-only, unless it gives that up
         command = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all", *command]
     done = subprocess.run(command, capture_output=True, text=True, env=CLEAN, check=False)
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
 
 
-@pytest.mark.parametrize("source", ["new", "first_layout.db", "second_layout.db"])
-def test_a_ledger_on_read_only_media_is_verified_and_audited(shelf: Path, source: str) -> None:
-    place = shelf / "it's 100 % ours?.db"
-    head, entries = "", None
-    if source == "new":
-        with vt.Ledger(place) as ledger:
-            head = issue(ledger, recourse()).head
-            entries = ledger.counts().live
-    else:
+def test_ledgers_on_read_only_media_are_verified_and_audited(shelf: Path) -> None:
+    """A new one, and those that the first two releases wrote."""
+    new, *old = (shelf / f"it's 100 % {name}?.db" for name in ("new", "first", "second"))
+    with vt.Ledger(new) as ledger:
+        head = issue(ledger, recourse()).head
+        live = ledger.counts().live
+    for place, source in zip(old, ("first_layout.db", "second_layout.db"), strict=True):
         shutil.copy(PLACE.with_name(source), place)
-    before = place.read_bytes()
-    place.chmod(0o444)
+    before = {path.name: path.read_bytes() for path in shelf.iterdir()}
+    for path in shelf.iterdir():
+        path.chmod(0o444)
     shelf.chmod(0o555)
-    said = read_as_anybody(place, head)
-    assert (said["read_only"], said["ok"]) == (True, True)
-    assert said["listed"] > 0
-    assert "read-only" in said["refused"]
-    if entries is not None:
-        assert (said["live"], said["head"]) == (entries, head)
-    assert place.read_bytes() == before
-    assert [path.name for path in shelf.iterdir()] == [place.name]
+    answers = read_as_anybody([(str(new), head), *((str(place), None) for place in old)])
+    for said in answers:
+        assert (said["read_only"], said["ok"]) == (True, True)
+        assert said["listed"] > 0
+        assert "read-only" in said["refused"]
+    assert (answers[0]["live"], answers[0]["head"]) == (live, head)
+    assert {path.name: path.read_bytes() for path in shelf.iterdir()} == before
 
 
 def test_a_log_that_was_not_folded_in_is_not_passed_over(tmp_path: Path, monkeypatch) -> None:
