@@ -67,8 +67,8 @@ def main() -> None:
     bundled = Path(sys.argv[1])
     parts = [
         "# Strangers' tables",
-        "Three raw tables that come with the package statsmodels, each from `inspect` to `audit` with nothing "
-        "but the schema's defaults. `python tools/strangers_tables.py` writes this page.",
+        "Three raw tables that come with the package statsmodels, each from `inspect` to `audit` with "
+        "nothing but the schema's defaults. `python tools/strangers_tables.py` writes this page.",
     ]
     for table in TABLES:
         with tempfile.TemporaryDirectory() as folder:
