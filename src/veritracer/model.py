@@ -506,7 +506,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
-        theta, self.threshold_ = self._decided(prepared, trained, index)
+        theta, self.rate_threshold_ = self._decided(prepared, trained, index)
         self.classifier_ = to_module(trained.network, theta).eval()
         self.panel_: Panel | None = panels[min(index, len(panels) - 1)] if panels else None
         self.generator_: Generator | None = trained.generator
@@ -524,11 +524,18 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.describe_inputs(named)
         return self
 
-    def _decided(self, prepared: Prepared, trained: Trained, index: int) -> tuple[Theta, float]:
-        """The classifier, and where it decides: moved to where it accepts as many people as is asked."""
+    @property
+    def threshold_(self) -> float:
+        """The probability above which decisions are favourable: as given, or as ``approval_rate`` asks."""
+        if self.approval_rate is None or self.rate_threshold_ is None:
+            return self.threshold
+        return self.rate_threshold_
+
+    def _decided(self, prepared: Prepared, trained: Trained, index: int) -> tuple[Theta, float | None]:
+        """The classifier, moved to where it accepts as many people as is asked, and where that is."""
         theta, offset = _double(trained.theta[index]), trained.threshold_logit
         if self.approval_rate is None:
-            return theta, self.threshold
+            return theta, None
         parts = [
             (part.x.cpu(), part.weight[index].cpu() > 0) for part in (prepared.rows, prepared.validation)
         ]

@@ -111,7 +111,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
     config = model.training_config()
-    model.threshold_ = _threshold(model.threshold if content.threshold is None else content.threshold)
+    model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
     model.schema_ = model.encoding_.schema
     model.classes_ = _classes(content.classes, model.schema_)
@@ -212,9 +212,9 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
     return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
 
 
-def _threshold(threshold: float) -> float:
-    """The threshold, between 0 and 1."""
-    if not 0.0 < threshold < 1.0:
+def _threshold(threshold: float | None) -> float:
+    """The threshold that an approval rate asked for, between 0 and 1."""
+    if threshold is None or not 0.0 < threshold < 1.0:
         raise _refused("a threshold between 0 and 1", repr(threshold))
     return threshold
 
