@@ -142,7 +142,10 @@ def test_ending_finishes_what_is_held(saved: Path, tmp_path: Path) -> None:
     """SIGTERM while requests wait: each is answered or refused, and the process ends by itself."""
     log = tmp_path / "log"
     answers: list[int] = []
-    with running(str(saved / "model"), "--rate", "0", "--workers", "0", log=log) as (url, server):
+    with running(str(saved / "model"), "--rate", "0", "--workers", "0", "--window", "1000", log=log) as (
+        url,
+        server,
+    ):
         body = {"rows": [dict(row) for row in people()[:8]]}
         httpx.post(f"{url}/v1/recourse", json=body, timeout=30)
 
@@ -155,7 +158,9 @@ def test_ending_finishes_what_is_held(saved: Path, tmp_path: Path) -> None:
         threads = [threading.Thread(target=ask) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(0.15)
+        deadline = time.monotonic() + 30
+        while "veritracer_queued_rows 0.0" in httpx.get(f"{url}/metrics", timeout=30).text:
+            assert time.monotonic() < deadline
         server.send_signal(signal.SIGTERM)
         for thread in threads:
             thread.join()

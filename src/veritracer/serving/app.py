@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -69,22 +70,29 @@ def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
 
 def serve(settings: Settings) -> int:
     """The exit code, after the service has run until it was told to end."""
-    app = create_app(settings.checked())
-    server = uvicorn.Server(server_config(app, settings))
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what ends the start is told below
-    ended: int | str | None = 0
-    try:
-        server.run()
-    except SystemExit as end:  # uvicorn's way to say that it can not listen
-        ended = end.code
+    with listening(settings.checked()) as place:
+        app = create_app(settings)
+        server = uvicorn.Server(server_config(app, settings))
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what ends the start is told below
+        with suppress(SystemExit):  # uvicorn's way to end where the application does not start
+            server.run(sockets=[place])
     refused: VeriTracerError | None = getattr(app.state, "refused", None)
     if refused is not None:
         raise refused
-    if ended or not server.started:
-        received = "a port that is taken, or an address that is not this machine's"
-        where = f"to listen on {settings.host}:{settings.port}"
-        raise ServiceError(message(where, received, "name another --port or --host"))
-    return 0
+    return 0 if server.started else 1
+
+
+def listening(settings: Settings) -> socket.socket:
+    """A socket at the service's address, taken before the model is loaded, or an error that says why not."""
+    place = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        place.bind((settings.host.strip("[]"), settings.port))
+    except OSError as error:
+        place.close()
+        where, remedy = f"to listen on {settings.host}:{settings.port}", "name another --port or --host"
+        raise ServiceError(message(where, error.strerror or str(error), remedy)) from None
+    return place
 
 
 def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
