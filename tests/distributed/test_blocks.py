@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 
 import veritracer as vt
 from veritracer.distributed import Block, Inputs, Outcome, RunFolder, certify_blocks, issue_blocks, judging
-from veritracer.distributed.blocks import rebatched
+from veritracer.distributed.blocks import cut, rebatched
 from veritracer.distributed.engines import LocalEngine
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.requests import Request
 from veritracer.streaming import IssueTerms
+from veritracer.tablefiles import Table
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +77,18 @@ def test_blocks_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: in
     found = list(rebatched(chunks, rows))
     assert pa.Table.from_batches(found).equals(whole)
     assert all(batch.num_rows == rows for batch in found[:-1])
+
+
+def test_a_block_travels_alone_and_knows_all_of_itself() -> None:
+    def blocks(words: list[str]) -> list[Block]:
+        column = pa.DictionaryArray.from_arrays([0, 1] * 5_000, words)
+        (batch,) = pa.table({"x": list(range(10_000)), "word": column}).to_batches()
+        return list(cut(Table("t", ("x", "word"), False, lambda: None, iter([batch])), "t", rows=100))
+
+    one, other = blocks(["a", "b"]), blocks(["a", "c"])
+    assert len(pickle.dumps(one[5], protocol=5)) < 5_000
+    assert pickle.loads(pickle.dumps(one[5])).batches[0].equals(one[5].batches[0])
+    assert one[5].digest == blocks(["a", "b"])[5].digest != other[5].digest
 
 
 def test_a_folder_of_tables_is_gone_through(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:

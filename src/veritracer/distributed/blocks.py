@@ -76,11 +76,21 @@ def cut(table: Table, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
     """The table in blocks of so many rows each, whatever its own chunks are."""
     start = 0
     for number, batch in enumerate(rebatched(table.chunks, rows)):
-        sha = hashlib.sha256(batch.schema.serialize())
-        sha.update(batch.serialize())
+        packed = _packed(batch)
+        own = pa.ipc.open_stream(
+            packed
+        ).read_next_batch()  # a slice would travel with all that it is cut from
         names = f"{name}.{number:06}", start
-        yield Block(*names, (batch,), (table.name,), (table.is_text,), sha.hexdigest())
+        yield Block(*names, (own,), (table.name,), (table.is_text,), hashlib.sha256(packed).hexdigest())
         start += batch.num_rows
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    """The rows as a stream of Arrow's, dictionaries included, and nothing besides."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
 
 
 def rebatched(chunks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
