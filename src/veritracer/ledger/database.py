@@ -80,6 +80,10 @@ encoded = Table(
     Column("x", Blob),
 )
 
+# Made when applications are first looked up by whose they are; a hash in PostgreSQL, where ids may be long.
+people = sa.Index("veritracer_people", encoded.c.who, postgresql_using="hash")
+encoded.indexes.discard(people)
+
 texts = Table(
     "veritracer_texts",
     metadata,

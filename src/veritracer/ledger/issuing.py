@@ -54,9 +54,6 @@ from veritracer.threads import one_thread
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-APPLICATIONS = 10_000
-"""Promises that are looked at together for applications that have one already."""
-
 ROUNDING = 1e-9
 """A bound that is computed again, in other company, may differ by this share of its size."""
 
@@ -199,6 +196,8 @@ class Batch:
             first = writer.seq + 1
             for record in self.spool:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
+            if self.known is not None:
+                writer.index_people()
             if self.request is not None:
                 writer.request(self.request, Kept(first, len(self.spool), writer.link))
             sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
@@ -263,45 +262,47 @@ class Applications:
     What is only advice counts against further advice, and not against a promise.
     """
 
-    def __init__(self, reader: Reader, revoked: Collection[int], now: float, seal: Fernet | None) -> None:
-        self.revoked, self.now, self.seal = set(revoked), now, seal
-        self.known: dict[bytes, bool] = {}
-        self.newest = 0
+    def __init__(self, store: Store, now: float, seal: Fernet | None) -> None:
+        self.store, self.now, self.seal = store, now, seal
         self.mine: dict[bytes, int] = {}
+        self.names: set[bytes] = set()
         self.count = 0
-        self.known = self._read(reader)
+        with store.reading() as reader:
+            self.newest = reader.last()
 
     def repeated(self, found: Counterfactuals, texts: Texts, names: Sequence[bytes]) -> NDArray[np.bool_]:
         """Which rows of ``texts`` are promised already, in the ledger or earlier in this batch.
 
         Alternatives of one row are one application.
         """
+        whose = {names[i] for i in texts.rows.tolist()}
+        self.names |= whose
+        with self.store.reading() as reader:
+            known = self._read(reader, whose)
         promised, again = is_promised(found), []
         for i, row in zip(texts.rows.tolist(), texts.original, strict=True):
             about, alone = _application(names[i], row), _application(names[i], None)
             person = self.count + int(found.person[i])
-            there = any(
-                self.known.get(key, False) or (key in self.known and not promised[i])
-                for key in (about, alone)
-            )
+            there = any(known.get(key, False) or (key in known and not promised[i]) for key in (about, alone))
             again.append(there or self.mine.setdefault(about, person) != person)
         self.count += int(found.person.max()) + 1 if len(found) else 0
         return np.array(again, dtype=bool)
 
     def overtaken(self, reader: Reader) -> bool:
-        """Whether one of this batch has got a promise since the ledger was read."""
-        late = self._read(reader)
-        names = {key[:NAME] for key in self.mine}
-        return any(key in self.mine or (key[NAME:] == ANY and key[:NAME] in names) for key in late)
+        """Whether one of this batch has got a promise since the batch was begun."""
+        late = self._read(reader, self.names, after=self.newest)
+        named = {key[:NAME] for key in self.mine}
+        return any(key in self.mine or (key[NAME:] == ANY and key[:NAME] in named) for key in late)
 
-    def _read(self, reader: Reader) -> dict[bytes, bool]:
+    def _read(self, reader: Reader, whose: Collection[bytes], after: int = 0) -> dict[bytes, bool]:
+        """What these people have live: applications, and whether it is more than advice."""
         found: dict[bytes, bool] = {}
-        for rows in reader.applications(self.newest, APPLICATIONS):
+        revoked = revoked_numbers(reader)
+        for rows in reader.applications(sorted(whose), after):
             header = headers([row[1] for row in rows])
             live = header["expires"] > self.now
             for (seq, _, who, original), head, lives in zip(rows, header, live.tolist(), strict=True):
-                self.newest = int(seq)
-                if not lives or seq in self.revoked:
+                if not lives or seq in revoked:
                     continue
                 own = self._own(original, encrypted=int(head["original"]) == ENCRYPTED)
                 key = _application(who, own)
@@ -315,6 +316,12 @@ class Applications:
             return None  # under another key
         row = None if kept is None else kept.get("row")
         return row if isinstance(row, dict) else None
+
+
+def revoked_numbers(reader: Reader) -> set[int]:
+    """The promises that are released or erased."""
+    events = reader.events("release", "erasure")
+    return {int(number) for _, kind, header in events for number in content_of(kind, header)["sequence"]}
 
 
 NAME, ANY = 16, bytes(16)

@@ -18,7 +18,7 @@ from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
-from veritracer.ledger.reading import CHUNK, Revocations, Snapshot, Source, render, render_opened
+from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
@@ -26,8 +26,6 @@ from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
 
 if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
-
     from veritracer.ledger.auditing import Audit
 
 
@@ -145,20 +143,13 @@ class Ledger:
             uncertified=uncertified,
             again=again,
         )
-        known = None if again else self._applications(issued, seal)
+        known = None if again else Applications(self._store, issued, seal)
         batch = Batch(module, threshold, terms, known, request)
         try:
             yield batch
             batch.commit(self._store)
         finally:
             batch.close()
-
-    def _applications(self, now: float, seal: Fernet | None) -> Applications:
-        """The applications that have a live promise."""
-        with self._store.reading() as reader:
-            reader.begin()
-            revoked = Revocations.of(reader.events("release", "erasure"), None)
-            return Applications(reader, [*revoked.released.tolist(), *revoked.erased.tolist()], now, seal)
 
     def requested(self, request: Request) -> Kept | None:
         """What was issued for this request before; None where nothing was, refused where it was another."""

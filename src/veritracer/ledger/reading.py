@@ -201,10 +201,11 @@ class Snapshot:
 
     def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
         """The number and the id of promises with a record."""
-        for rows in self._reader.applications(0, CHUNK):
-            for seq, _, who, _ in rows:
-                if identity is None or who.decode() == identity:
-                    yield int(seq), who.decode()
+        if identity is not None:
+            yield from ((number, identity) for number in self._reader.of(identity.encode()))
+            return
+        for rows in self._reader.people(CHUNK):
+            yield from ((int(seq), who.decode()) for seq, who in rows)
 
     def kept(self, sequence: int) -> tuple[StoredPromise, IssuingModel]:
         """The record of one promise, and who issued it."""

@@ -163,13 +163,23 @@ class SqlReader:
             found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
         return found
 
-    def applications(self, after: int, chunk: int) -> Iterator[Rows]:
-        """Number, header, id and original row of promises behind a number, of those that have a record."""
+    def applications(self, whose: Sequence[bytes], after: int = 0) -> Iterator[Rows]:
+        """Number, header, id and original row of these people's promises behind a number, not erased."""
         wanted = sa.select(entries.c.seq, entries.c.header, encoded.c.who, texts.c.original)
         wanted = wanted.select_from(entries).join(encoded, encoded.c.seq == entries.c.seq)
         wanted = wanted.join(texts, texts.c.seq == entries.c.seq)
         wanted = wanted.where(entries.c.kind == "promise", entries.c.seq > after)
-        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+        for at in range(0, len(whose), MAX_IN_LIST):
+            some = wanted.where(encoded.c.who.in_(whose[at : at + MAX_IN_LIST]))
+            yield self.connection.execute(some.order_by(entries.c.seq)).all()
+
+    def people(self, chunk: int) -> Iterator[Rows]:
+        """Number and id of all promises that are not erased."""
+        return self._pieces(sa.select(encoded.c.seq, encoded.c.who).order_by(encoded.c.seq), chunk)
+
+    def last(self) -> int:
+        """The number of the newest entry."""
+        return int(self.connection.scalar(newest(entries.c.seq)) or 0)
 
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
@@ -310,6 +320,10 @@ class SqlWriter:
             if found < step.version <= version:
                 step.apply(self.connection)
                 _note(self.connection, step, self, now)
+
+    def index_people(self) -> None:
+        """See to it that promises are found by whose they are without a look at all of them."""
+        database.people.create(self.connection, checkfirst=True)
 
     def request(self, request: Request, kept: Kept) -> None:
         """Remember what was issued for the request."""

@@ -46,8 +46,14 @@ class Reader(Protocol):
     def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
         """Header, shown values and original row of promises by their number, of those that have a record."""
 
-    def applications(self, after: int, chunk: int) -> Iterator[Rows]:
-        """Number, header, id and original row of promises behind a number, of those that have a record."""
+    def applications(self, whose: Sequence[bytes], after: int = 0) -> Iterator[Rows]:
+        """Number, header, id and original row of these people's promises behind a number, not erased."""
+
+    def people(self, chunk: int) -> Iterator[Rows]:
+        """Number and id of all promises that are not erased."""
+
+    def last(self) -> int:
+        """The number of the newest entry."""
 
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
@@ -92,6 +98,9 @@ class Writer(Protocol):
 
     def require(self, version: int, now: float) -> None:
         """See to it that the ledger is of this version, or a newer one, before what needs it is written."""
+
+    def index_people(self) -> None:
+        """See to it that promises are found by whose they are without a look at all of them."""
 
     def request(self, request: Request, kept: Kept) -> None:
         """Remember what was issued for the request."""
