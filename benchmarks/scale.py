@@ -38,6 +38,7 @@ from benchmarks.record import save, show
 
 COMMAND = [sys.executable, "-m", "veritracer"]
 ITEMS = ("speed", "ray", "memory", "kill", "cost")
+KILLS = ("local-worker", "local-driver", "ray-worker", "ray-driver", "ray-raylet")
 SAME = ("id", "recourse.status", "recourse.certified", "recourse.radius")
 
 
@@ -145,17 +146,11 @@ def high_water(pid: int) -> float:
 # ---------------------------------------------------------------- kills
 
 
-def kill(folder: Path, block: int) -> list[list[Any]]:
+def kill(folder: Path, block: int, kills: list[str]) -> list[list[Any]]:
     """Runs of ``issue`` with something killed in the middle, and then run again."""
     lines = []
-    for engine, victim in (
-        ("local", "worker"),
-        ("local", "driver"),
-        ("ray", "worker"),
-        ("ray", "driver"),
-        ("ray", "raylet"),
-    ):
-        name = f"{engine}-{victim}"
+    for name in kills:
+        engine, victim = name.split("-")
         ledger = folder / f"{name}.db"
         ledger.unlink(missing_ok=True)
         asked = ["--engine", engine, "--workers", "2", "--block-rows", str(block), "--ledger", str(ledger)]
@@ -168,6 +163,7 @@ def kill(folder: Path, block: int) -> list[list[Any]]:
         after = len(list((folder / name / "_blocks").glob("*.json")))
         go_on(folder, name, *asked, verb="issue")
         lines.append([name, killed, before, after, process.returncode, *compared(folder, name, ledger)])
+        print(lines[-1], flush=True)
     return lines
 
 
@@ -207,7 +203,8 @@ def compared(folder: Path, name: str, ledger: Path) -> list[Any]:
     both = found.merge(wanted, on="id", how="outer", suffixes=("", "_wanted"), indicator=True)
     lost = int((both["_merge"] != "both").sum()) + int(found["id"].duplicated().sum())
     columns = [c for c in wanted.columns if c in SAME[1:] or (not c.startswith("recourse.") and c != "id")]
-    other = sum(int((both[c].astype(str) != both[f"{c}_wanted"].astype(str)).sum()) for c in columns)
+    pairs = [(both[c], both[f"{c}_wanted"]) for c in columns]
+    other = sum(int(((a != b) & ~(a.isna() & b.isna())).sum()) for a, b in pairs)
     with vt.Ledger(ledger) as place:
         ids = [one for piece in place.promises() for one in piece.ids]
         holds = place.verify().ok
@@ -274,11 +271,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default=",".join(ITEMS))
+    parser.add_argument("--kills", default=",".join(KILLS))
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     items, rows = asked.only.split(","), asked.rows or (100_000 if asked.full else 3_000)
-    block = 4_096 if asked.full else 250
+    block = 4_096 if asked.full else max(50, rows // 16)
     torch.set_num_threads(1)
     results: dict[str, Any] = {"rows": rows, "workers": asked.workers}
     tables: list[str] = []
@@ -303,7 +301,8 @@ def main() -> None:
             run(folder, "undisturbed", "--workers", "1", "--block-rows", str(block))
             header = ["killed", "processes", "blocks before", "blocks after", "exit", "rows lost"]
             header += ["promises twice", "promises too many", "chain holds", "cells that differ"]
-            tell("kill", "SIGKILL in the middle of issue, then the same command", header, kill(folder, block))
+            found = kill(folder, block, asked.kills.split(","))
+            tell("kill", "SIGKILL in the middle of issue, then the same command", header, found)
     if "cost" in items:
         lines, results["cost_model"] = cost(20_000 if asked.full else 2_000)
         cases = [f"{d}×{h}" for d, h in results["cost_model"]["cases"]]
