@@ -18,7 +18,13 @@ from recourse_tables import applicants
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.intersection import Intersection
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.constrained_update import Settings, constrained_update
+from veritracer.ledger.constrained_update import (
+    Settings,
+    UpdateReport,
+    UpdateVariant,
+    Variant,
+    constrained_update,
+)
 from veritracer.ledger.obligations import SetConstraints, split, update
 from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.ledger.verdicts import Candidate
@@ -242,3 +248,25 @@ def test_the_rows_kept_aside_have_both_labels() -> None:
 def test_settings_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(TrainingError, match="expected"):
         replace(Settings(), **wrong)
+
+
+# ---------------------------------------------------------------- what keeping promises costs
+
+
+@pytest.mark.parametrize(
+    ("free", "scratch", "cost"), [(0.80, 0.90, 0.15), (0.85, None, 0.10), (0.80, 0.70, 0.05)]
+)
+def test_the_better_of_both_counts(free: float, scratch: float | None, cost: float) -> None:
+    ways = {Variant.KEPT: UpdateVariant(0.75, 0.5), Variant.FREE: UpdateVariant(free, 0.5)}
+    if scratch is not None:
+        ways[Variant.SCRATCH] = UpdateVariant(scratch, 0.5)
+    report = UpdateReport({str(name): way for name, way in ways.items()}, max_loss=0.12)
+    assert report.cost == pytest.approx(cost)
+    assert report.acceptable == (cost <= 0.12)
+    assert set(report.costs) == {"free"} | ({"from scratch"} if scratch is not None else set())
+    assert report.to_plain()["costs"] == report.costs
+
+
+def test_nothing_is_kept_without_promises() -> None:
+    report = UpdateReport({Variant.FREE: UpdateVariant(0.8, 0.5)}, max_loss=0.0)
+    assert (report.cost, report.costs, report.acceptable) == (None, {}, True)
