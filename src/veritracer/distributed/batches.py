@@ -1,6 +1,6 @@
 """The one batch function: tables in, tables with counterfactuals out, for whoever maps over partitions.
 
-Spark's ``mapInPandas``, Dask's ``map_partitions`` and Ray Data's ``map_batches`` all hand a function some
+Spark's ``mapInPandas`` and Dask's ``map_partitions`` hand a function some
 rows and want some rows back; docs/scale.md has the recipe for each.
 """
 
