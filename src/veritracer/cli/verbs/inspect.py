@@ -128,9 +128,7 @@ def _how_to_go_on(found: Inspection, what: str, told: Said) -> list[str]:
         named = ", ".join(map(repr, found.targets[:5]))
         lines.append(f"Which column is the decision? Two values have: {named}." if named else NO_TARGET)
         target = found.targets[0] if found.targets else "NAME"
-    command = ["veritracer", "fit", what, "--target", target]
-    if told.ignore:
-        command += ["--ignore", as_option(told.ignore)]
+    command = ["veritracer", "fit", what, "--target", target, *_again(told)]
     lines += [
         f"To train: {shlex.join(command)} --out model",
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
@@ -138,6 +136,17 @@ def _how_to_go_on(found: Inspection, what: str, told: Said) -> list[str]:
         "(docs/schema.md).",
     ]
     return lines
+
+
+def _again(told: Said) -> list[str]:
+    """What was said, as options of fit."""
+    options = [] if told.favourable is None else ["--favourable", told.favourable]
+    for action, columns in told.actions.items():
+        options += [f"--{action.replace('_', '-')}", as_option(columns)] if columns else []
+    options += ["--ignore", as_option(told.ignore)] if told.ignore else []
+    for name, example in told.formats.items():
+        options += ["--number-format", f"{name}={example}"]
+    return [*options, *([] if told.separator == "," else ["--separator", told.separator])]
 
 
 def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
