@@ -19,6 +19,8 @@ FIT = [
     "--epochs",
     "6",
     "--no-panel",
+    "--holdout",
+    "0",
     "--quiet",
 ]
 FIT += ["--immutable", "age,sex,region", "--increase-only", "years_employed", "--out", "model"]

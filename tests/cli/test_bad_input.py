@@ -53,7 +53,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "long separator": (explain("people.csv", "--separator", "--"), "one character"),
     # the table, as a file
     "missing file": (explain("nobody.csv"), "no file nobody.csv"),
-    "a directory": (explain("model"), "the folder model"),
+    "a directory": (explain("model"), "tables in model"),
     "unreadable gzip": (explain("cut.csv.gz"), "cut.csv.gz"),
     "binary": (explain("binary.csv"), "another binary file"),
     "spreadsheet": (explain("sheet.csv"), "export the sheet as CSV"),

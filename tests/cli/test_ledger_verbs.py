@@ -23,7 +23,7 @@ def named(work: Path) -> Path:
     people = pd.read_csv(work / "people.csv", dtype=str, keep_default_na=False).head(40)
     people.insert(0, "id", [f"00{i}" for i in range(len(people))])
     people.to_csv(work / "named.csv", index=False)
-    people.head(8).to_csv(work / "few.csv", index=False)
+    people.head(20).to_csv(work / "few.csv", index=False)
     people.assign(id=people["id"].where(people.index != 7, "")).to_csv(work / "nameless.csv", index=False)
     (work / "key").write_bytes(new_key() + b"\n")
     (work / "no_key").write_bytes(b"secret")

@@ -52,9 +52,9 @@ class Bulk(NamedTuple):
             raise DataError(message("a folder for the blocks", "no --out", remedy))
         return distributed.RunFolder.open(Path(out), asked, self.kind)
 
-    def run(self, text: str, call: Any, *args: Any, quiet: bool) -> Outcome:
+    def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
         """What became of all blocks."""
-        with progress(text, quiet=quiet) as watch:
+        with folder.unless_begun(), progress(text, quiet=quiet) as watch:
             outcome: Outcome = call(*args, watch=watch)
         note(outcome.ended.notes, quiet=quiet)
         return outcome

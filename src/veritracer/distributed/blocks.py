@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,11 +168,12 @@ class Record:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run: ``name`` is the run's own, ``kind`` what its files are."""
+    """The folder of a run: ``name`` is the run's own, ``kind`` what its files are, ``made`` if it is new."""
 
     place: Path
     name: str
     kind: Format
+    made: bool = False
 
     @classmethod
     def open(cls, place: Path, asked: Mapping[str, Any], kind: Format) -> RunFolder:
@@ -182,16 +184,28 @@ class RunFolder:
             if place.exists() and (not place.is_dir() or any(place.iterdir())):
                 received = f"{place}, which is there and is not one"
                 raise DataError(message("the folder of a run", received, "name a new folder"))
-            name = os.urandom(8).hex()
+            name, made = os.urandom(8).hex(), not place.exists()
             document = {**envelope(FORMAT, 1), "run": name, "asked": wanted}
             write_whole(place / RUN, document_text(document), shared=True)
-            return cls(place, name, kind)
+            return cls(place, name, kind, made)
         other = [key for key in wanted if there["asked"].get(key) != wanted[key]]
         if other:
             received = f"another {other[0].replace('_', ' ')}"
             remedy = "ask the same to go on, or name a new folder"
             raise DataError(message(f"what the run in {place} was asked", received, remedy))
         return cls(place, str(there["run"]), kind)
+
+    @contextmanager
+    def unless_begun(self) -> Iterator[None]:
+        """Leave no folder behind where the block fails before anything was written or issued."""
+        try:
+            yield
+        except BaseException:
+            if {path.name for path in self.place.iterdir()} == {RUN}:
+                (self.place / RUN).unlink()
+                if self.made:
+                    self.place.rmdir()
+            raise
 
     def file_of(self, block: Block) -> Path:
         """Where the rows of the block go."""

@@ -123,7 +123,7 @@ def _in_blocks(
     inputs, others = bulk.inputs(table, separator), bulk.inputs(counterfactuals, separator)
     folder = bulk.folder(out, asked.asked("certify", inputs))
     args = asked, inputs, others, folder, bulk.engine_for()
-    outcome = bulk.run("certifying", distributed.certify_blocks, *args, quiet=quiet)
+    outcome = bulk.run("certifying", distributed.certify_blocks, *args, folder=folder, quiet=quiet)
     found = cast("Certified", outcome.ended)
     print_outcome(outcome, out, [_told(found)], quiet=quiet, as_json=as_json)
     if found.unknown or found.invalid:

@@ -250,7 +250,7 @@ def _in_blocks(
     inputs = bulk.inputs(table, separator)
     folder = bulk.folder(out, asked.asked("explain", inputs))
     args = asked, inputs, folder, bulk.engine_for()
-    outcome = bulk.run("explaining", distributed.explain_blocks, *args, quiet=quiet)
+    outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=quiet)
     found = cast("Explained", outcome.ended)
     print_outcome(outcome, out, _summary(found), quiet=quiet, as_json=as_json)
     if require_certified and found.certified < found.asked:

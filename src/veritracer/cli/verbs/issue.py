@@ -257,7 +257,7 @@ def _in_blocks(
     said = {"ledger": ledger, "id_column": terms.id_column, "original": terms.original}
     folder = bulk.folder(out, {**asked.asked("issue", inputs), **said, "expires": str(terms.expires)})
     args = asked, inputs, folder, bulk.engine_for(), ledger, terms
-    outcome = bulk.run("issuing", distributed.issue_blocks, *args, quiet=quiet)
+    outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=quiet)
     explained = cast("Explained", outcome.ended)
     with vt.Ledger(ledger) as place:
         head = place.head
