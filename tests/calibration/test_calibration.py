@@ -272,6 +272,7 @@ def test_from_scratch_is_called_what_it_is() -> None:
     assert "keep=ledger" in found.sentence
 
 
+@pytest.mark.long
 def test_a_recommended_kappa_covers_updates_that_nobody_has_seen() -> None:
     """Gentle fine-tuning of a verified model: 60 fresh updates, of which 90 % should be covered."""
     model, _ = fitted()

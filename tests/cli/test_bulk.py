@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from processes import assert_refused, run, run_many
 
@@ -48,6 +49,7 @@ def test_blocks_say_what_one_file_says(work: Path) -> None:
         assert_refused(refused)
 
 
+@pytest.mark.long
 def test_the_audit_takes_workers(work: Path) -> None:
     people = pd.read_csv(work / "people.csv").head(30)
     people.insert(0, "id", [f"p{i}" for i in range(30)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +67,7 @@ def flipped(seed: int, drifts: list[float]) -> list[float]:
     return shares
 
 
+@pytest.mark.long
 def test_a_retrained_model_breaks_more_promises_the_more_the_world_moves() -> None:
     """The mean of two seeds: two trainings on the same data already disagree on some of them."""
     pairs = zip(*(flipped(seed, [0.0, 1.0, 3.0]) for seed in (0, 1)), strict=True)

@@ -193,6 +193,7 @@ def test_prudence_is_where_its_posterior_says(year: int, monkeypatch: pytest.Mon
     assert np.polyfit(mean, truth, 1) == pytest.approx([1.0, 0.0], abs=0.03)
 
 
+@pytest.mark.long
 def test_hidden_incomes_are_where_their_posterior_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loans_tables, "INCOME_NOISE", np.arange(-5, 5.01, 0.05))
     people, seen, economy = hidden(100_000, 1)
@@ -206,6 +207,7 @@ def test_hidden_incomes_are_where_their_posterior_says(monkeypatch: pytest.Monke
     assert kstest(np.concatenate(ranks), "uniform").statistic < 1.63 / np.sqrt(len(rows)) + 0.01
 
 
+@pytest.mark.long
 def test_nodes_are_close_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     X = datasets.loans(20_000, year=2).X
     gaps = X["income"].isna() | X["savings"].isna()

@@ -33,6 +33,7 @@ def test_actors_say_what_one_process_says_and_promise_once(folder: Path, tmp_pat
     assert len(ids) == len(set(ids)) == done.promises > 10
 
 
+@pytest.mark.long
 def test_a_killed_actor_is_replaced_and_errors_are_ours(folder: Path, tmp_path: Path) -> None:
     assert sorted(RayEngine(2).map(Deadly(tmp_path, 1), range(6))) == [n * n for n in range(6)]
     frame = people().head(2).astype({"savings": object})

@@ -85,6 +85,7 @@ def test_what_is_refused_is_said_in_three_parts(client: vt.Client, process: tupl
         nowhere.model()
 
 
+@pytest.mark.long
 def test_the_command_line_asks_a_service(process: tuple[str, Any, str], tmp_path: Path) -> None:
     url, _, key = process
     frame().to_csv(tmp_path / "people.csv", index=False)
@@ -138,6 +139,7 @@ def test_a_worker_that_dies_is_replaced(process: tuple[str, Any, str], client: v
     assert workers_of(server) != before
 
 
+@pytest.mark.long
 def test_ending_finishes_what_is_held(saved: Path, tmp_path: Path) -> None:
     """SIGTERM while requests wait: each is answered or refused, and the process ends by itself."""
     log = tmp_path / "log"
