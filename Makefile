@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/veritracer demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint types dist test
 
@@ -75,9 +75,9 @@ serve-bench: $(READY)
 	$(BIN)/python -m benchmarks.serve_fuzz
 	$(BIN)/python -m benchmarks.serve_kill
 
-# The registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
+# Ray, the registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
 integrations: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,spark]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
 	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed --long
 
 # A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.

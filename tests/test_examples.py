@@ -16,7 +16,7 @@ SAYS = {
 }
 
 
-TRAINS = ("explain_a_portfolio", "keep_a_promise")
+TRAINS = ("a_model_you_already_have", "explain_a_portfolio", "keep_a_promise")
 MARKED = [pytest.param(p, id=p.stem, marks=[pytest.mark.long] * (p.stem in TRAINS)) for p in EXAMPLES]
 
 

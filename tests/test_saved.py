@@ -175,7 +175,7 @@ def broken_tensors(tensors: dict[str, Tensor], name: str) -> dict[str, dict[str,
     return found
 
 
-@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize("generator", [pytest.param("residual", marks=pytest.mark.long), *GENERATORS[1:]])
 def test_changed_tensors_are_refused_or_work(generator: str | None) -> None:
     content, tensors, rows = saved(generator)
     for name in tensors:

@@ -38,7 +38,7 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "mlflow":
         raise
-    raise DataError(
+    raise ImportError(
         message("the package mlflow", "an install without it", "pip install 'veritracer[mlflow]'")
     ) from None
 

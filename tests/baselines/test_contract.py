@@ -93,6 +93,7 @@ def test_the_global_random_stream_is_left_alone(explainer: Baseline, rows: tuple
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.long
 def test_a_row_does_not_depend_on_the_others(explainer: Baseline, rows: tuple[Tensor, Tensor]) -> None:
     """1e-9: a product of another number of rows is summed in another order, and the steps add that up."""
     x = rows[0][:12]

@@ -13,6 +13,7 @@ import pytest
 from processes import assert_refused, run, run_many
 
 
+@pytest.mark.long
 def test_blocks_say_what_one_file_says(work: Path) -> None:
     (work / "in").mkdir()
     people = pd.read_csv(work / "people.csv").head(40)
@@ -66,6 +67,7 @@ def test_the_audit_takes_workers(work: Path) -> None:
     assert (work / "out" / "_run.json").exists()
 
 
+@pytest.mark.long
 def test_ray_is_asked_for_by_name(work: Path) -> None:
     """Where it is not installed, one sentence says how to have it."""
     done = run(

@@ -41,7 +41,14 @@ ROWS = 100_000
 Z = 4.0  # standard errors; the draws are fixed, so that it can not fail by chance
 
 
-@pytest.fixture(scope="module", params=[(o, w) for o in OUTCOMES for w in WORLDS], ids=str)
+CASES = [
+    pytest.param((outcome, world), marks=[pytest.mark.long] * bool(world), id=str((outcome, world)))
+    for outcome in OUTCOMES
+    for world in WORLDS
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
 def known(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, Floats, Floats]:
     """Rows, what came of them (0 or 1), and the probability that is said to be true."""
     outcome, world = request.param
@@ -305,6 +312,7 @@ def test_what_is_said_of_people_who_act_comes_true(outcome: Outcome) -> None:
         assert abs(excess(y[rows], p[rows])) < Z
 
 
+@pytest.mark.long
 def test_rows_after_acting_are_those_of_the_simulator() -> None:
     people = datasets.loans(20_000, year=2).X
     goal = advised(people)

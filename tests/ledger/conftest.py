@@ -20,7 +20,7 @@ def postgres() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same, for all tests of a module."""
     if request.param == "sqlite":

@@ -102,6 +102,7 @@ def test_the_command_line_asks_a_service(process: tuple[str, Any, str], tmp_path
     assert not (tmp_path / "no.csv").exists()
 
 
+@pytest.mark.long
 def test_the_verb_refuses_what_can_not_be_meant(saved: Path) -> None:
     assert_refused(run("serve"))
     assert_refused(run("serve", str(saved / "nothing")))
@@ -131,6 +132,7 @@ def workers_of(server: Any) -> list[int]:
     return [int(pid) for pid in done.stdout.split()]
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_is_replaced(process: tuple[str, Any, str], client: vt.Client) -> None:
     server = process[1]
     before = workers_of(server)
