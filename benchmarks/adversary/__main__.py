@@ -15,7 +15,6 @@ from benchmarks.adversary.running import (
     Part,
     Result,
     code_digest,
-    default_workers,
     run_part,
     timed,
     total,
@@ -23,6 +22,7 @@ from benchmarks.adversary.running import (
     whole,
 )
 from benchmarks.record import save, show
+from veritracer.threads import cores
 
 PARTS: dict[str, Part] = {
     module.PART.name: module.PART for module in (attack, corners, cascade, grids, forgeries)
@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     size.add_argument("--quick", action="store_true", help="a few jobs of each part: minutes, not saved")
     size.add_argument("--share", type=float, default=1.0, help="this share of a full run; not saved below 1")
     size.add_argument("--job", type=int, help="repeat one job of one part, and print what it finds")
-    parser.add_argument("--workers", type=int, default=default_workers(), help="processes side by side")
+    parser.add_argument("--workers", type=int, default=cores(), help="processes side by side")
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]
     if unknown or (asked.job is not None and len(asked.parts) != 1):

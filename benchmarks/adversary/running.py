@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import time
 import traceback
 import warnings
@@ -153,8 +152,3 @@ def violations(results: Sequence[Result]) -> list[dict[str, Any]]:
         if "crash" in result:
             found.append({"job": job, "crash": result["crash"].splitlines()[-1]})
     return found
-
-
-def default_workers() -> int:
-    """As many as there are cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

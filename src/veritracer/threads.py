@@ -1,11 +1,17 @@
-"""How many threads torch may use: one where its operations are too small to share."""
+"""How many cores there are, and how many threads torch may use: one where operations are small."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -5,12 +5,11 @@ A ``DriftScenario`` has today's rows and tomorrow's: what a model is trained on,
 
 from __future__ import annotations
 
-import os
 import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
-from veritracer import datasets
+from veritracer import config, datasets
 from veritracer.baselines import Wachter
 from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.encoding import Encoding
@@ -30,7 +29,7 @@ from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.retraining_comparison import Survival
-from veritracer.threads import one_thread
+from veritracer.threads import cores, one_thread
 
 SHIFTED = ("ctg", "who")
 
@@ -148,8 +147,8 @@ class Belief:
 class Training(NamedTuple):
     """One model to train: the method, on which day's rows, and arguments of ``VeriTraCER``."""
 
-    method: str
-    day: str
+    method: config.Training
+    day: Literal["today", "tomorrow"]
     options: dict[str, Any]
 
 
@@ -158,7 +157,7 @@ def trained(training: Training, scenario: DriftScenario, epochs: int | None, see
     split = scenario.today if training.day == "today" else scenario.tomorrow
     model = VeriTraCER(
         scenario.data.schema,
-        method=training.method,  # type: ignore[arg-type]  # as the caller wrote it; checked there
+        method=training.method,
         epochs=epochs,
         random_state=seed + (training.day != "today"),
         **training.options,
@@ -173,8 +172,7 @@ def all_trained(
 ) -> list[VeriTraCER]:
     """All of these models, side by side where there are cores; nothing depends on how many."""
     wanted = [delayed(trained)(each, scenario, epochs, seed) for each in trainings]
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found: list[VeriTraCER] = Parallel(n_jobs=workers or min(count, len(wanted)), batch_size=1)(wanted)
+    found: list[VeriTraCER] = Parallel(n_jobs=workers or min(cores(), len(wanted)), batch_size=1)(wanted)
     return found
 
 

@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
 
 from veritracer.errors import DataError, DataWarning, VeriTracerError, message
+from veritracer.threads import cores
 
 Name = Literal["local", "ray"]
 
@@ -57,11 +58,6 @@ def engine_of(name: Name, workers: int | None = None) -> Engine:
     if name == "ray":
         return RayEngine(workers)
     return LocalEngine(workers or cores())
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # ---------------------------------------------------------------- this machine

@@ -44,6 +44,7 @@ from veritracer.ledger.layout import (
     table_of,
 )
 from veritracer.ledger.promises import IssuingModel
+from veritracer.ledger.reading import Revocations
 from veritracer.ledger.regions import reach_of
 from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.store import Reader, Store, Writer
@@ -269,6 +270,8 @@ class Applications:
         self.count = 0
         with store.reading() as reader:
             self.newest = reader.last()
+            gone = Revocations.of(reader.events("release", "erasure"), None)
+        self.revoked = {*gone.released.tolist(), *gone.erased.tolist()}
 
     def repeated(self, found: Counterfactuals, texts: Texts, names: Sequence[bytes]) -> NDArray[np.bool_]:
         """Which rows of ``texts`` are promised already, in the ledger or earlier in this batch.
@@ -297,12 +300,11 @@ class Applications:
     def _read(self, reader: Reader, whose: Collection[bytes], after: int = 0) -> dict[bytes, bool]:
         """What these people have live: applications, and whether it is more than advice."""
         found: dict[bytes, bool] = {}
-        revoked = revoked_numbers(reader)
         for rows in reader.applications(sorted(whose), after):
             header = headers([row[1] for row in rows])
             live = header["expires"] > self.now
             for (seq, _, who, original), head, lives in zip(rows, header, live.tolist(), strict=True):
-                if not lives or seq in revoked:
+                if not lives or seq in self.revoked:
                     continue
                 own = self._own(original, encrypted=int(head["original"]) == ENCRYPTED)
                 key = _application(who, own)
@@ -316,12 +318,6 @@ class Applications:
             return None  # under another key
         row = None if kept is None else kept.get("row")
         return row if isinstance(row, dict) else None
-
-
-def revoked_numbers(reader: Reader) -> set[int]:
-    """The promises that are released or erased."""
-    events = reader.events("release", "erasure")
-    return {int(number) for _, kind, header in events for number in content_of(kind, header)["sequence"]}
 
 
 NAME, ANY = 16, bytes(16)

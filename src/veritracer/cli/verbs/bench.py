@@ -71,7 +71,7 @@ def bench(
     """
     _check(out)
     import veritracer_bench as library
-    from veritracer.distributed.engines import cores
+    from veritracer.threads import cores
 
     use_one_thread()
     plan = _plan(data_dir, quick=quick, smoke=smoke)
