@@ -13,6 +13,8 @@ from veritracer.errors import AdviceWarning, DataError
 from veritracer.panel import Panel
 from veritracer.panel.fitting import Labelled
 from veritracer.recourse.evidence import Usual
+from veritracer.recourse.leading import convincing, nearest
+from veritracer.refine import CoveredRegion, Problem
 
 SCHEMA = vt.Schema(
     [
@@ -90,6 +92,25 @@ def test_by_default_answers_are_what_the_panel_believes(recourse, declined) -> N
     assert np.nanmean(found.agreement) > 0.95
     assert ((found.frame.savings + found.frame.income)[found.valid] > 1000).mean() > 0.95
     assert found.plausibility().lof_favourable.median() < 1.3
+
+
+def test_what_several_role_models_have_is_combined_until_it_convinces(recourse, declined) -> None:
+    x = recourse.encoding.encode(declined)
+    still = torch.zeros(4, dtype=torch.float64)
+    sign = -torch.ones(len(x), dtype=torch.float64)
+    reach = CoveredRegion(still, still, still)
+    problem = Problem.of(recourse.encoding, recourse.param_set(), x, sign, torch.ones(4).double(), reach)
+    evidence = recourse.evidence
+    # One may save a little, or earn a little: of a single role model too little is left to be convincing.
+    little = problem.within(torch.zeros(4).double(), (x + torch.tensor([0.28, 0.28, 0.0, 0.0])).clamp(max=1))
+    for posed in (problem, little):
+        alone, guides = nearest(posed, evidence), convincing(posed, evidence)
+        assert guides.convincing.sum() >= alone.convincing.sum()
+        sure = guides.convincing
+        assert evidence.believed(guides.point[sure], sign[sure] < 0).all()
+        assert (posed.worst(guides.point)[sure] < 0).all()
+        assert torch.equal(posed.legal(guides.point), guides.point)
+    assert guides.convincing.sum() > alone.convincing.sum()
 
 
 def test_what_is_required_is_met_or_refused(recourse, declined) -> None:

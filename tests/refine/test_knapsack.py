@@ -44,7 +44,7 @@ def price_of(problem: Problem, row: int, y: np.ndarray) -> float:
     """Price of all moves, plus that of the distance to the anchor."""
     price = problem.price.numpy()
     far = np.abs(y - problem.x[row].numpy()) @ price
-    return far + problem.pull * (np.abs(y - problem.anchor[row].numpy()) @ price)
+    return far + float(problem.pull[row]) * (np.abs(y - problem.anchor[row].numpy()) @ price)
 
 
 @given(st.integers(2, 6), st.integers(0, 2**31), st.sampled_from([0.0, 0.4, 1.0, 1.7]))

@@ -22,7 +22,7 @@ from veritracer.encoding import Encoding
 from veritracer.panel import Panel
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
-from veritracer.refine import Found, Problem, assess
+from veritracer.refine import Problem
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
@@ -35,9 +35,6 @@ INLIER = 1.5
 
 USUAL, SEEN = 0.05, 0.005
 """Usual numbers lie between these quantiles of the rows of a label; usual levels are those of so many."""
-
-CANDIDATES = 8
-"""Role models of each person that are tried."""
 
 LOF_NEIGHBOURS = 20
 """Neighbours of the local outlier factor: scikit-learn's default, and the paper's."""
@@ -236,12 +233,19 @@ class Evidence:
         return self.panel is not None and self.neighbours.favourable is not None and len(self.neighbours) > 0
 
     @torch.no_grad()
-    def believed(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
-        """Where both halves of the panel's teachers decide clearly as ``favourable`` (n,) wants."""
+    def conviction(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
+        """How clearly both halves of the panel's teachers decide as ``favourable`` wants, in logits (n,).
+
+        From 0 on they are sure: the less certain half counts, and 65 % of its vote are asked for.
+        """
         assert self.panel is not None
         way = torch.where(favourable, 1.0, -1.0).to(x_cf)
         halves = [torch.logit(half.to(x_cf)) for half in self.panel.opinions(x_cf)]
-        return torch.stack([way * (half - self.threshold_logit) >= MARGIN for half in halves]).all(0)
+        return (way * (torch.stack(halves) - self.threshold_logit) - MARGIN).amin(0)
+
+    def believed(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
+        """Where both halves of the panel's teachers decide clearly as ``favourable`` (n,) wants."""
+        return self.conviction(x_cf, favourable) >= 0
 
     def agreement(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
         """The share (n,) of held-out members that decide as ``favourable`` wants; NaN without a panel."""
@@ -268,33 +272,3 @@ class Evidence:
                 nearest = nearest_of(pool, x_cf[rows], 1)[:, 0]
                 found[rows] = (nearest - x_cf[rows]).abs().mean(-1).cpu().numpy()
         return found
-
-    def role_models(self, problem: Problem) -> Tensor:
-        """For each row a legal row (n, d) to be led to: that of the nearest real people who are accepted.
-
-        Of several candidates the cheapest that is proved and believed once it is legal for this person; else
-        the cheapest that is proved. The row itself where none is.
-        """
-        favourable = problem.sign < 0
-        found = problem.x.clone()
-        for side in (False, True):
-            rows = (favourable == side).nonzero().squeeze(-1)
-            pool = self.neighbours.role_models(problem.param_set, side, self.believed, self.panel)
-            if len(rows) > 0 and len(pool) > 0:
-                part = problem.select(rows)
-                found[rows] = self._best(part, nearest_of(pool, part.x, CANDIDATES), favourable[rows])
-        return found
-
-    def _best(self, problem: Problem, candidates: Tensor, favourable: Tensor) -> Tensor:
-        best, trusted = assess(problem, problem.x), torch.zeros_like(favourable)
-        for k in range(candidates.shape[1]):
-            here = assess(problem, problem.legal(candidates[:, k]))
-            sure = here.proved & self.believed(here.x_cf, favourable)
-            better = (sure & ~trusted) | ((sure == trusted) & (here.objective < best.objective))
-            best = Found(*(_where(better, new, old) for new, old in zip(here, best, strict=True)))
-            trusted = trusted | sure
-        return best.x_cf
-
-
-def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(rows.unsqueeze(-1) if new.dim() > 1 else rows, new, old)

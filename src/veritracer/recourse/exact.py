@@ -34,8 +34,8 @@ FINE = 1e-7
 
 def is_linear(problem: Problem) -> bool:
     """Whether the exact method applies: one layer, a box of models, a point for each row, no anchors."""
-    one_layer = problem.param_set.network.depth == 1
-    return one_layer and problem.param_set.norm == "linf" and problem.reach.is_point and problem.pull == 0
+    one_layer, free = problem.param_set.network.depth == 1, not bool(problem.pull.any())
+    return one_layer and free and problem.param_set.norm == "linf" and problem.reach.is_point
 
 
 def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> Found:

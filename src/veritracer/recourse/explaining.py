@@ -20,6 +20,7 @@ from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear
+from veritracer.recourse.leading import led
 from veritracer.recourse.options import Options
 from veritracer.recourse.outcomes import (
     Endings,
@@ -38,19 +39,16 @@ from veritracer.refine import (
     alternatives,
     assess,
     at_most,
+    closest_proof,
     countable,
     exhaustive,
     nearer_the_data,
     solve,
-    towards,
 )
 from veritracer.refine.region import Drift
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
-
-PULLS = (0.75, 0.9, 1.0, 1.1)
-"""How strongly a role model pulls, in shares of the price, one after the other until a panel is content."""
 
 FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
 """Shares of kappa that are tried for rows that can not be certified at kappa itself."""
@@ -267,7 +265,7 @@ class Explanation:
         def solver(part: Problem) -> Found:
             return self._solve(part, expired)
 
-        found = self._at_smaller_kappas(problem, solver(problem), solver)
+        found = self._at_smaller_kappas(problem, solver(problem), solver, expired)
         if self.options.n == 1:
             return _single(rows, found.x_cf, complete=not expired())
         several = alternatives(problem, found, self.options.n, solver)
@@ -326,8 +324,7 @@ class Explanation:
                 content &= torch.from_numpy(factor <= INLIER).to(content.device)
             return content
 
-        anchor = self.evidence.role_models(problem)
-        found = towards(problem, anchor, PULLS, accepted, expired=expired)
+        found = led(problem, self.evidence, accepted, expired=expired)
         rows = (~found.proved).nonzero().squeeze(-1)
         return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
 
@@ -341,14 +338,30 @@ class Explanation:
             return found
         return found.merge(rows, solve(problem.select(rows), self._starts(), expired=expired))
 
-    def _at_smaller_kappas(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
-        """The same, and where nothing is proved the answer at the largest smaller kappa that has one."""
+    def _at_smaller_kappas(
+        self,
+        problem: Problem,
+        found: Found,
+        solver: Callable[[Problem], Found],
+        expired: Callable[[], bool],
+    ) -> Found:
+        """The same, and where nothing is proved the answer at the largest smaller kappa that has one.
+
+        Whether a kappa has one is first asked of the point that came closest at the kappa before; only where
+        it has, or at the last one, is everything tried, within all limits.
+        """
+        start = found.x_cf
         for share in FALLBACK_KAPPAS:
             rows = (~found.proved).nonzero().squeeze(-1)
             if len(rows) == 0:
                 break
             smaller = replace(problem.select(rows), param_set=self.param_set.at(share * self.param_set.kappa))
-            found = found.merge(rows, solver(smaller))
+            near = closest_proof(smaller, start[rows], expired=expired)
+            start = start.index_copy(0, rows, near.x_cf)
+            promising = near.proved | (share == FALLBACK_KAPPAS[-1])
+            some = promising.nonzero().squeeze(-1)
+            if len(some) > 0:
+                found = found.merge(rows[some], solver(smaller.select(some)))
         return found
 
     def _starts(self) -> list[Start]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from veritracer.refine.exhaustive import countable, exhaustive
+from veritracer.refine.polish import Accepted, take_back
 from veritracer.refine.problem import Problem
 from veritracer.refine.region import CoveredRegion
 from veritracer.refine.search import Found, assess, refine
 from veritracer.refine.selection import alternatives, at_most
-from veritracer.refine.solve import Start, nearer_the_data, solve, towards
+from veritracer.refine.solve import Start, closest_proof, nearer_the_data, solve, towards
 
 __all__ = [
+    "Accepted",
     "CoveredRegion",
     "Found",
     "Problem",
@@ -17,10 +19,12 @@ __all__ = [
     "alternatives",
     "assess",
     "at_most",
+    "closest_proof",
     "countable",
     "exhaustive",
     "nearer_the_data",
     "refine",
     "solve",
+    "take_back",
     "towards",
 ]

@@ -61,9 +61,9 @@ def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tens
 
 def _corners(problem: Problem, slope: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For each column: where it costs least, where its price turns, and the end in the useful direction."""
-    free, other = problem.x, problem.anchor
-    if problem.pull > 1:
-        free, other = other, free
+    led = problem.pull.unsqueeze(-1) > 1
+    free = torch.where(led, problem.anchor, problem.x)
+    other = torch.where(led, problem.x, problem.anchor)
     base = torch.minimum(torch.maximum(free, lower), upper)
     end = torch.where(slope > 0, lower, upper)
     low, high = torch.minimum(base, end), torch.maximum(base, end)
@@ -73,7 +73,8 @@ def _corners(problem: Problem, slope: Tensor, lower: Tensor, upper: Tensor) -> t
 def _rate(problem: Problem, start: Tensor, stop: Tensor) -> Tensor:
     """The price for one unit of the way from ``start`` to ``stop``, along which it does not turn."""
     middle, way = (start + stop) / 2, torch.sign(stop - start)
-    rate = way * torch.sign(middle - problem.x) + problem.pull * way * torch.sign(middle - problem.anchor)
+    pull = problem.pull.unsqueeze(-1)
+    rate = way * torch.sign(middle - problem.x) + pull * way * torch.sign(middle - problem.anchor)
     return (rate * problem.price).clamp(min=0.0)
 
 
@@ -83,10 +84,8 @@ def _switch(problem: Problem, p: Tensor, slope: Tensor, upper: Tensor, group: Gr
     own, gradient = problem.x[:, columns], slope[:, columns]
     here = (gradient * own).sum(-1, keepdim=True)
     gain = (here - gradient) * (upper[:, columns] >= 0.5)
-    price = torch.full_like(gain, 2.0)
-    if problem.pull > 0:
-        anchor = problem.anchor[:, columns]
-        price = price + 2 * problem.pull * ((own * anchor).sum(-1, keepdim=True) - anchor)
+    anchor = problem.anchor[:, columns]
+    price = 2 + 2 * problem.pull.unsqueeze(-1) * ((own * anchor).sum(-1, keepdim=True) - anchor)
     price = (price * problem.price[columns]).clamp(min=1e-9)
     ratio = torch.where(gain > 0, price / gain.clamp(min=_TINY), torch.inf)
     best = ratio.argmin(-1, keepdim=True)

@@ -42,7 +42,7 @@ class Problem:
     price
         Of each column, for one unit, (d,).
     anchor, pull
-        A training row for each row to stay near to (n, d), and how strongly, in shares of the price.
+        A training row for each row to stay near to (n, d), and how strongly, in shares of the price (n,).
     method
         The bound that has to be below zero.
     """
@@ -56,7 +56,7 @@ class Problem:
     price: Tensor
     reach: CoveredRegion
     anchor: Tensor
-    pull: float = 0.0
+    pull: Tensor
     method: str = "ibp"
 
     @classmethod
@@ -74,7 +74,9 @@ class Problem:
         fixed = torch.isinf(price)
         lower, upper = torch.where(fixed, x, lower), torch.where(fixed, x, upper)
         return cls(
-            encoding, param_set, x, sign, lower, upper, torch.where(fixed, 1.0, price).to(x), reach, anchor=x
+            *(encoding, param_set, x, sign, lower, upper, torch.where(fixed, 1.0, price).to(x), reach),
+            anchor=x,
+            pull=torch.zeros_like(sign),
         )
 
     def __len__(self) -> int:
@@ -82,16 +84,16 @@ class Problem:
 
     def select(self, rows: Tensor) -> Problem:
         """The problem of the given rows."""
-        taken = {name: getattr(self, name)[rows] for name in ("x", "sign", "lower", "upper", "anchor")}
-        return replace(self, **taken)
+        of_rows = ("x", "sign", "lower", "upper", "anchor", "pull")
+        return replace(self, **{name: getattr(self, name)[rows] for name in of_rows})
 
     def proved_by(self, method: str) -> Problem:
         """The same problem with another bound."""
         return replace(self, method=method)
 
-    def near(self, anchor: Tensor, pull: float) -> Problem:
-        """The same problem, in which staying near the anchors is worth something."""
-        return replace(self, anchor=anchor, pull=pull)
+    def near(self, anchor: Tensor, pull: Tensor | float) -> Problem:
+        """The same problem, in which staying near the anchors is worth something, (n,) or to all alike."""
+        return replace(self, anchor=anchor, pull=torch.zeros_like(self.sign) + pull)
 
     def within(self, lowest: Tensor, highest: Tensor) -> Problem:
         """The same problem, in which changed columns end between ``lowest`` and ``highest`` (d,) or (n, d).
@@ -142,10 +144,8 @@ class Problem:
     def objective(self, x_cf: Tensor) -> Tensor:
         """What is minimised (n,): cost, distance from the anchor, and number of changed features."""
         changes = self.encoding.changed(x_cf, self.x).sum(-1)
-        total = self.cost(x_cf) + PRICE_OF_A_CHANGE * changes
-        if self.pull > 0:
-            total = total + self.pull * ((x_cf - self.anchor).abs() * self.price).sum(-1)
-        return total
+        apart = ((x_cf - self.anchor).abs() * self.price).sum(-1)
+        return self.cost(x_cf) + PRICE_OF_A_CHANGE * changes + self.pull * apart
 
     def region(self, x_cf: Tensor) -> Tensor | Box:
         """All rows that a certificate for ``x_cf`` has to speak for."""

@@ -54,10 +54,17 @@ class Found(NamedTuple):
             torch.where(take, other.worst, self.worst),
         )
 
+    def select(self, rows: Tensor | slice) -> Found:
+        """The points of the given rows."""
+        return Found(*(field[rows] for field in self))
+
+    def replace(self, rows: Tensor, part: Found) -> Found:
+        """The same with other points in these rows."""
+        return Found(*(f.index_copy(0, rows, p) for f, p in zip(self, part, strict=True)))
+
     def merge(self, rows: Tensor, part: Found) -> Found:
         """The same with the better of the two in these rows."""
-        best = Found(*(field[rows] for field in self)).better(part)
-        return Found(*(f.index_copy(0, rows, b) for f, b in zip(self, best, strict=True)))
+        return self.replace(rows, self.select(rows).better(part))
 
 
 def assess(problem: Problem, x_cf: Tensor, worst: Tensor | None = None) -> Found:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from veritracer.proving import CASCADE
-from veritracer.refine.polish import polish
+from veritracer.refine.polish import Accepted, polish
 from veritracer.refine.problem import Problem
 from veritracer.refine.search import Found, assess, refine
 
@@ -33,13 +34,24 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
         if len(rows) > 0 and not expired():
             part = problem.select(rows)
             found = found.merge(rows, refine(part, part.legal(start(part)), expired=expired))
+    found = _tighter(problem, found, expired)
+    found = polish(problem, found) if not expired() else found
+    return _tighten(problem, found, expired)
+
+
+def closest_proof(problem: Problem, start: Tensor, *, expired: Callable[[], bool] = lambda: False) -> Found:
+    """What comes of one start (n, d) with the cheapest bound, and where that is not enough with the next."""
+    return _tighter(problem, refine(problem, start, expired=expired), expired)
+
+
+def _tighter(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
+    """The same, with open rows refined by tighter bounds, from the points that came closest."""
     for method in CASCADE[1:]:
         rows = _open(found)
         if len(rows) > 0 and not expired():
             part = problem.select(rows).proved_by(method)
             found = found.merge(rows, refine(part, found.x_cf[rows], expired=expired))
-    found = polish(problem, found) if not expired() else found
-    return _tighten(problem, found, expired)
+    return found
 
 
 def _from_both(problem: Problem, start: Tensor, expired: Callable[[], bool]) -> Found:
@@ -47,8 +59,7 @@ def _from_both(problem: Problem, start: Tensor, expired: Callable[[], bool]) -> 
     n = len(problem)
     twice = torch.arange(n, device=start.device).repeat(2)
     found = refine(problem.select(twice), torch.cat([start, problem.x]), expired=expired)
-    first, second = (Found(*(field[half] for field in found)) for half in (slice(n), slice(n, None)))
-    return first.better(second)
+    return found.select(slice(n)).better(found.select(slice(n, None)))
 
 
 def _open(found: Found) -> Tensor:
@@ -72,36 +83,45 @@ def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Fou
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 
+class Led(NamedTuple):
+    """Answers near their anchors, and which of them were accepted (n,)."""
+
+    found: Found
+    accepted: Tensor
+
+
 def towards(
     problem: Problem,
     anchor: Tensor,
     pulls: Sequence[float],
-    accepted: Callable[[Tensor, Tensor], Tensor],
+    accepted: Accepted,
     *,
     expired: Callable[[], bool] = lambda: False,
-) -> Found:
-    """Answers that stay near an ``anchor`` (n, d) of each row, pulled harder until they are accepted.
+) -> Led:
+    """Answers that stay near an ``anchor`` (n, d) of each row, as near as it takes to be accepted.
 
-    The first pull serves everybody, each next one the rows that have no proof yet, or whose answer
-    ``accepted(points, rows)`` turns down (``rows`` are positions in the problem). Where none is accepted the
-    answer of the strongest pull stays, and the anchor itself where none is proved. Objectives are those of
-    the pull that each row ended with.
+    All pulls, which grow, are searched as one batch. Of each row's answers the first one counts that is
+    ``accepted``; where there is none, the last one that is proved; where none is, the anchor itself.
+    Objectives are those of the pull that each row ended with.
     """
-    rows = torch.arange(len(problem), device=anchor.device)
-    found = assess(problem, anchor)
-    for number, pull in enumerate(pulls):
-        if len(rows) == 0 or expired():
-            break
-        part, start = problem.select(rows).near(anchor[rows], pull), anchor[rows]
-        here = _from_both(part, start, expired) if number == 0 else refine(part, start, expired=expired)
-        here = polish(part, here)
-        better = here.proved | ~found.proved[rows]
-        taken, new = rows[better], Found(*(field[better] for field in here))
-        found = Found(*(f.index_copy(0, taken, n) for f, n in zip(found, new, strict=True)))
-        done = here.proved.clone()
-        done[here.proved] &= accepted(here.x_cf[here.proved], rows[here.proved])
-        rows = rows[~done]
-    return found
+    n, most = len(problem), len(pulls)
+    each = torch.arange(n, device=anchor.device)
+    rows = each.repeat(most)
+    strength = problem.sign.new_tensor(pulls).repeat_interleave(n)
+    many = problem.select(rows).near(anchor[rows], strength)
+    here = (
+        _from_both(many, anchor[rows], expired) if most == 1 else refine(many, anchor[rows], expired=expired)
+    )
+    here = polish(many, here)
+    content = here.proved
+    content[here.proved] = accepted(here.x_cf[here.proved], rows[here.proved])
+    order = torch.arange(most, device=anchor.device).unsqueeze(-1)
+    rank = torch.where(here.proved.reshape(most, n), 2 * most - order, 3 * most)
+    rank = torch.where(content.reshape(most, n), order, rank)
+    best = rank.argmin(0) * n + each
+    found = here.select(best)
+    proved = found.proved.nonzero().squeeze(-1)
+    return Led(assess(problem, anchor).replace(proved, found.select(proved)), content[best])
 
 
 def nearer_the_data(
