@@ -39,7 +39,6 @@ from veritracer.refine import (
     alternatives,
     assess,
     at_most,
-    closest_proof,
     countable,
     exhaustive,
     nearer_the_data,
@@ -265,7 +264,7 @@ class Explanation:
         def solver(part: Problem) -> Found:
             return self._solve(part, expired)
 
-        found = self._at_smaller_kappas(problem, solver(problem), solver, expired)
+        found = self._at_smaller_kappas(problem, solver(problem), solver)
         if self.options.n == 1:
             return _single(rows, found.x_cf, complete=not expired())
         several = alternatives(problem, found, self.options.n, solver)
@@ -338,27 +337,18 @@ class Explanation:
             return found
         return found.merge(rows, solve(problem.select(rows), self._starts(), expired=expired))
 
-    def _at_smaller_kappas(
-        self,
-        problem: Problem,
-        found: Found,
-        solver: Callable[[Problem], Found],
-        expired: Callable[[], bool],
-    ) -> Found:
+    def _at_smaller_kappas(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
         """The same, and where nothing is proved the answer at the largest smaller kappa that has one.
 
-        Whether a kappa has one is first asked of the point that came closest at the kappa before; only where
-        it has, or at the last one, is everything tried, within all limits.
+        Only where the point that came closest is proved at a kappa, or at the last one, is everything tried.
         """
-        start = found.x_cf
+        closest = found.x_cf
         for share in FALLBACK_KAPPAS:
             rows = (~found.proved).nonzero().squeeze(-1)
             if len(rows) == 0:
                 break
             smaller = replace(problem.select(rows), param_set=self.param_set.at(share * self.param_set.kappa))
-            near = closest_proof(smaller, start[rows], expired=expired)
-            start = start.index_copy(0, rows, near.x_cf)
-            promising = near.proved | (share == FALLBACK_KAPPAS[-1])
+            promising = (smaller.best_bound(closest[rows]) < 0) | (share == FALLBACK_KAPPAS[-1])
             some = promising.nonzero().squeeze(-1)
             if len(some) > 0:
                 found = found.merge(rows[some], solver(smaller.select(some)))

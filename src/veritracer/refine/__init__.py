@@ -8,7 +8,7 @@ from veritracer.refine.problem import Problem
 from veritracer.refine.region import CoveredRegion
 from veritracer.refine.search import Found, assess, refine
 from veritracer.refine.selection import alternatives, at_most
-from veritracer.refine.solve import Start, closest_proof, nearer_the_data, solve, towards
+from veritracer.refine.solve import Start, nearer_the_data, solve, towards
 
 __all__ = [
     "Accepted",
@@ -19,7 +19,6 @@ __all__ = [
     "alternatives",
     "assess",
     "at_most",
-    "closest_proof",
     "countable",
     "exhaustive",
     "nearer_the_data",

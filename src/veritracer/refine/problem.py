@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from veritracer.bounds import BoundProblem, Box, method_named
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
-from veritracer.proving import PRECISION, Question, prove
+from veritracer.proving import CASCADE, PRECISION, Question, prove
 from veritracer.refine.region import CoveredRegion
 
 PRICE_OF_A_CHANGE = 0.01
@@ -153,9 +154,16 @@ class Problem:
 
     def worst(self, x_cf: Tensor) -> Tensor:
         """The bound (n,) with all slack: below zero is a proof."""
+        return self._proved(x_cf, (self.method,))
+
+    def best_bound(self, x_cf: Tensor) -> Tensor:
+        """The same by all bounds, one after the other until one of them is a proof."""
+        return self._proved(x_cf, CASCADE)
+
+    def _proved(self, x_cf: Tensor, methods: Sequence[str]) -> Tensor:
         with torch.no_grad():
             question = Question(self.x, self.region(x_cf), self.sign)
-            return prove(self.param_set, question, (self.method,), decide=True).worst_logit
+            return prove(self.param_set, question, methods, decide=True).worst_logit
 
     def linearised(self, x_cf: Tensor) -> Slopes:
         """The bound with its slack, and how it changes with each column."""

@@ -39,11 +39,6 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
     return _tighten(problem, found, expired)
 
 
-def closest_proof(problem: Problem, start: Tensor, *, expired: Callable[[], bool] = lambda: False) -> Found:
-    """What comes of one start (n, d) with the cheapest bound, and where that is not enough with the next."""
-    return _tighter(problem, refine(problem, start, expired=expired), expired)
-
-
 def _tighter(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
     """The same, with open rows refined by tighter bounds, from the points that came closest."""
     for method in CASCADE[1:]:
