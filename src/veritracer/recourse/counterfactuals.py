@@ -180,7 +180,8 @@ class Counterfactuals:
     def changes_of(self, i: int) -> list[Change]:
         """The changes of counterfactual ``i``, in the order of the columns."""
         differs = self.encoding.changed(self.x_cf[i], self.x[i])
-        names = [self.encoding.schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()]
+        every = self.encoding.schema.names
+        names = {every[k] for k in differs.nonzero().squeeze(-1).tolist()}
         return [
             Change(self.encoding.schema[name], own(before[i]), own(after[i]), self._limit(name, i))
             for name, (before, after) in self.cells.items()

@@ -89,9 +89,10 @@ def language(name: str | os.PathLike[str]) -> Language:
     return _checked(place)
 
 
-def languages() -> list[str]:
+@cache
+def languages() -> tuple[str, ...]:
     """The languages that letters can be written in."""
-    return sorted(path.stem for path in PLACE.glob("*.json"))
+    return tuple(sorted(path.stem for path in PLACE.glob("*.json")))
 
 
 @cache
