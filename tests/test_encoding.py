@@ -683,7 +683,11 @@ def test_snapping_rounds_the_way_it_is_told_and_stays_within_the_limits(
     encoding = fitted(table)
     x = encoding.encode(table.frame)
     wanted = encoding.project(proposals(encoding, len(x), seed).nan_to_num(0.5), x, relax=True)
+    legal = encoding.project(wanted, x)
+    for group in encoding.groups:  # snapping is for whole categories
+        wanted[:, group] = legal[:, group]
     p = encoding.snap(wanted, x, torch.full_like(x, up, dtype=torch.bool))
+    assert all(torch.equal(p[:, group], legal[:, group]) for group in encoding.groups)
     assert torch.equal(encoding.project(p, x), p)
     lower, upper = encoding.limits(x)
     assert bool(((p >= lower) & (p <= upper)).all())

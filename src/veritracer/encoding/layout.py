@@ -76,6 +76,11 @@ def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rul
             scales[block.start], shown[block.start] = scale.grid(block.feature), scale.shown(block.feature)
         if not block.marker_slots:
             flag[block.flags] = True
+    groups = [block.group for block in blocks if block.group is not None]
+    most = torch.arange(max((group.stop - group.start for group in groups), default=0))
+    ends = torch.tensor([[group.start, group.stop] for group in groups], dtype=torch.long).reshape(-1, 2, 1)
+    slots = torch.minimum(ends[:, 0] + most, ends[:, 1] - 1)
+    grouped = torch.zeros_like(flag).index_fill(0, slots.flatten(), True)
     actions = [block.feature.action for block in blocks]
     increase, decrease = (each([a == way for a in actions]) for way in ("increase_only", "decrease_only"))
     frozen = [a == "immutable" or f.constant for a, f in zip(actions, fitted, strict=True)]
@@ -90,4 +95,7 @@ def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rul
         owner=owner,
         members=torch.nn.functional.one_hot(owner, len(blocks)).double(),
         groups=tuple(Group(b.group, len(b.feature.categories)) for b in blocks if b.group is not None),
+        slots=slots,
+        filled=ends[:, 0] + most < ends[:, 1],
+        grouped=grouped,
     )

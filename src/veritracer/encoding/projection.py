@@ -37,6 +37,11 @@ class Rules:
     owner: Tensor  # (d,) int: the feature that a column belongs to
     members: Tensor  # (d, n_features) float64: 1 where the column belongs to the feature
     groups: tuple[Group, ...]
+    slots: (
+        Tensor  # (groups, most columns of one) int: the columns of each group; where it has fewer, its last
+    )
+    filled: Tensor  # (groups, most columns of one) bool: which of the slots are columns of their own
+    grouped: Tensor  # (d,) bool: the column belongs to a group
 
     def to(self, device: torch.device) -> Rules:
         """The same rules with their tensors on ``device``."""
@@ -56,33 +61,55 @@ def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
     nobody is asked to change what they already have. (What stood in for a missing value, nobody has.)
     """
     wanted = torch.where(torch.isnan(x_cf), x, x_cf.to(x.dtype)).clamp(0.0, 1.0)
+    row = _legal_numbers(wanted, x, rules)
+    row = _with_groups(row, [_choose(wanted, x, group) for group in rules.groups], rules.groups)
+    return _with_what_stays(row, wanted, x, rules)
+
+
+def _legal_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The row whose numbers are the legal ones next to ``wanted``; its groups are not."""
     # float64 throughout: the nearest grid point must be the one that encoding the raw value gives.
     legal = rules.scale.to_unit(rules.shown.nearest(rules.scale.at(wanted.double()))).to(x.dtype)
     back = (rules.increase & (legal < x)) | (rules.decrease & (legal > x))
     row = torch.where(back | ((wanted == x) & ~missing(x, rules)), x, legal)
-    row = torch.where(rules.flag, torch.zeros_like(row), row)
-    row = _with_groups(row, [_choose(wanted, x, group) for group in rules.groups], rules.groups)
-    row = torch.where(_stays_missing(wanted, x, rules), x, row)
-    return torch.where(rules.locked, x, row)
+    return torch.where(rules.flag, torch.zeros_like(row), row)
+
+
+def _with_what_stays(row: Tensor, wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The row, in which cells that stay missing and columns that are locked are those of ``x``."""
+    return torch.where(_stays_missing(wanted, x, rules) | rules.locked, x, row)
 
 
 def snap(x_cf: Tensor, x: Tensor, up: Tensor, rules: Rules) -> Tensor:
-    """The legal row next to ``x_cf``, with numbers rounded up where ``up`` holds, and down elsewhere."""
+    """The legal row next to ``x_cf``, with numbers rounded up where ``up`` holds, and down elsewhere.
+
+    Its categories have to be whole ones that the person may have: they are left as they are.
+    """
     raw = rules.shown.beyond(rules.scale.at(x_cf.double()), up)
-    kept = (x_cf == x) | rules.flag
-    return project_hard(torch.where(kept, x_cf, rules.scale.to_unit(raw).to(x.dtype)), x, rules)
+    kept = (x_cf == x) | rules.flag | rules.grouped
+    return _with_numbers(torch.where(kept, x_cf, rules.scale.to_unit(raw).to(x.dtype)), x, rules)
+
+
+def _with_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
+    """The legal row next to one whose categories are legal."""
+    wanted = wanted.clamp(0.0, 1.0)
+    row = torch.where(rules.grouped, wanted, _legal_numbers(wanted, x, rules))
+    return _with_what_stays(row, wanted, x, rules)
 
 
 def step_back(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The row with every changed number one step of what may be shown closer to ``x``, and not past it."""
+    """The row with every changed number one step of what may be shown closer to ``x``, and not past it.
+
+    As for ``snap`` its categories have to be legal.
+    """
     raw = rules.scale.at(x_cf.double())
     step = rules.shown.stride / rules.shown.scale
     target = rules.scale.to_unit(rules.shown.nearest(torch.where(x_cf > x, raw - step, raw + step))).to(
         x.dtype
     )
     passed = torch.where(x_cf > x, target < x, target > x)
-    kept = rules.flag | (x_cf == x)
-    return project_hard(torch.where(kept, x_cf, torch.where(passed, x, target)), x, rules)
+    kept = rules.flag | rules.grouped | (x_cf == x)
+    return _with_numbers(torch.where(kept, x_cf, torch.where(passed, x, target)), x, rules)
 
 
 def limits(x: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:

@@ -90,6 +90,11 @@ class Encoding:
         """Each one-hot group, with how many of its columns are categories; the others are missing markers."""
         return self._rules_on(torch.device("cpu")).groups
 
+    def group_slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The columns of each one-hot group, padded to the widest, and which of them count: (groups, k)."""
+        rules = self._rules_on(device)
+        return rules.slots, rules.filled
+
     @property
     def owner(self) -> Tensor:
         """The position of the feature that each column belongs to, (dim,)."""
@@ -190,7 +195,7 @@ class Encoding:
     def snap(self, x_cf: Tensor, x: Tensor, up: Tensor) -> Tensor:
         """Like :meth:`project`, but numbers are rounded up where ``up`` (..., dim) holds, and down elsewhere.
 
-        What is exactly as in ``x`` stays so.
+        What is exactly as in ``x`` stays so, and so do categories, which have to be whole.
         """
         return projection.snap(x_cf, x, up, self._rules_on(x.device))
 

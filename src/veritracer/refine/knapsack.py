@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.encoding.projection import Group
 from veritracer.refine.problem import Problem, Slopes
 
 
@@ -23,10 +22,13 @@ class _Items(NamedTuple):
     gain: Tensor
 
 
-class _Switch(NamedTuple):
-    """The most worthwhile change of category in one group, and where the tangent stands without it."""
+class _Switches(NamedTuple):
+    """The most worthwhile change of category in each group: (n, groups) items, and (n, groups, k) blocks.
 
-    item: _Items
+    ``base_value`` (n,) is how much higher the tangent stands where everybody has their own category.
+    """
+
+    items: _Items
     own: Tensor
     other: Tensor
     base_value: Tensor
@@ -38,24 +40,24 @@ def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tens
     Where that can not be reached, y is as low on the tangent as it gets. Numbers may be off their grid;
     a category is always a whole one, switched if any part of the switch is needed.
     """
-    groups = problem.encoding.category_groups
     numeric = problem.encoding.numeric.to(p.device)
     base, turn, end = _corners(problem, at.slope, lower, upper)
     lengths = torch.stack([(turn - base).abs(), (end - turn).abs()], -1) * numeric.unsqueeze(-1)
     prices = torch.stack([_rate(problem, base, turn), _rate(problem, turn, end)], -1)
-    items = [_Items((prices * lengths).flatten(1), (at.slope.abs().unsqueeze(-1) * lengths).flatten(1))]
+    items = _Items((prices * lengths).flatten(1), (at.slope.abs().unsqueeze(-1) * lengths).flatten(1))
     value = at.value + (at.slope * (base - p) * numeric).sum(-1)
-    switches = [_switch(problem, p, at.slope, upper, group) for group in groups]
-    for switch in switches:
-        items.append(switch.item)
-        value = value + switch.base_value
-    taken = _buy(_Items(*(torch.cat(parts, -1) for parts in zip(*items, strict=True))), value - target)
+    slots, filled = problem.encoding.group_slots(p.device)
+    if len(slots) > 0:
+        switches = _switches(problem, p, at.slope, upper)
+        items = _Items(*(torch.cat(parts, -1) for parts in zip(items, switches.items, strict=True)))
+        value = value + switches.base_value
+    taken = _buy(items, value - target)
     shares = taken[:, : 2 * p.shape[1]].reshape(*p.shape, 2)
     y = base + (turn - base) * shares[..., 0] + (end - turn) * shares[..., 1]
     y = torch.where(numeric, y, p)
-    for k, (group, switch) in enumerate(zip(groups, switches, strict=True)):
-        used = taken[:, 2 * p.shape[1] + k, None] > 0
-        y[:, group.columns] = torch.where(used, switch.other, switch.own)
+    if len(slots) > 0:
+        used = taken[:, 2 * p.shape[1] :, None] > 0
+        y[:, slots[filled]] = torch.where(used, switches.other, switches.own)[:, filled]
     return y
 
 
@@ -78,20 +80,21 @@ def _rate(problem: Problem, start: Tensor, stop: Tensor) -> Tensor:
     return (rate * problem.price).clamp(min=0.0)
 
 
-def _switch(problem: Problem, p: Tensor, slope: Tensor, upper: Tensor, group: Group) -> _Switch:
-    """From the person's own category to the one with the best ratio of price and gain."""
-    columns = group.columns
-    own, gradient = problem.x[:, columns], slope[:, columns]
+def _switches(problem: Problem, p: Tensor, slope: Tensor, upper: Tensor) -> _Switches:
+    """From the person's own category to the one with the best ratio of price and gain, in every group."""
+    slots, filled = problem.encoding.group_slots(p.device)
+    own, gradient, anchor = (part[:, slots] * filled for part in (problem.x, slope, problem.anchor))
     here = (gradient * own).sum(-1, keepdim=True)
-    gain = (here - gradient) * (upper[:, columns] >= 0.5)
-    anchor = problem.anchor[:, columns]
-    price = 2 + 2 * problem.pull.unsqueeze(-1) * ((own * anchor).sum(-1, keepdim=True) - anchor)
-    price = (price * problem.price[columns]).clamp(min=1e-9)
+    gain = (here - gradient) * (filled & (upper[:, slots] >= 0.5))
+    pull = problem.pull[:, None, None]
+    price = 2 + 2 * pull * ((own * anchor).sum(-1, keepdim=True) - anchor)
+    price = (price * problem.price[slots]).clamp(min=1e-9)
     ratio = torch.where(gain > 0, price / gain.clamp(min=_TINY), torch.inf)
     best = ratio.argmin(-1, keepdim=True)
     other = torch.zeros_like(own).scatter(-1, best, 1.0)
-    item = _Items(price.gather(-1, best), gain.gather(-1, best).clamp(min=0.0))
-    return _Switch(item, own, other, (here - (gradient * p[:, columns]).sum(-1, keepdim=True))[:, 0])
+    items = _Items(price.gather(-1, best)[..., 0], gain.gather(-1, best)[..., 0].clamp(min=0.0))
+    base_value = (here[..., 0] - (gradient * p[:, slots]).sum(-1)).sum(-1)
+    return _Switches(items, own, other, base_value)
 
 
 def _buy(items: _Items, need: Tensor) -> Tensor:
