@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary integrations bench clean
+.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary integrations site bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -79,6 +79,11 @@ serve-bench: $(READY)
 integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
 	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed --long
+
+# README, docs and stored results as a site in out/site; a link that leads nowhere fails.
+site: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/build_site.py
 
 # A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.
 adversary: $(READY)
