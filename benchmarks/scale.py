@@ -73,10 +73,10 @@ def go_on(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool 
     return time.perf_counter() - start
 
 
-def speed(folder: Path, workers: int, block: int) -> list[list[Any]]:
+def speed(folder: Path, workers: int, block: int, engines: list[str]) -> list[list[Any]]:
     """Seconds by workers, refined; start and model are part of them, as for any user."""
     lines = []
-    for engine in ("local", "ray"):
+    for engine in engines:
         found = {}
         for count in (1, workers):
             asked = ["--engine", engine, "--workers", str(count), "--block-rows", str(block)]
@@ -274,9 +274,11 @@ def main() -> None:
     parser.add_argument("--kills", default=",".join(KILLS))
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--block", type=int, help="rows of a block")
+    parser.add_argument("--engines", default="local,ray", help="for speed")
     asked = parser.parse_args()
     items, rows = asked.only.split(","), asked.rows or (100_000 if asked.full else 3_000)
-    block = 4_096 if asked.full else max(50, rows // 16)
+    block = asked.block or (4_096 if asked.full else max(50, rows // 16))
     torch.set_num_threads(1)
     results: dict[str, Any] = {"rows": rows, "workers": asked.workers}
     tables: list[str] = []
@@ -291,7 +293,12 @@ def main() -> None:
             prepare(folder, rows, panel=asked.full)
         if "speed" in items:
             header = ["engine", "1 worker, s", f"{asked.workers} workers, s", "ratio"]
-            tell("speed", f"{rows:,} rows of loans, refined", header, speed(folder, asked.workers, block))
+            tell(
+                "speed",
+                f"{rows:,} rows of loans, refined",
+                header,
+                speed(folder, asked.workers, block, asked.engines.split(",")),
+            )
         if "ray" in items:
             header = ["engine", "seconds", "share that is Ray's"]
             tell("ray", f"{rows:,} rows, not refined, one worker", header, overhead(folder, block))
