@@ -53,14 +53,21 @@ def prepare(folder: Path, rows: int, *, panel: bool) -> None:
     pq.write_table(pa.Table.from_pandas(people, preserve_index=False), folder / "people.parquet")
 
 
-def run(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool = True) -> Any:
+def run(folder: Path, out: str, *more: str, **how: Any) -> Any:
     """Seconds of one command, or the process of it."""
     shutil.rmtree(folder / out, ignore_errors=True)
-    return go_on(folder, out, *more, verb=verb, wait=wait)
+    return go_on(folder, out, *more, **how)
 
 
-def go_on(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool = True) -> Any:
-    command = [*COMMAND, verb, str(folder / "model"), str(folder / "people.parquet")]
+def go_on(
+    folder: Path,
+    out: str,
+    *more: str,
+    verb: str = "explain",
+    wait: bool = True,
+    table: str = "people",
+) -> Any:
+    command = [*COMMAND, verb, str(folder / "model"), str(folder / f"{table}.parquet")]
     command += ["--out", str(folder / out), "--quiet", *more]
     command += ["--id-column", "id"] if verb == "issue" else ["--keep", "id"]
     start = time.perf_counter()
@@ -73,15 +80,20 @@ def go_on(folder: Path, out: str, *more: str, verb: str = "explain", wait: bool 
     return time.perf_counter() - start
 
 
-def speed(folder: Path, workers: int, block: int, engines: list[str]) -> list[list[Any]]:
-    """Seconds by workers, refined; start and model are part of them, as for any user."""
+def speed(folder: Path, rows: dict[int, int], block: int, engines: list[str]) -> list[list[Any]]:
+    """Rows a second by workers, refined; start and model are part of the time, as for any user.
+
+    ``rows`` are how many each number of workers gets: many workers are done with few rows before all of them
+    have started.
+    """
     lines = []
     for engine in engines:
-        found = {}
-        for count in (1, workers):
+        rates = {}
+        for count, most in rows.items():
             asked = ["--engine", engine, "--workers", str(count), "--block-rows", str(block)]
-            found[count] = run(folder, f"{engine}{count}", *asked)
-        lines.append([engine, found[1], found[workers], found[1] / found[workers]])
+            took = run(folder, f"{engine}{count}", *asked, table=f"people-{most}")
+            rates[count] = most / took
+            lines.append([engine, count, most, took, rates[count], rates[count] / rates[1]])
     return lines
 
 
@@ -274,6 +286,7 @@ def main() -> None:
     parser.add_argument("--kills", default=",".join(KILLS))
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rows-of-one", type=int, help="of one worker in speed, which takes longer")
     parser.add_argument("--block", type=int, help="rows of a block")
     parser.add_argument("--engines", default="local,ray", help="for speed")
     asked = parser.parse_args()
@@ -292,13 +305,13 @@ def main() -> None:
         if set(items) - {"cost"}:
             prepare(folder, rows, panel=asked.full)
         if "speed" in items:
-            header = ["engine", "1 worker, s", f"{asked.workers} workers, s", "ratio"]
-            tell(
-                "speed",
-                f"{rows:,} rows of loans, refined",
-                header,
-                speed(folder, asked.workers, block, asked.engines.split(",")),
-            )
+            header = ["engine", "workers", "rows", "seconds", "rows/s", "of one worker's"]
+            counts = {1: asked.rows_of_one or rows, asked.workers: rows}
+            people = pq.read_table(folder / "people.parquet")
+            for count in set(counts.values()):
+                pq.write_table(people.slice(0, count), folder / f"people-{count}.parquet")
+            lines = speed(folder, counts, block, asked.engines.split(","))
+            tell("speed", "Rows of loans, refined", header, lines)
         if "ray" in items:
             header = ["engine", "seconds", "share that is Ray's"]
             tell("ray", f"{rows:,} rows, not refined, one worker", header, overhead(folder, block))
