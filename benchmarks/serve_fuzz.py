@@ -33,7 +33,7 @@ def counted(url: str) -> dict[str, int]:
     """Requests that the service has answered, by their status."""
     found: dict[str, int] = {}
     for status, count in re.findall(
-        r'requests_total\{[^}]*status="(\d+)"\} ([\d.e+]+)', httpx.get(f"{url}/metrics").text
+        r'requests_total\{.*status="(\d+)"\} ([\d.e+]+)', httpx.get(f"{url}/metrics").text
     ):
         found[status] = found.get(status, 0) + int(float(count))
     return found
