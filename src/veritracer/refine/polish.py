@@ -23,6 +23,9 @@ SMALLEST_GAIN = 1e-4
 Accepted = Callable[[Tensor, Tensor], Tensor]
 """Which of the points (m, d) of these rows of a problem (m,) somebody else does not turn down."""
 
+_Moves = Callable[[Problem, Tensor, Tensor], Tensor]
+"""The points (k * m, d) that points (m, d) could move to, in one feature each, whose columns are marked."""
+
 
 def polish(problem: Problem, found: Found) -> Found:
     """The same points after the moves that keep them proved and make them cheaper."""
@@ -66,9 +69,6 @@ def _undone_or_smaller(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
     half = problem.encoding.snap(torch.where(number, (p + x) / 2, p), x, p > x)
     back = problem.encoding.step_back(p, x)
     return torch.cat([_undone(problem, p, mine), *(torch.where(mine, other, p) for other in (half, back))])
-
-
-_Moves = Callable[[Problem, Tensor, Tensor], Tensor]
 
 
 def _best_move(problem: Problem, found: Found, moves: _Moves, accepted: Accepted) -> tuple[Found, Tensor]:
