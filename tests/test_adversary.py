@@ -42,7 +42,7 @@ at_twice_the_radius = claiming(radius=lambda c: None if c.radius is None else 2 
 @cache
 def conditional_seed() -> int:
     """A network of ``cascade`` with a conditional certificate."""
-    return next(s for s in range(1_000_000, 1_000_100) if cascade.check_network(s)["conditional"])
+    return next(s for s in range(1_000_009, 1_000_100) if cascade.check_network(s)["conditional"])
 
 
 @pytest.mark.filterwarnings("ignore::veritracer.errors.VeriTracerWarning")
