@@ -20,9 +20,6 @@ settings.register_profile("ci", max_examples=30, derandomize=True, **QUIET)
 settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 
-SLOW_FILES = ("test_readme.py", "test_examples.py", "test_adversary.py", "test_letter.py")
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="200,000 examples of soundness, and ten times as many statements"
@@ -30,11 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless it is asked for; files whose single tests are slow come first.
-
-    At the end of a run with several workers nothing is left that only one of them can do.
-    """
-    items.sort(key=lambda item: item.path.name not in SLOW_FILES)
+    """Leave out what takes minutes, unless it is asked for."""
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
