@@ -32,7 +32,7 @@ def at_most(problem: Problem, found: Found, changes: int, solver: Solver) -> Fou
         if len(open_) > 0:
             few = part.select(open_).only(_largest(worth[open_], changes))
             answer = answer.merge(open_, solver(few))
-    return Found(*(f.index_copy(0, rows, a) for f, a in zip(found, answer, strict=True)))
+    return found.replace(rows, answer)
 
 
 def _work_done(problem: Problem, x_cf: Tensor) -> Tensor:

@@ -34,12 +34,12 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
         if len(rows) > 0 and not expired():
             part = problem.select(rows)
             found = found.merge(rows, refine(part, part.legal(start(part)), expired=expired))
-    found = _tighter(problem, found, expired)
+    found = _by_tighter_bounds(problem, found, expired)
     found = polish(problem, found) if not expired() else found
     return _tighten(problem, found, expired)
 
 
-def _tighter(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
+def _by_tighter_bounds(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
     """The same, with open rows refined by tighter bounds, from the points that came closest."""
     for method in CASCADE[1:]:
         rows = _open(found)
@@ -140,6 +140,6 @@ def nearer_the_data(
             best = best.better(refine(part, start, expired=expired))
         best = polish(part, best)
         kept = best.proved  # a row that only a tighter bound proves stays as it is
-        rows, best = rows[kept], Found(*(field[kept] for field in best))
-        found = Found(*(f.index_copy(0, rows, b) for f, b in zip(found, best, strict=True)))
+        rows, best = rows[kept], best.select(kept)
+        found = found.replace(rows, best)
     return found
