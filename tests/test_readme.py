@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from veritracer_bench import Results, read_results
 from veritracer_bench.paper_numbers import PAPER
@@ -22,6 +23,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.M | re.S)
 
 
+@pytest.mark.long
 def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "default::UserWarning", "-c", blocks("python")[0]],

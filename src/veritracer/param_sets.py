@@ -36,6 +36,49 @@ PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
 """Shares of the way from a point that is inside to one that rounding may carry outside, as they are tried."""
 
 
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """An uncertain affine layer: ‖W - weight‖ <= weight_radius and ‖b - bias‖ <= bias_radius.
+
+    The radii have the batch dimensions of the weights and none of their own.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    weight_radius: Tensor
+    bias_radius: Tensor
+    norm: Norm
+
+    def corners(self, *, nonnegative: bool) -> tuple[Tensor, Tensor]:
+        """Of a box of weights: what takes the ends of the inputs to those of the outputs, by one product.
+
+        Write a⁺ = max(a, 0), a⁻ = min(a, 0) and h = h⁺ + h⁻. Over w in [wl, wu] and h in [hl, hu], w h⁺ is at
+        most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁺ hu⁻ + wl⁻ hl⁻. The sum is exact wherever h keeps its
+        sign, and errs outwards where it does not (there the true maximum is the larger of the two, not their
+        sum; with LeakyReLU the part below zero is a hundredth of the one above).
+
+        The weights (..., 2 out, 4 in) take hu⁺, hl⁺, hu⁻ and hl⁻, of which inputs that are ``nonnegative``
+        have the first two, to the lower ends and then the upper ones; the biases are (..., 2 out).
+        """
+        if nonnegative in self._corners:
+            return self._corners[nonnegative]
+        radius, reach = self.weight_radius[..., None, None], self.bias_radius.unsqueeze(-1)
+        low, high = self.weight - radius, self.weight + radius
+        low_pos, low_neg = low.clamp(min=0), low.clamp(max=0)
+        high_pos, high_neg = high.clamp(min=0), high.clamp(max=0)
+        down, up = [low_neg, low_pos, high_neg, high_pos], [high_pos, high_neg, low_pos, low_neg]
+        parts = 2 if nonnegative else 4
+        weight = torch.cat([torch.cat(end[:parts], -1) for end in (down, up)], -2)
+        found = weight, torch.cat([self.bias - reach, self.bias + reach], -1)
+        if not self.weight.requires_grad:  # what is trained has a new graph each time
+            self._corners[nonnegative] = found
+        return found
+
+    @cached_property
+    def _corners(self) -> dict[bool, tuple[Tensor, Tensor]]:
+        return {}
+
+
 @dataclass(frozen=True)
 class ParamSet:
     """All models with today's architecture whose every tensor is within its radius of today's.
@@ -140,6 +183,12 @@ class ParamSet:
     def radii(self) -> Theta:
         """The absolute radius of each tensor, with the batch dimensions of ``center``."""
         return tuple(self.kappa * unit for unit in self.units)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the network, each with its balls."""
+        balls_ = zip(self.network.layers(self.center), self.network.layers(self.radii), strict=True)
+        return tuple(Layer(*center, *radii, self.norm) for center, radii in balls_)
 
     @cached_property
     def row_radii(self) -> Theta:

@@ -18,7 +18,7 @@ from torch import Tensor
 from veritracer import balls
 from veritracer.balls import DUAL
 from veritracer.bounds.affine import Affine
-from veritracer.bounds.ibp import Trace, coefficients, layers_of
+from veritracer.bounds.ibp import Trace, coefficients
 from veritracer.bounds.relaxations import leaky_relu_lines
 from veritracer.param_sets import ParamSet
 
@@ -29,7 +29,7 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
     Where the inputs are a box, its worst case is part of the offset.
     """
     q = DUAL[param_set.norm]
-    layers = layers_of(param_set)
+    layers = param_set.layers
     row = coefficients(param_set, sign)
     value = torch.zeros_like(sign)
     rows, cols = [row], []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from veritracer.bounds.intervals import Box, Layer, at_box, at_point, output_upper
+from veritracer.bounds.intervals import Box, at_box, at_point, output_upper
 from veritracer.param_sets import ParamSet
 
 
@@ -36,21 +36,12 @@ class Trace(NamedTuple):
         return Trace(tuple(h.select(rows) for h in self.inputs), tuple(z.select(rows) for z in self.outputs))
 
 
-def layers_of(param_set: ParamSet) -> list[Layer]:
-    """The layers of the set's network, each with its balls."""
-    center, radii = param_set.center, param_set.radii
-    return [
-        Layer(center[2 * k], center[2 * k + 1], radii[2 * k], radii[2 * k + 1], param_set.norm)
-        for k in range(param_set.network.depth)
-    ]
-
-
 def trace(param_set: ParamSet, x: Tensor | Box) -> Trace:
     """Ranges of every hidden layer over the set, at a point or over a box of inputs.
 
     At a point the first layer is exact. The box behind a ReLU is nonnegative, which the next product uses.
     """
-    layers = layers_of(param_set)
+    layers = param_set.layers
     h = x if isinstance(x, Box) else Box(x, x)
     inputs, outputs = [h], []
     for k, slope in enumerate(param_set.network.slopes):
@@ -72,5 +63,5 @@ def coefficients(param_set: ParamSet, sign: Tensor) -> Tensor:
 def ibp_upper(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Tensor:
     """Upper bound of ``sign * logit`` from the ranges in front of the last layer, (..., n)."""
     behind_relu = param_set.network.slopes[-1:] == (0.0,)
-    last, h = layers_of(param_set)[-1], ranges.inputs[-1]
+    last, h = param_set.layers[-1], ranges.inputs[-1]
     return output_upper(last, h, coefficients(param_set, sign), nonnegative=behind_relu)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from veritracer import balls
-from veritracer.balls import DUAL, Norm
+from veritracer.balls import DUAL
 from veritracer.network import activate, affine
+from veritracer.param_sets import Layer
 
 
 class Box(NamedTuple):
@@ -47,19 +48,6 @@ class Box(NamedTuple):
         return Box(activate(self.lower, slope), activate(self.upper, slope))
 
 
-class Layer(NamedTuple):
-    """An uncertain affine layer: ‖W - weight‖ <= weight_radius and ‖b - bias‖ <= bias_radius.
-
-    The radii have the batch dimensions of the weights and none of their own.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    weight_radius: Tensor
-    bias_radius: Tensor
-    norm: Norm
-
-
 def at_point(layer: Layer, x: Tensor) -> Box:
     """Exact range of each output at a point, (..., n, in) -> (..., n, out).
 
@@ -87,28 +75,11 @@ def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 
 
 def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
-    """The interval product as matrix products, with the weights split by sign.
-
-    Write a⁺ = max(a, 0), a⁻ = min(a, 0) and h = h⁺ + h⁻. Over w in [wl, wu] and h in [hl, hu], w h⁺ is at
-    most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁻ hl⁻ + wl⁺ hu⁻. The sum is exact wherever h keeps its sign,
-    and errs outwards where it does not (there the true maximum is the larger of the two, not their sum;
-    with LeakyReLU the part below zero is a hundredth of the one above).
-    """
-    radius = layer.weight_radius[..., None, None]
-    low, high = layer.weight - radius, layer.weight + radius
-    low_pos, low_neg = low.clamp(min=0), low.clamp(max=0)
-    high_pos, high_neg = high.clamp(min=0), high.clamp(max=0)
-    if nonnegative:
-        ends = torch.cat([h.upper, h.lower], -1)
-        up, down = [high_pos, high_neg], [low_neg, low_pos]
-    else:
-        ends = torch.cat(
-            [h.upper.clamp(min=0), h.lower.clamp(min=0), h.lower.clamp(max=0), h.upper.clamp(max=0)], -1
-        )
-        up, down = [high_pos, high_neg, low_neg, low_pos], [low_neg, low_pos, high_pos, high_neg]
-    reach = layer.bias_radius.unsqueeze(-1)
-    lower = affine(ends, torch.cat(down, -1), layer.bias - reach)
-    return Box(lower, affine(ends, torch.cat(up, -1), layer.bias + reach))
+    """The interval product as one matrix product: the ends of h, split by sign, times ``Layer.corners``."""
+    ends = torch.cat([h.upper, h.lower], -1)
+    if not nonnegative:
+        ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0)], -1)
+    return Box(*affine(ends, *layer.corners(nonnegative=nonnegative)).chunk(2, -1))
 
 
 def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from veritracer.refine.knapsack import cheapest
 from veritracer.refine.problem import Problem, Slopes
 
-ROUNDS = 40
+ROUNDS = 20
 PATIENCE = 15
 """Rounds without a cheaper proved point after which a row that has one is done."""
 MARGIN = 1e-5

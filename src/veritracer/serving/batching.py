@@ -1,8 +1,8 @@
 """Single requests become batches: collected for some milliseconds, and for as long as every worker is busy.
 
-Requests that ask for the same with the same options are answered together, those that waited longest first.
-What waits is bounded in rows; beyond that a request is refused at once, and told when to come back. A request
-that was given up is not computed.
+Requests that ask for the same with the same options are answered together, those that waited longest first;
+idle workers share what waits. That is bounded in rows; beyond it a request is refused at once, and told
+when to come back. A request that was given up is not computed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from veritracer.serving.problems import raised, refused
 from veritracer.serving.workers import Operation, Pool, Reply
 
 Key = tuple[Operation, str]
+
+LONGEST = 10
+"""Windows that a request waits at most for a batch to be complete, while a worker is idle."""
 
 
 @dataclass
@@ -45,8 +48,9 @@ class Observed:
 class Batcher:
     """Collects requests, and hands them to the workers of a pool as batches.
 
-    ``window`` is how long a request waits for company, in seconds; ``most`` the rows of a batch, of which a
-    single request may have more; ``bound`` the rows that may wait.
+    A batch is complete when nobody has joined it for ``window`` seconds: those who were answered together ask
+    again together. ``most`` are the rows of a batch, of which a single request may have more; ``bound`` the
+    rows that may wait.
     """
 
     pool: Pool
@@ -136,17 +140,20 @@ class Batcher:
             self.arrived.clear()
             return None
         key, group = min(self.groups.items(), key=lambda pair: pair[1][0].since)
-        while (left := group[0].since + self.window - time.monotonic()) > 0 and not self.closed:
-            if sum(one.rows for one in group) >= self.most:
+        while not self.closed and sum(one.rows for one in group) < self.most:
+            complete = min(group[-1].since + self.window, group[0].since + LONGEST * self.window)
+            if (left := complete - time.monotonic()) <= 0:
                 break
             await asyncio.sleep(min(left, 0.002))
         return key
 
     def _take(self, key: Key) -> list[Waiting]:
-        """Requests of one kind for one batch, without those that were given up."""
+        """Requests of one kind for one batch, one idle worker's share, without those that were given up."""
         group, rows = self.groups[key], 0
         batch: list[Waiting] = []
-        while group and (not batch or rows + group[0].rows <= self.most):
+        workers = 1 + self.pool.idle.qsize()
+        most = min(self.most, math.ceil(sum(one.rows for one in group) / workers))
+        while group and (not batch or rows + group[0].rows <= most):
             one = group.popleft()
             self._count(-one.rows)
             if not one.reply.done():

@@ -27,7 +27,7 @@ class Settings:
     workers
         Processes that compute; 0 computes in a thread of the service itself.
     window
-        Seconds that a request waits for others to be explained with.
+        Seconds without another request after which a batch is complete.
     batch_rows, queue_rows, most_rows
         Rows that are explained at once; rows that may wait (more are refused with 429); rows of one request.
     time_budget

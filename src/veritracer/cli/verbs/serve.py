@@ -47,7 +47,8 @@ def serve(
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that compute; 0 is a thread.")] = 1,
     window: Annotated[
-        float, typer.Option(min=0.0, max=1000.0, help="Milliseconds that a request waits for company.")
+        float,
+        typer.Option(min=0.0, max=1000.0, help="Milliseconds without another request that complete a batch."),
     ] = 4.0,
     batch: Annotated[int, typer.Option(min=1, help="Rows that are explained at once; 1: no batches.")] = 256,
     queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; more are refused.")] = 2048,
