@@ -108,6 +108,10 @@ class RequestReusedError(LedgerError):
     """The key of an earlier request came with another request."""
 
 
+class PromisedMeanwhileError(LedgerError):
+    """Somebody else promised the same to the same application while this was prepared."""
+
+
 class ServiceError(VeriTracerError, RuntimeError):
     """A service that can not be reached or started, or that refuses: ``status`` and ``problem`` say how."""
 

@@ -463,6 +463,16 @@ def test_a_disk_that_fills_up_leaves_nothing(work: Path) -> None:
     assert sorted(p.name for p in work.iterdir()) == names
 
 
+def test_a_disk_that_fills_up_while_a_model_is_saved_leaves_nothing(work: Path) -> None:
+    before = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    before += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"  # the schema fits, tensors do not
+    names = sorted(p.name for p in work.iterdir())
+    fit = "fit train.csv --target approved --favourable yes --epochs 1 --no-panel --holdout 0 --out another"
+    done = run(*fit.split(), before=before, cwd=work)
+    assert_refused(done)
+    assert sorted(p.name for p in work.iterdir()) == names
+
+
 def test_a_line_without_end_does_not_fill_the_memory(work: Path) -> None:
     limit = 200 << 20  # of a gigabyte: what would not fit if it were kept
     program = (

@@ -124,6 +124,24 @@ def test_promises_are_issued_once(client: httpx.Client, settings: Settings) -> N
     assert (reused.status_code, reused.json()["type"]) == (422, "urn:veritracer:problem:request-reused")
 
 
+def test_an_application_is_promised_once_unless_asked(client: httpx.Client) -> None:
+    body = {"rows": asked(4), "ids": [f"one of {i}" for i in range(4)]}
+
+    def told(key: str, **more: Any) -> dict[str, Any]:
+        answer = client.post("/v1/promises", json={**body, **more}, headers={"Idempotency-Key": key})
+        return dict(answer.json())
+
+    first, second, third = told("apply-1"), told("apply-2"), told("apply-3", again=True)
+    assert len(first["promises"]) == len(third["promises"]) > 0
+    assert second["promises"] == []
+    promised = [one for one in second["skipped"] if one["outcome"] == "promised"]
+    assert [one["row"] for one in promised] == [one["row"] for one in first["promises"]]
+    assert promised[0]["reason"] == "the same application has a promise already"
+    assert told("apply-2") == {**second, "again": True}
+    other = told("apply-4", ids=[f"another {i}" for i in range(4)])
+    assert len(other["promises"]) == len(first["promises"])
+
+
 def test_one_of_the_alternatives_is_promised(client: httpx.Client) -> None:
     rows = asked(10)
     told = client.post("/v1/recourse", json={"rows": rows, "options": {"n": 3}}).json()["answers"]

@@ -27,7 +27,7 @@ from veritracer.bounds import Box
 from veritracer.certificate import Certificates, certify
 from veritracer.decisions import decisions
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, LedgerError, message
+from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
 from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
 from veritracer.ledger.layout import (
     ADVICE,
@@ -225,7 +225,8 @@ class Batch:
         """Refuse what somebody else has promised since the batch was begun."""
         if self.known is not None and self.known.overtaken(reader):
             remedy = "run it again: what was promised meanwhile is left out then"
-            raise LedgerError(message("nobody to promise the same meanwhile", "another writer", remedy))
+            expected = "nobody to promise the same meanwhile"
+            raise PromisedMeanwhileError(message(expected, "another writer", remedy))
 
     def close(self) -> None:
         """Discard what was prepared."""

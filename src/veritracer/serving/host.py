@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 import veritracer as vt
 from veritracer import persistence
 from veritracer.decisions import threshold_logit
-from veritracer.errors import LedgerError, VeriTracerError, VeriTracerWarning, message
+from veritracer.errors import (
+    LedgerError,
+    PromisedMeanwhileError,
+    VeriTracerError,
+    VeriTracerWarning,
+    message,
+)
+from veritracer.ledger.issuing import Issued
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.times import read_expiry
@@ -36,6 +43,9 @@ from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 
 Plain = dict[str, Any]
+
+REPEATED = "promised"
+"""How somebody ends who has the promise already: no outcome of the search."""
 
 
 class Answer(NamedTuple):
@@ -257,37 +267,36 @@ class ModelHost:
 
     def _issue(self, request: Plain, found: Counterfactuals, part: slice) -> Answer:
         mine = _chosen(found, part, request.get("choose"))
-        told = kept_rows(mine, "skip")
-        answer = {
-            "rows": mine.person[told].tolist(),
-            "alternatives": mine.alternative[told].tolist(),
-            "skipped": [
-                {"row": int(mine.person[i]), "outcome": mine.outcome[i].name.lower()}
-                for i in np.flatnonzero(~told).tolist()
-            ],
-        }
-        expires = request.get("expires") or self.settings.expires
-        issued = self.ledger.issue(
-            mine,
-            self.model.classifier_,
-            ids=request["ids"],
-            threshold=self.model.threshold_,
-            expires=None if expires is None else read_expiry(expires),
-            original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            uncertified="skip",
-            request=_request(request, answer),
-        )
+        try:
+            issued, told = self._promise(request, mine)
+        except PromisedMeanwhileError:  # to the same application, by somebody else, which is known now
+            issued, told = self._promise(request, mine)
         kept = self.ledger.requested(_request(request))
         assert kept is not None
         body = self._issued(kept, again=issued.again)
         if request.get("letter") is not None and not issued.again:
-            for k, i in enumerate(np.flatnonzero(told).tolist()):
+            for k, i in enumerate(told.tolist()):
                 until = body["promises"][k]["expires"]
                 dates = {} if until == "never" else {"expires": until[:10]}
                 number = str(body["promises"][k]["number"])
                 more = {"reference": number, **dates}
                 body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], **more)
         return Answer.of(body)
+
+    def _promise(self, request: Plain, mine: Counterfactuals) -> tuple[Issued, NDArray[np.intp]]:
+        """What was issued, and which counterfactuals that is."""
+        expires = request.get("expires") or self.settings.expires
+        with self.ledger.issuing(
+            self.model.classifier_,
+            threshold=self.model.threshold_,
+            expires=None if expires is None else read_expiry(expires),
+            original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
+            uncertified="skip",
+            again=bool(request.get("again")),
+        ) as batch:
+            told = batch.add(mine, request["ids"]).rows
+            batch.request = _request(request, _answer(mine, told))
+        return batch.issued, told
 
     def _repeat(self, kept: Kept) -> Answer:
         return Answer.of(self._issued(kept, again=True))
@@ -379,8 +388,24 @@ def _request(request: Plain, answer: Plain | None = None) -> Request:
     return Request(request["key"], request["content"].encode(), answer)
 
 
+def _answer(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
+    """What a retry is told beside the promises themselves, without anybody's name."""
+    could, left = kept_rows(mine, "skip"), np.ones(len(mine), dtype=bool)
+    left[told] = False
+    return {
+        "rows": mine.person[told].tolist(),
+        "alternatives": mine.alternative[told].tolist(),
+        "skipped": [
+            {"row": int(mine.person[i]), "outcome": REPEATED if could[i] else mine.outcome[i].name.lower()}
+            for i in np.flatnonzero(left).tolist()
+        ],
+    }
+
+
 def _why_skipped(name: str) -> str:
     """Why somebody was promised nothing, from the name of the outcome."""
+    if name == REPEATED:
+        return "the same application has a promise already"
     outcome = Outcome[name.upper()]
     if outcome is Outcome.CERTIFIED:
         return "certified, and most of the models that took no part in finding it do not believe it"

@@ -92,6 +92,9 @@ class PromisesIn(Strict):
         None, description="Until when: 365d, 52w, 1y, or a date."
     )
     letter: LetterAsked | None = None
+    again: bool = Field(
+        False, description="Promise again what the same application (id and row) was promised already."
+    )
 
 
 class ErasureIn(Strict):

@@ -259,10 +259,12 @@ async def issue(visit: Visit) -> Response:
         "choose": [int(texts.get("chosen", "0"))] if texts.get("chosen", "0").isdecimal() else [0],
         "expires": texts.get("expires", "").strip() or None,
         "letter": LetterAsked(recipient=texts.get("recipient") or None).model_dump(),
+        "again": False,
     }
     told = json.loads(await visit.service.issue(visit.session.caller, f"page-{texts.get('key', '')}", asked))
     if not told["promises"]:
-        raise DataError(message("advice to promise", "none for this application", "see why on its page"))
+        why = next((one["reason"] for one in told["skipped"]), "none for this application")
+        raise DataError(message("advice to promise", why, "see the page of the application"))
     return visit.render("promise.html", promise=told["promises"][0], issued=True, head=told["head"])
 
 

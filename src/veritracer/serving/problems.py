@@ -21,6 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUS: dict[type[Exception], int] = {
     errors.NoRecordError: 404,
     errors.RequestReusedError: 422,
+    errors.PromisedMeanwhileError: 409,
     errors.LedgerUnavailableError: 503,
     errors.LedgerError: 500,
     errors.ServiceError: 503,

@@ -143,10 +143,10 @@ class Service:
             raise refused(503, "reloading", "a model to promise with", received, "try again", retry_after=5)
         options = self.options(Options(**asked["options"]))
         payload = {
-            **{name: asked[name] for name in ("rows", "ids", "choose", "expires")},
+            **{name: asked[name] for name in ("rows", "ids", "choose", "expires", "again")},
             "letter": _letter(None if asked["letter"] is None else LetterAsked(**asked["letter"])),
             "key": f"{caller.name}:{key}",
-            "content": json.dumps(asked, sort_keys=True, ensure_ascii=False),
+            "content": json.dumps(_asked(asked), sort_keys=True, ensure_ascii=False),
         }
         self.issuing += 1
         try:
@@ -267,6 +267,11 @@ class Service:
         if self.settings.ledger is None:
             remedy = "start it with --ledger"
             raise refused(404, "no-ledger", "a service with a ledger", "one without", remedy)
+
+
+def _asked(asked: Plain) -> Plain:
+    """What a retry is compared with: the request as it was sent, whatever was added to requests since."""
+    return {name: value for name, value in asked.items() if name != "again" or value}
 
 
 def _letter(asked: LetterAsked | None) -> Plain | None:
