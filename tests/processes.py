@@ -1,13 +1,21 @@
-"""The command line run as a process, and what a refusal looks like."""
+"""The command line run as a process, and what a refusal looks like.
+
+Most of the time of a short command goes into importing other people's packages. ``run`` and ``run_many`` fork
+their process from one that has these already, and nothing of ours.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import select
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 THREE_PARTS = re.compile(r"expected .+, got .+ — .+\n")
 CLEAN = {k: v for k, v in os.environ.items() if k != "VERITRACER_DATA" and not k.lower().endswith("_proxy")}
@@ -34,6 +42,33 @@ for args in json.loads(sys.argv[1]):
 print(json.dumps(answers))
 """
 
+FORKING = """
+import os, sys
+for name in ("numpy", "scipy.stats", "pandas", "pyarrow", "torch", "sklearn.base", "typer", "rich.console"):
+    __import__(name)
+import json
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+else:
+    sys.exit()
+os.setsid()
+os.chdir(asked["cwd"])
+os.environ.clear()
+os.environ.update(asked["env"])
+for number, (name, mode) in enumerate(zip(asked["streams"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+    os.dup2(os.open(name, mode), number)
+sys.stdin, sys.stdout, sys.stderr = (open(n, m, encoding="utf-8") for n, m in enumerate("rww"))
+sys.argv, sys.path[0] = asked["argv"], asked["cwd"]
+exec(compile(asked["program"], "<forked>", "exec"), {"__name__": "__main__"})
+"""
+PLAIN = "import sys; {before}from veritracer.cli import main; main()"
+SECONDS = 300
+
 Done = subprocess.CompletedProcess[str]
 
 
@@ -45,30 +80,50 @@ def run(
     stdin: str | bytes | None = None,
 ) -> Done:
     """``veritracer args``; with ``before``, after these statements."""
-    command = ["-m", "veritracer"]
-    if before:
-        command = ["-c", f"import sys; {before}; from veritracer.cli import main; main()"]
-    done = subprocess.run(
-        [sys.executable, *command, *args],
-        capture_output=True,
-        env={**CLEAN, **(env or {})},
-        cwd=cwd,
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        check=False,
-        timeout=300,
-    )
-    return subprocess.CompletedProcess(args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    given = stdin.encode() if isinstance(stdin, str) else stdin or b""
+    program = PLAIN.format(before=f"{before}; " if before else "")
+    return _forked(program, ["veritracer", *args], args, cwd, env or {}, given)
 
 
 def run_many(commands: list[list[str]], cwd: Path) -> list[Done]:
-    """Each of the commands, in one process: most of the time of a short one goes into imports."""
-    command = [sys.executable, "-c", MANY, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, env=CLEAN, cwd=cwd, check=False)
+    """Each of the commands, in one process."""
+    done = _forked(MANY, ["-c", json.dumps(commands)], (), cwd, {}, b"")
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     return [
         subprocess.CompletedProcess(*pair) for pair in zip(commands, *zip(*answers, strict=True), strict=True)
     ]
+
+
+@cache
+def _parent() -> subprocess.Popen[str]:
+    """The process that others are forked from; it ends with this one, which closes its input."""
+    return subprocess.Popen(
+        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=CLEAN
+    )
+
+
+def _forked(
+    program: str, argv: list[str], args: Any, cwd: Path | None, env: dict[str, str], given: bytes
+) -> Done:
+    """What a forked process did that runs this program."""
+    parent = _parent()
+    assert parent.stdin
+    assert parent.stdout
+    with tempfile.TemporaryDirectory() as folder:
+        streams = [Path(folder) / name for name in ("in", "out", "err")]
+        for path, content in zip(streams, (given, b"", b""), strict=True):
+            path.write_bytes(content)
+        asked = {"program": program, "argv": argv, "cwd": str(cwd or Path.cwd()), "env": {**CLEAN, **env}}
+        parent.stdin.write(json.dumps({**asked, "streams": [str(path) for path in streams]}) + "\n")
+        parent.stdin.flush()
+        if not select.select([parent.stdout], [], [], SECONDS)[0]:
+            parent.kill()
+            _parent.cache_clear()
+            raise TimeoutError(f"{argv} took more than {SECONDS} seconds")
+        code = int(parent.stdout.readline())
+        told = [path.read_bytes().decode() for path in streams[1:]]
+    return subprocess.CompletedProcess(args, code, *told)
 
 
 def assert_refused(done: Done) -> None:

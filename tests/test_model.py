@@ -40,7 +40,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [vt.VeriTraCER(**{**QUICK, "epochs": 50, "hidden": (16, 8), "learning_rate": 1e-2})],
+    [vt.VeriTraCER(**{**QUICK, "epochs": 20, "hidden": (16, 8), "learning_rate": 1e-2})],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 @pytest.mark.filterwarnings("ignore::veritracer.errors.VeriTracerWarning")
