@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import veritracer as vt
-from processes import CLEAN, Done, run, run_many
+from processes import CLEAN, Done, assert_refused, run, run_many
 
 FEATURES = vt.datasets.loans(rows=1).X.columns.tolist()
 
@@ -166,6 +166,38 @@ def test_what_is_not_achieved_is_said(done: dict[str, Done], folder: Path) -> No
     assert (told["certified"], told["kappa"]) == (0, 50.0)
     assert (folder / "hopeless.csv").exists()
     assert json.loads(done["certify too far"].stdout)["unknown"] > 0
+
+
+def test_certify_goes_on_without_pairs_that_can_not_be_read(done: dict[str, Done], folder: Path) -> None:
+    """Bad cells and bad lines on either side, the last pair among them."""
+    lines, others = ((folder / name).read_text().splitlines() for name in ("people.csv", "plain.csv"))
+    region = lines[0].split(",").index("region")
+    lines[3] = ",".join("nowhere" if k == region else cell for k, cell in enumerate(lines[3].split(",")))
+    lines[7] += ",and more"
+    own = others[0].split(",").index("income")
+    others[5] = ",".join("a lot" if k == own else cell for k, cell in enumerate(others[5].split(",")))
+    others[120] = others[120].partition(",")[0]
+    (folder / "rough.csv").write_text("\n".join(lines) + "\n")
+    (folder / "answers.csv").write_text("\n".join(others) + "\n")
+    command = ["certify", "model", "rough.csv", "answers.csv", "--out", "left.csv"]
+    shorter = "\n".join(others[:100]) + "\n"
+    (folder / "short.csv").write_text(shorter)
+    short = ["certify", "model", "rough.csv", "short.csv", "--rejects", "short_rejects.csv"]
+    strict, lenient, refused = run_many(
+        [command, [*command, "--rejects", "pairs.csv", "--json"], short], folder
+    )
+    assert_refused(strict)
+    told = json.loads(lenient.stdout)
+    assert (told["rows"], told["rejected"]) == (116, 4)
+    pairs = read(folder / "pairs.csv")
+    assert sorted(pairs["recourse.row"]) == [3, 5, 7, 120]
+    reasons = dict(zip(pairs["recourse.row"], pairs["recourse.reason"], strict=True))
+    assert [reasons[row].startswith("its counterfactual: ") for row in (3, 5, 7, 120)] == [False, True] * 2
+    whole = read(folder / "certificates.csv").drop(index=[2, 4, 6, 119]).reset_index(drop=True)
+    pd.testing.assert_frame_equal(read(folder / "left.csv"), whole)
+    assert_refused(refused)
+    assert "more rows in rough.csv" in refused.stderr
+    assert not (folder / "short_rejects.csv").exists()
 
 
 def test_certify_agrees_with_explain(done: dict[str, Done], folder: Path) -> None:

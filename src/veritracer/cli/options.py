@@ -333,10 +333,12 @@ def carried(keep: Sequence[str] | None, id_column: str | None) -> list[str]:
 
 
 @contextmanager
-def open_applicants(path: str, separator: str, rejects: Rejects | None) -> Iterator[Table]:
+def open_applicants(
+    path: str, separator: str, rejects: Rejects | None, *, or_comma: bool = False
+) -> Iterator[Table]:
     """The table to go through, whose rows with too few or too many cells go to ``rejects``."""
     ragged = None if rejects is None else rejects.add_ragged
-    with tablefiles.open_table(path, separator=separator, ragged=ragged) as table:
+    with tablefiles.open_table(path, separator=separator, or_comma=or_comma, ragged=ragged) as table:
         if rejects is not None:
             rejects.begin(table.names)
         yield table

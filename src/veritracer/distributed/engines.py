@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
 
 from veritracer.errors import DataError, DataWarning, VeriTracerError, message
-from veritracer.threads import cores
+from veritracer.threads import cores, one_thread
 
 Name = Literal["local", "ray"]
 
@@ -72,7 +72,8 @@ class LocalEngine:
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
         """The result of each item, in the order in which they are ready."""
         if self.workers == 1:
-            yield from map(job.open(), items)
+            with one_thread():  # as every other worker
+                yield from map(job.open(), items)
             return
         rest, unfinished, killed = iter(items), list[Any](), 0
         while True:

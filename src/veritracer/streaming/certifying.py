@@ -16,7 +16,7 @@ from veritracer.certificate import Certificates
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
-from veritracer.tablefiles import Sink, Table
+from veritracer.tablefiles import Partners, Rejects, Sink, Table
 from veritracer.tablefiles.opening import ADDED, check_pairs
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
@@ -42,6 +42,8 @@ class Certified:
         What was certified at; the set of models in words, and by its absolute radii and its centre.
     notes
         What was noticed in the data, in sentences.
+    rejected
+        Pairs of which one row could not be read, beside these.
     """
 
     rows: int
@@ -54,6 +56,7 @@ class Certified:
     radii: Mapping[str, float]
     center_digest: str
     notes: tuple[str, ...] = ()
+    rejected: int = 0
 
 
 def certify_tables(
@@ -66,13 +69,17 @@ def certify_tables(
     keep: Sequence[str] = (),
     ignore: Sequence[str] = (),
     watch: Watch | None = None,
+    rejects: tuple[Rejects, Partners] | None = None,
 ) -> Certified:
-    """How the pairs ended, after what was proved of each was written to ``sink``."""
+    """How the pairs ended, after what was proved of each was written to ``sink``.
+
+    Rows that can not be read go to ``rejects``, one for each table, or stop it if there is none.
+    """
     schema = model.encoding_.schema
     check_pairs(originals, counterfactuals, schema, keep, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for x, x_cf in _pairs(originals, counterfactuals, model, keep):
+    for x, x_cf in _pairs(originals, counterfactuals, model, keep, rejects or (None, None)):
         names = list(schema.names)
         with notes.taken():
             found = model.certify(x[names], x_cf[names], kappa=kappa)
@@ -95,25 +102,49 @@ def certify_tables(
         radii=used.named_radii,
         center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
+        rejected=0 if rejects is None else rejects[0].count,
         **counts,
     )
 
 
 def _pairs(
-    originals: Table, counterfactuals: Table, model: VeriTraCER, keep: Sequence[str]
+    originals: Table,
+    counterfactuals: Table,
+    model: VeriTraCER,
+    keep: Sequence[str],
+    rejects: tuple[Rejects | None, Rejects | None],
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Pieces of both tables with the same rows, however each of them is cut."""
-    left, right = frames(originals, model.schema_, keep), frames(counterfactuals, model.schema_)
-    x, x_cf = next(left, None), next(right, None)
+    """Pieces of both tables with the same rows, however each of them is cut.
+
+    Rows are known by their number; one whose partner was rejected is left out.
+    """
+    left = frames(originals, model.schema_, keep, rejects[0], model.encoding_)
+    right = frames(counterfactuals, model.schema_, (), rejects[1], model.encoding_)
+    x, x_cf, end = next(left, None), next(right, None), (0, 0)
     while x is not None and x_cf is not None:
-        count = min(len(x), len(x_cf))
-        yield x.iloc[:count], x_cf.iloc[:count]
-        x = x.iloc[count:] if len(x) > count else next(left, None)
-        x_cf = x_cf.iloc[count:] if len(x_cf) > count else next(right, None)
-    if x is not None or x_cf is not None:
-        longer = originals.name if x is not None else counterfactuals.name
+        mine, other = x.index.to_numpy() - originals.start, x_cf.index.to_numpy() - counterfactuals.start
+        end = int(mine[-1]), int(other[-1])
+        whole = np.isin(mine, other, assume_unique=True)
+        if whole.any():
+            yield x[whole], x_cf[np.isin(other, mine, assume_unique=True)]
+        x = x[mine > end[1]] if end[0] > end[1] else next(left, None)
+        x_cf = x_cf[other > end[0]] if end[1] > end[0] else next(right, None)
+    ends = [
+        _last(last, table.start, [] if piece is None else [piece, *rest], rejected)
+        for last, table, piece, rest, rejected in zip(
+            end, (originals, counterfactuals), (x, x_cf), (left, right), rejects, strict=True
+        )
+    ]
+    if ends[0] != ends[1]:
+        longer = originals.name if ends[0] > ends[1] else counterfactuals.name
         remedy = "give both tables in the same order, row by row"
         raise DataError(message("one counterfactual for each row", f"more rows in {longer}", remedy))
+
+
+def _last(last: int, start: int, rest: Sequence[pd.DataFrame], rejects: Rejects | None) -> int:
+    """The number of the last row of a table, from the last one that was paired and what is left of it."""
+    numbers = [last, *(int(piece.index[-1]) - start for piece in rest)]
+    return max([*numbers, 0 if rejects is None else rejects.last - start])
 
 
 def _written(found: Certificates, status: NDArray[np.str_], kept: pd.DataFrame) -> pa.Table:

@@ -14,6 +14,7 @@ __all__ = [
     "STANDARD",
     "Found",
     "Limits",
+    "Partners",
     "Rejects",
     "Sink",
     "Table",
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         open_table,
     )
     from veritracer.tablefiles.places import Found, is_database, is_many, tables_in
-    from veritracer.tablefiles.rejects import Rejects, open_rejects
+    from veritracer.tablefiles.rejects import Partners, Rejects, open_rejects
     from veritracer.tablefiles.sinks import Sink, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
@@ -61,7 +62,7 @@ else:
                 "open_table",
             ],
             "places": ["Found", "is_database", "is_many", "tables_in"],
-            "rejects": ["Rejects", "open_rejects"],
+            "rejects": ["Partners", "Rejects", "open_rejects"],
             "sinks": ["Sink", "open_sink", "writable"],
         },
     )

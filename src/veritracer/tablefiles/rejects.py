@@ -33,6 +33,8 @@ class Rejects:
         self.file, self.separator, self.count = file, separator, 0
         self.first = ""
         self.width: int | None = None
+        self.names: list[str] = []
+        self.last = 0
         self.old: list[int] = []
         self._early: list[tuple[int, str, Sequence[str]]] = []
 
@@ -41,7 +43,7 @@ class Rejects:
 
         What an earlier file of rejects said of its rows is not said again.
         """
-        self.width = len(names)
+        self.width, self.names = len(names), list(names)
         self.old = [i for i, name in enumerate(names) if name in (NUMBER, REASON)]
         self._line([NUMBER, REASON, *(name for name in names if name not in (NUMBER, REASON))])
         for early in self._early:
@@ -51,7 +53,7 @@ class Rejects:
     def add(self, number: int, reason: str, cells: Sequence[str]) -> None:
         """Take row ``number`` of the table, for this reason."""
         self.count += 1
-        self.first = self.first or reason
+        self.first, self.last = self.first or reason, max(self.last, number)
         if self.width is None:
             self._early.append((number, reason, cells))
         else:
@@ -95,6 +97,25 @@ class Rejects:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n", delimiter=self.separator).writerow(cells)
         self.file.write(text.getvalue().encode())
+
+
+class Partners(Rejects):
+    """Takes rows of a table that goes with another one, row by row; they are written in its columns."""
+
+    def __init__(self, whole: Rejects) -> None:
+        super().__init__(whole.file, whole.separator)
+        self.whole = whole
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Name the columns of the table, some of which are those of the other one."""
+        self.width, self.names = len(names), list(names)
+        for early in self._early:
+            self._write(*early)
+        self._early = []
+
+    def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
+        own = dict(zip(self.names, cells, strict=False))
+        self.whole.add(number, f"its counterfactual: {reason}", [own.get(n, "") for n in self.whole.names])
 
 
 def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -10,6 +10,7 @@ import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
 from veritracer.cli.bulk import Bulk, print_outcome
+from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Applicants,
     AsJson,
@@ -22,11 +23,13 @@ from veritracer.cli.options import (
     Keep,
     ModelFolder,
     Quiet,
+    RejectsFile,
     Separator,
     SpreadsheetSafe,
     Workers,
     carried,
     names,
+    open_applicants,
     saved_model,
 )
 from veritracer.cli.outputs import Force, check_output
@@ -56,6 +59,7 @@ def certify(
     keep: Keep = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
+    rejects: RejectsFile = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     separator: Separator = ",",
     engine: EngineName = "local",
@@ -78,17 +82,19 @@ def certify(
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
+        bulk.refuse({"--rejects": rejects})
         asked = bulk.question(
             model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe
         )
         _in_blocks(bulk, asked, table, counterfactuals, separator, out, quiet=quiet, as_json=as_json)
         return
     check_output(out, [table, counterfactuals], force=force)
+    check_rejects(rejects, [table, counterfactuals], out, force=force)
     with ExitStack() as stack:
-        originals = stack.enter_context(tablefiles.open_table(table, separator=separator))
-        answers = stack.enter_context(
-            tablefiles.open_table(counterfactuals, separator=separator, or_comma=True)
-        )
+        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        partners = None if rejected is None else tablefiles.Partners(rejected)
+        originals = stack.enter_context(open_applicants(table, separator, rejected))
+        answers = stack.enter_context(open_applicants(counterfactuals, separator, partners, or_comma=True))
         if known is not None:
             tablefiles.check_pairs(originals, answers, known, kept, unseen)
         sink = None
@@ -97,9 +103,18 @@ def certify(
         loaded = saved_model(model)
         watch = stack.enter_context(progress("certifying", quiet=quiet))
         found = streaming.certify_tables(
-            loaded, originals, answers, sink, kappa=kappa, keep=kept, ignore=unseen, watch=watch
+            loaded,
+            originals,
+            answers,
+            sink,
+            kappa=kappa,
+            keep=kept,
+            ignore=unseen,
+            watch=watch,
+            rejects=None if rejected is None or partners is None else (rejected, partners),
         )
-    note([*found.notes, *(sink.notes() if sink else [])], quiet=quiet)
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
     if as_json:
         print_json({"out": out, **asdict(found)})
     elif not quiet:
