@@ -64,6 +64,7 @@ for number, (name, mode) in enumerate(zip(asked["streams"], (os.O_RDONLY, os.O_W
     os.dup2(os.open(name, mode), number)
 sys.stdin, sys.stdout, sys.stderr = (open(n, m, encoding="utf-8") for n, m in enumerate("rww"))
 sys.argv, sys.path[0] = asked["argv"], asked["cwd"]
+sys.path[1:1] = filter(None, asked["env"].get("PYTHONPATH", "").split(os.pathsep))
 exec(compile(asked["program"], "<forked>", "exec"), {"__name__": "__main__"})
 """
 PLAIN = "import sys; {before}from veritracer.cli import main; main()"

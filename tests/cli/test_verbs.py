@@ -183,9 +183,13 @@ def test_certify_goes_on_without_pairs_that_can_not_be_read(done: dict[str, Done
     shorter = "\n".join(others[:100]) + "\n"
     (folder / "short.csv").write_text(shorter)
     short = ["certify", "model", "rough.csv", "short.csv", "--rejects", "short_rejects.csv"]
-    strict, lenient, refused = run_many(
-        [command, [*command, "--rejects", "pairs.csv", "--json"], short], folder
+    (folder / "long.csv").write_text("\n".join([*others, others[120]]) + "\n")
+    long = ["certify", "model", "rough.csv", "long.csv", "--rejects", "long_rejects.csv"]
+    strict, lenient, refused, longer = run_many(
+        [command, [*command, "--rejects", "pairs.csv", "--json"], short, long], folder
     )
+    assert_refused(longer)
+    assert "more rows in long.csv" in longer.stderr
     assert_refused(strict)
     told = json.loads(lenient.stdout)
     assert (told["rows"], told["rejected"]) == (116, 4)

@@ -36,6 +36,8 @@ class Bulk(NamedTuple):
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
         persistence.verified(model)
+        if self.engine == "local" and self.workers != 1:
+            distributed.prepare()
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:

@@ -20,12 +20,13 @@ __all__ = [
     "explain_blocks",
     "issue_blocks",
     "judging",
+    "prepare",
 ]
 
 if TYPE_CHECKING:
     from veritracer.distributed.batches import explain_batches
     from veritracer.distributed.blocks import Block, Record, RunFolder
-    from veritracer.distributed.engines import Engine, engine_of
+    from veritracer.distributed.engines import Engine, engine_of, prepare
     from veritracer.distributed.jobs import (
         Inputs,
         Outcome,
@@ -41,7 +42,7 @@ else:
         {
             "batches": ["explain_batches"],
             "blocks": ["Block", "Record", "RunFolder"],
-            "engines": ["Engine", "engine_of"],
+            "engines": ["Engine", "engine_of", "prepare"],
             "jobs": [
                 "Inputs",
                 "Outcome",

@@ -12,21 +12,23 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
 
 from veritracer.errors import DataError, DataWarning, VeriTracerError, message
-from veritracer.threads import cores, one_thread
 
 Name = Literal["local", "ray"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+LOADED = ("veritracer.distributed.jobs", "veritracer.model", "veritracer.recourse.explaining")
+"""What the process has loaded that workers are forked from."""
 
 AHEAD = 2
 """Items for each worker that are being done or wait for it."""
@@ -55,6 +57,8 @@ class Engine(Protocol):
 
 def engine_of(name: Name, workers: int | None = None) -> Engine:
     """The engine of that name; ``workers`` are all cores (of the cluster, with Ray) if left out."""
+    from veritracer.threads import cores
+
     if name == "ray":
         return RayEngine(workers)
     return LocalEngine(workers or cores())
@@ -72,6 +76,8 @@ class LocalEngine:
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
         """The result of each item, in the order in which they are ready."""
         if self.workers == 1:
+            from veritracer.threads import one_thread
+
             with one_thread():  # as every other worker
                 yield from map(job.open(), items)
             return
@@ -136,14 +142,32 @@ def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) 
     older = {child.pid for child in multiprocessing.active_children()}
     # Libraries read these when they are loaded, so they must be there before a process begins.
     with _environment(ONE_THREAD):
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(), begin, args))
+        context = multiprocessing.get_context("forkserver" if prepare() else "spawn")
+        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, args))
         try:
             yield pool
         finally:
             started = [child for child in multiprocessing.active_children() if child.pid not in older]
             pool.shutdown(wait=False, cancel_futures=True)
             _stop(started)
+
+
+def prepare() -> bool:
+    """Whether workers can be forked from a process that has loaded what they need; it begins to, if so.
+
+    Whoever is going to need workers says so before they load the same themselves. The process ends with this
+    one, and workers with it.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return False
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for this process alone
+    try:
+        with _environment(ONE_THREAD):
+            multiprocessing.set_forkserver_preload(list(LOADED))
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return True
 
 
 @contextmanager
@@ -164,18 +188,22 @@ def _stop(children: list[BaseProcess]) -> None:
         child.join()
 
 
-def _begin(parent: int, begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
-    """Make this process a worker: deaf to Ctrl-C, and gone when its parent is."""
+def _begin(begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
+    """Make this process a worker: of one thread, deaf to Ctrl-C, and gone when its parent is."""
+    import torch
+
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore", DataWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     if begin is not None:
         begin(*args)
 
 
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()  # who asked for workers, not the one that they are forked from
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
@@ -186,6 +214,8 @@ class RayEngine:
     """Actors of a Ray cluster: the one in ``RAY_ADDRESS``, or one that is started here for the run."""
 
     def __init__(self, workers: int | None = None) -> None:
+        from veritracer.threads import cores
+
         self.ray = _ray()
         self.workers = workers or cores()
         self.given = workers

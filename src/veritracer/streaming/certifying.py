@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def _pairs(
         x = x[mine > end[1]] if end[0] > end[1] else next(left, None)
         x_cf = x_cf[other > end[0]] if end[1] > end[0] else next(right, None)
     ends = [
-        _last(last, table.start, [] if piece is None else [piece, *rest], rejected)
+        _last(last, table.start, () if piece is None else chain([piece], rest), rejected)
         for last, table, piece, rest, rejected in zip(
             end, (originals, counterfactuals), (x, x_cf), (left, right), rejects, strict=True
         )
@@ -141,10 +142,11 @@ def _pairs(
         raise DataError(message("one counterfactual for each row", f"more rows in {longer}", remedy))
 
 
-def _last(last: int, start: int, rest: Sequence[pd.DataFrame], rejects: Rejects | None) -> int:
+def _last(last: int, start: int, rest: Iterable[pd.DataFrame], rejects: Rejects | None) -> int:
     """The number of the last row of a table, from the last one that was paired and what is left of it."""
-    numbers = [last, *(int(piece.index[-1]) - start for piece in rest)]
-    return max([*numbers, 0 if rejects is None else rejects.last - start])
+    for piece in rest:
+        last = int(piece.index[-1]) - start
+    return last if rejects is None else max(last, rejects.last - start)
 
 
 def _written(found: Certificates, status: NDArray[np.str_], kept: pd.DataFrame) -> pa.Table:

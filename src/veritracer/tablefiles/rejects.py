@@ -114,8 +114,9 @@ class Partners(Rejects):
         self._early = []
 
     def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
-        own = dict(zip(self.names, cells, strict=False))
+        own, last = dict(zip(self.names, cells, strict=False)), self.whole.last
         self.whole.add(number, f"its counterfactual: {reason}", [own.get(n, "") for n in self.whole.names])
+        self.whole.last = last  # that of its own table
 
 
 def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
