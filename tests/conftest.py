@@ -20,10 +20,6 @@ settings.register_profile("ci", max_examples=30, derandomize=True, **QUIET)
 settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 
-LONGEST = ("test_soundness.py", "test_round_trip.py", "test_ledger_verbs.py")
-"""Files that one worker is busy with for long: they come first, so that nobody waits for them at the end."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="200,000 examples of soundness, and ten times as many statements"
@@ -31,8 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first, and leave out what takes minutes, unless it is asked for."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Leave out what takes minutes, unless it is asked for."""
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
