@@ -20,9 +20,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(READY)
 	$(BIN)/veritracer demo
 
-# In the order of the files: the last ones are the short examples in src, which two workers finish together.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 # Types and packages are checked beside the tests, which do not keep two cores busy to their end.
 check: lint
