@@ -70,7 +70,7 @@ class Layer:
         parts = 2 if nonnegative else 4
         weight = torch.cat([torch.cat(end[:parts], -1) for end in (down, up)], -2)
         found = weight, torch.cat([self.bias - reach, self.bias + reach], -1)
-        if not self.weight.requires_grad:  # what is trained has a new graph each time
+        if not (self.weight.requires_grad or self.bias.requires_grad):  # these have a new graph each time
             self._corners[nonnegative] = found
         return found
 

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 
 def cores() -> int:
     """How many cores this process may use."""
@@ -20,6 +18,8 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
 
     Sharing a small operation costs more than it brings, and many times more if another process has the cores.
     """
+    import torch  # who only counts cores does not need it
+
     before = torch.get_num_threads()
     if wanted:
         torch.set_num_threads(1)

@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
 
 from veritracer.errors import DataError, DataWarning, VeriTracerError, message
+from veritracer.threads import cores, one_thread
 
 Name = Literal["local", "ray"]
 
@@ -57,8 +58,6 @@ class Engine(Protocol):
 
 def engine_of(name: Name, workers: int | None = None) -> Engine:
     """The engine of that name; ``workers`` are all cores (of the cluster, with Ray) if left out."""
-    from veritracer.threads import cores
-
     if name == "ray":
         return RayEngine(workers)
     return LocalEngine(workers or cores())
@@ -76,8 +75,6 @@ class LocalEngine:
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
         """The result of each item, in the order in which they are ready."""
         if self.workers == 1:
-            from veritracer.threads import one_thread
-
             with one_thread():  # as every other worker
                 yield from map(job.open(), items)
             return
@@ -214,8 +211,6 @@ class RayEngine:
     """Actors of a Ray cluster: the one in ``RAY_ADDRESS``, or one that is started here for the run."""
 
     def __init__(self, workers: int | None = None) -> None:
-        from veritracer.threads import cores
-
         self.ray = _ray()
         self.workers = workers or cores()
         self.given = workers

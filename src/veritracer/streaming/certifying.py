@@ -70,17 +70,18 @@ def certify_tables(
     keep: Sequence[str] = (),
     ignore: Sequence[str] = (),
     watch: Watch | None = None,
-    rejects: tuple[Rejects, Partners] | None = None,
+    rejects: Partners | None = None,
 ) -> Certified:
     """How the pairs ended, after what was proved of each was written to ``sink``.
 
-    Rows that can not be read go to ``rejects``, one for each table, or stop it if there is none.
+    Rows that can not be read go to ``rejects``, or stop it if there is none.
     """
     schema = model.encoding_.schema
     check_pairs(originals, counterfactuals, schema, keep, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
-    for x, x_cf in _pairs(originals, counterfactuals, model, keep, rejects or (None, None)):
+    both = (None, None) if rejects is None else (rejects.whole, rejects)
+    for x, x_cf in _pairs(originals, counterfactuals, model, keep, both):
         names = list(schema.names)
         with notes.taken():
             found = model.certify(x[names], x_cf[names], kappa=kappa)
@@ -103,7 +104,7 @@ def certify_tables(
         radii=used.named_radii,
         center_digest=used.center_digest,
         notes=tuple(notes.sentences()),
-        rejected=0 if rejects is None else rejects[0].count,
+        rejected=0 if rejects is None else rejects.whole.count,
         **counts,
     )
 

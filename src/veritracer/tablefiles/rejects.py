@@ -44,8 +44,7 @@ class Rejects:
         What an earlier file of rejects said of its rows is not said again.
         """
         self.width, self.names = len(names), list(names)
-        self.old = [i for i, name in enumerate(names) if name in (NUMBER, REASON)]
-        self._line([NUMBER, REASON, *(name for name in names if name not in (NUMBER, REASON))])
+        self._head()
         for early in self._early:
             self._write(*early)
         self._early = []
@@ -85,6 +84,11 @@ class Rejects:
         rows = "row was" if self.count == 1 else "rows were"
         return [f"{self.count:,} {rows} rejected, see {place}; the first: {self.first}"]
 
+    def _head(self) -> None:
+        """Name the columns of the file."""
+        self.old = [i for i, name in enumerate(self.names) if name in (NUMBER, REASON)]
+        self._line([NUMBER, REASON, *(name for name in self.names if name not in (NUMBER, REASON))])
+
     def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
         assert self.width is not None
         kept = [*cells[: self.width], *[""] * (self.width - len(cells))]
@@ -106,12 +110,8 @@ class Partners(Rejects):
         super().__init__(whole.file, whole.separator)
         self.whole = whole
 
-    def begin(self, names: Sequence[str]) -> None:
-        """Name the columns of the table, some of which are those of the other one."""
-        self.width, self.names = len(names), list(names)
-        for early in self._early:
-            self._write(*early)
-        self._early = []
+    def _head(self) -> None:
+        """Write nothing: the other table has named the columns."""
 
     def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
         own, last = dict(zip(self.names, cells, strict=False)), self.whole.last

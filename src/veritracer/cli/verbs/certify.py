@@ -111,7 +111,7 @@ def certify(
             keep=kept,
             ignore=unseen,
             watch=watch,
-            rejects=None if rejected is None or partners is None else (rejected, partners),
+            rejects=partners,
         )
     told = rejected.note(str(rejects)) if rejected else []
     note([*found.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
