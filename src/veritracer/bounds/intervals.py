@@ -76,7 +76,7 @@ def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 
 def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
     """The interval product as one matrix product: the ends of h, split by sign, times ``Layer.corners``."""
-    ends = torch.cat([h.upper, h.lower], -1)
+    ends = torch.cat(h, -1)
     if not nonnegative:
         ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0)], -1)
     return Box(*affine(ends, *layer.corners(nonnegative=nonnegative)).chunk(2, -1))

@@ -18,7 +18,7 @@ from veritracer.refine.knapsack import cheapest
 from veritracer.refine.problem import Problem, Slopes
 
 ROUNDS = 20
-PATIENCE = 15
+PATIENCE = 5
 """Rounds without a cheaper proved point after which a row that has one is done."""
 MARGIN = 1e-5
 """How far below zero the tangent is brought: the true bound is curved, and certified means strictly below."""
