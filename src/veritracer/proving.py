@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds import BOUNDS, BoundProblem, Box, methods_named
+from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import BOUNDS, methods_named
+from veritracer.bounds.problem import BoundProblem
 from veritracer.bounds.rounding import Precision
 from veritracer.param_sets import ParamSet
 

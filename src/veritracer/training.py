@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from veritracer import losses
-from veritracer.bounds import BOUNDS
+from veritracer.bounds.methods import BOUNDS
 from veritracer.config import TrainingConfig
 from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding

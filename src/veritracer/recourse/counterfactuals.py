@@ -36,7 +36,7 @@ from veritracer.recourse.wording import (
     promise_in_words,
     region_in_words,
 )
-from veritracer.refine.region import OUTWARDS, Drift
+from veritracer.refine.problem import OUTWARDS, Drift
 from veritracer.schema.feature import is_number
 from veritracer.schema.values import decimal_of, is_missing, own
 

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds import UNCONDITIONAL
+from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.panel import Panel
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
-from veritracer.refine import Problem
+from veritracer.refine.problem import Problem
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors

@@ -12,14 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import UNCONDITIONAL, Box
+from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import certify, chunks
 from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
 from veritracer.proving import CASCADE, Question, prove
 from veritracer.recourse.options import Options
-from veritracer.refine import Problem
+from veritracer.refine.problem import Problem
 from veritracer.schema.values import rounded_down
 
 

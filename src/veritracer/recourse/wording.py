@@ -12,7 +12,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import Message, message
 from veritracer.param_sets import ParamSet
 from veritracer.recourse.language import Language, language
-from veritracer.refine.region import Drift
+from veritracer.refine.problem import Drift
 from veritracer.schema import Feature
 from veritracer.schema.values import (
     as_written,
