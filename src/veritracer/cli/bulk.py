@@ -36,8 +36,7 @@ class Bulk(NamedTuple):
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
         persistence.verified(model)
-        if self.engine == "local" and self.workers != 1:
-            distributed.prepare()
+        distributed.prepare(self.engine, self.workers)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:

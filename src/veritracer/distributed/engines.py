@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
@@ -61,6 +62,17 @@ def engine_of(name: Name, workers: int | None = None) -> Engine:
     if name == "ray":
         return RayEngine(workers)
     return LocalEngine(workers or cores())
+
+
+def prepare(name: Name, workers: int | None = None) -> None:
+    """Begin to start that engine, which takes as long as it takes to load what this process needs itself.
+
+    So whoever is going to need workers says so before that.
+    """
+    if name == "ray":
+        _prepare_ray(workers)
+    elif workers != 1:
+        _prepare_forks()
 
 
 # ---------------------------------------------------------------- this machine
@@ -139,7 +151,7 @@ def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) 
     older = {child.pid for child in multiprocessing.active_children()}
     # Libraries read these when they are loaded, so they must be there before a process begins.
     with _environment(ONE_THREAD):
-        context = multiprocessing.get_context("forkserver" if prepare() else "spawn")
+        context = multiprocessing.get_context("forkserver" if _prepare_forks() else "spawn")
         pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, args))
         try:
             yield pool
@@ -149,11 +161,10 @@ def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) 
             _stop(started)
 
 
-def prepare() -> bool:
+def _prepare_forks() -> bool:
     """Whether workers can be forked from a process that has loaded what they need; it begins to, if so.
 
-    Whoever is going to need workers says so before they load the same themselves. The process ends with this
-    one, and workers with it.
+    The process ends with this one, and workers with it.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return False
@@ -217,7 +228,7 @@ class RayEngine:
 
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
         """The result of each item, in the order in which they are ready."""
-        with connected(self.workers):
+        with connected(self.given):
             if self.given is None:
                 self.workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
             yield from self._work(self.ray.put(job), iter(items))
@@ -268,19 +279,61 @@ class Worker:
 
 
 @contextmanager
-def connected(workers: int) -> Iterator[None]:
+def connected(workers: int | None = None) -> Iterator[None]:
     """A connection to Ray for the block: one that is there already, or else one of its own."""
+    global _connecting
     ray = _ray()
-    if ray.is_initialized():
+    began, _connecting = _connecting, None
+    if began is None and ray.is_initialized():
         yield
         return
-    own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-    with _environment({"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}):
-        ray.init(log_to_driver=False, logging_level="ERROR", **own)
+    if began is None:
+        _connect(workers)
+    else:
+        began.result()
     try:
         yield
     finally:
         ray.shutdown()
+
+
+_connecting: Future[None] | None = None
+
+
+def _prepare_ray(workers: int | None) -> None:
+    """Begin to connect to Ray, and to load there what workers need; ``connected`` waits for the first."""
+    global _connecting
+    if _ray().is_initialized():
+        return
+    began: Future[None] = Future()
+    _connecting = began
+
+    def connect() -> None:
+        try:
+            _connect(workers)
+            load = _ray().remote(num_cpus=1, max_retries=0)(_load)
+            for _ in range(workers or cores()):
+                load.remote()
+            began.set_result(None)
+        except BaseException as error:  # for whoever waits
+            began.set_exception(error)
+        else:
+            threading.Event().wait()  # what Ray starts ends with the thread that started it
+
+    threading.Thread(target=connect, daemon=True).start()
+
+
+def _connect(workers: int | None) -> None:
+    own: dict[str, Any] = {"num_cpus": workers or cores(), "include_dashboard": False}
+    with _environment({"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}):
+        _ray().init(
+            log_to_driver=False, logging_level="ERROR", **({} if os.environ.get("RAY_ADDRESS") else own)
+        )
+
+
+def _load() -> None:
+    for name in LOADED:
+        import_module(name)
 
 
 @contextmanager
