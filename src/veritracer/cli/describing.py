@@ -228,7 +228,7 @@ def _label(text: str, y: pd.Series[Any]) -> Any:
 
 def protected_note(schema: Schema, named: set[str]) -> list[str]:
     """That columns are immutable because of what their names look like, and how to change that."""
-    from veritracer.schema.protected import characteristic
+    from veritracer.schema.recognition import characteristic
 
     found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in named]
     looks = [(name, kind) for name, kind in found if kind is not None]

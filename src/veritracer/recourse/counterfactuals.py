@@ -24,7 +24,6 @@ from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import export
 from veritracer.recourse.attribution import PrincipalReason, principal_reasons
 from veritracer.recourse.evidence import Evidence
-from veritracer.recourse.language import language as letters_language
 from veritracer.recourse.letter import Format, write_letter
 from veritracer.recourse.reason_codes import ReasonCodes, as_codes
 from veritracer.recourse.wording import (
@@ -36,6 +35,7 @@ from veritracer.recourse.wording import (
     promise_in_words,
     region_in_words,
 )
+from veritracer.recourse.wording import language as letters_language
 from veritracer.refine.region import OUTWARDS, Drift
 from veritracer.schema.feature import is_number
 from veritracer.schema.values import decimal_of, is_missing, own

@@ -11,8 +11,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from veritracer.errors import LetterError, listing, message
-from veritracer.recourse.language import Language, language
-from veritracer.recourse.wording import Change
+from veritracer.recourse.wording import Change, Language, language
 from veritracer.schema.values import is_missing
 
 Direction = Literal["raise", "reduce", "change", "state"]
