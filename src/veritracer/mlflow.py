@@ -313,7 +313,7 @@ def _log_audit(client: Any, run_id: str | None, found: Audit, *, report: bool) -
     with tempfile.TemporaryDirectory() as folder:
         found.to_json(Path(folder) / "audit.json")
         if report:
-            from veritracer.report.audit_page import write_audit
+            from veritracer.report.html import write_audit
 
             write_audit(Path(folder) / "audit.html", found)
         client.log_artifacts(run_id, folder, "audit")

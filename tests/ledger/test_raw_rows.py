@@ -25,7 +25,7 @@ from veritracer.ledger.auditing import Audit
 from veritracer.ledger.obligations import SetConstraints, unprotected
 from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
-from veritracer.report.audit_page import headline, write_audit
+from veritracer.report.html import headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from html_pages import Page

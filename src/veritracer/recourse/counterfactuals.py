@@ -22,10 +22,9 @@ from veritracer.errors import DataError, Message, message
 from veritracer.files import document_text
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import export
-from veritracer.recourse.attribution import PrincipalReason, principal_reasons
 from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.letter import Format, write_letter
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
 from veritracer.recourse.wording import (
     Change,
     Move,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
 from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import Direction, Reason, ReasonCodes, direction
+from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
 from veritracer.schema.values import as_written
 

@@ -22,8 +22,8 @@ from veritracer.serving.gate import Gate, protocol
 from veritracer.serving.observing import Log
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.service import Service
-from veritracer.serving.sessions import Sessions
 from veritracer.serving.settings import Settings
+from veritracer.serving.visitors import Sessions
 from veritracer.version import __version__
 
 TOLD = {

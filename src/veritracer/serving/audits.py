@@ -115,7 +115,7 @@ class Audits:
         return model, vt.audit(self.host.ledger, model, watch=watch)
 
     def _report(self, audit: Audit | None, candidate: str) -> bytes:
-        from veritracer.report.audit_page import write_audit
+        from veritracer.report.html import write_audit
 
         if audit is None:
             return b""

@@ -32,13 +32,13 @@ from veritracer.errors import (
 )
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.layout import kept_rows
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.times import read_expiry
 from veritracer.network import from_module
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.export import document
 from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 

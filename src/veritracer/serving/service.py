@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from veritracer.errors import VeriTracerError, VeriTracerWarning
 from veritracer.serving.audits import Audits, Job, named_candidate, saved_upload
-from veritracer.serving.batching import Batcher, Observed
 from veritracer.serving.host import ModelHost
 from veritracer.serving.keys import EVERYBODY, Caller, Keys, RateLimit, Scope
 from veritracer.serving.messages import LetterAsked, Options
@@ -18,7 +17,7 @@ from veritracer.serving.observing import Log, Metrics
 from veritracer.serving.problems import Problem, raised, refused
 from veritracer.serving.rows import Columns
 from veritracer.serving.settings import Settings
-from veritracer.serving.workers import Pool, ProcessWorker, ThreadWorker, Worker
+from veritracer.serving.workers import Batcher, Observed, Pool, ProcessWorker, ThreadWorker, Worker
 
 T = TypeVar("T")
 Plain = dict[str, Any]

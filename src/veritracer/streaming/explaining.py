@@ -19,7 +19,7 @@ import pyarrow as pa
 from veritracer.ledger import Issued, Ledger
 from veritracer.ledger.issuing import Added
 from veritracer.ledger.layout import Original, Uncertified
-from veritracer.ledger.requests import Request
+from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter

@@ -36,7 +36,7 @@ from veritracer.recourse.letter import (
     page_pdf,
     wanted_codes,
 )
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
 from veritracer.schema.values import is_missing
 from veritracer.tablefiles.opening import ADDED

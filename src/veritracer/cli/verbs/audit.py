@@ -129,7 +129,7 @@ def _record(ledger: str, found: Audit, *, passed: bool) -> str | None:
 
 
 def _write(out: Path, found: Audit, checked: Verification | None, model: str) -> None:
-    from veritracer.report.audit_page import write_audit
+    from veritracer.report.html import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
     with tablefiles.writable(out):
