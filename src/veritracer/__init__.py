@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from veritracer import errors
 from veritracer.lazy import attach
-from veritracer.version import __version__
+
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Calibration",

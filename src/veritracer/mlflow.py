@@ -22,13 +22,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from veritracer import __version__
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, message
 from veritracer.ledger import Audit, Ledger, audit
 from veritracer.ledger.ledger import open_ledger
 from veritracer.model import VeriTraCER
 from veritracer.saved import load
-from veritracer.version import __version__
 
 try:
     import mlflow as flow

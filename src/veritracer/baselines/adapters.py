@@ -12,7 +12,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,10 @@ from torch import Tensor
 from veritracer.baselines.explainer import Baseline, Options
 from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
-from veritracer.model import VeriTraCER
 from veritracer.network import from_module
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ import typer
 
 import veritracer as vt
 from veritracer import tablefiles
-from veritracer.cli.options import check_table, names, schema_file
-from veritracer.cli.outputs import check_output
+from veritracer.cli.options import check_output, check_table, names, schema_file
 from veritracer.errors import (
     DataError,
     DataWarning,

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from veritracer.errors import RequestReusedError, message
-from veritracer.ledger.chain import Kind
-from veritracer.ledger.layout import Record
 
 if TYPE_CHECKING:
+    from veritracer.ledger.chain import Kind
     from veritracer.ledger.issuing import Issued
+    from veritracer.ledger.layout import Record
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of what the question names, in its order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
 from veritracer.proving import CASCADE, Question, prove
 from veritracer.recourse.options import Options
-from veritracer.refine import Problem
 from veritracer.schema.values import rounded_down
+
+if TYPE_CHECKING:
+    from veritracer.refine import Problem
 
 
 class Outcome(Enum):

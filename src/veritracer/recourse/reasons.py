@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from veritracer.errors import LetterError, listing, message
-from veritracer.recourse.evidence import thinned
 from veritracer.recourse.wording import Change, Language, language
 from veritracer.schema.values import is_missing, own
 
@@ -236,7 +235,7 @@ def accepted_rows(found: Counterfactuals) -> Tensor:
     rows = found.evidence.neighbours.rows
     if len(rows) == 0:
         return rows
-    return thinned(rows[_logit(found, rows) > 0], ACCEPTED_ROWS)
+    return found.evidence.neighbours.spread(_logit(found, rows) > 0, ACCEPTED_ROWS)
 
 
 def _logit(found: Counterfactuals, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from veritracer import __version__
 from veritracer.files import write_whole
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
@@ -29,7 +30,6 @@ from veritracer.report.levers import compare, group_figure, group_tables, lever_
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
 from veritracer.report.retraining_comparison import RetrainingComparison, survival_figure
 from veritracer.report.subject import Subject, model_facts, origins, schema_table, subject_of
-from veritracer.version import __version__
 
 NOBODY = "There is nobody to give recourse to: the model turns no row of this table down."
 NOTHING = "No counterfactual was found for anybody, so there is nothing to show here."

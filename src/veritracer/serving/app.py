@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from veritracer import __version__
 from veritracer.errors import ServiceError, VeriTracerError, message
 from veritracer.serving import api, kserve, pages
 from veritracer.serving.gate import Gate, protocol
@@ -24,7 +25,6 @@ from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.service import Service
 from veritracer.serving.settings import Settings
 from veritracer.serving.visitors import Sessions
-from veritracer.version import __version__
 
 TOLD = {
     400: ("a request that can be read", "another", "see /openapi.json"),

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.issuing import Issued
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.times import read_expiry
@@ -41,6 +40,9 @@ from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
+
+if TYPE_CHECKING:
+    from veritracer.ledger.issuing import Issued
 
 Plain = dict[str, Any]
 

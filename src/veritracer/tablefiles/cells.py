@@ -19,8 +19,7 @@ from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
 from veritracer.tablefiles.opening import ROW, Limits, open_table
-from veritracer.tablefiles.rejects import Rejects
-from veritracer.tablefiles.sinks import TEXT
+from veritracer.tablefiles.sinks import TEXT, Rejects
 
 
 def typed(

@@ -17,6 +17,7 @@ from veritracer.cli.options import (
     BlockFormat,
     BlockRows,
     EngineName,
+    Force,
     IdColumn,
     Ignore,
     Kappa,
@@ -28,11 +29,11 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     Workers,
     carried,
+    check_output,
     names,
     open_applicants,
     saved_model,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message

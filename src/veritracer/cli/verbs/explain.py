@@ -24,6 +24,7 @@ from veritracer.cli.options import (
     Drift,
     EngineName,
     Extremes,
+    Force,
     IdColumn,
     Ignore,
     Kappa,
@@ -49,6 +50,7 @@ from veritracer.cli.options import (
     Workers,
     amounts,
     carried,
+    check_output,
     drifts,
     letter_terms,
     names,
@@ -57,7 +59,6 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message

@@ -26,6 +26,7 @@ from veritracer.cli.options import (
     Drift,
     EngineName,
     Extremes,
+    Force,
     Ignore,
     Kappa,
     Keep,
@@ -51,6 +52,7 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     Workers,
     amounts,
+    check_output,
     drifts,
     letter_terms,
     names,
@@ -59,7 +61,6 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
 from veritracer.errors import DataError, message
