@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Applicants,
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     EngineName,
     Force,
     IdColumn,
@@ -32,6 +32,7 @@ from veritracer.cli.options import (
     check_output,
     names,
     open_applicants,
+    print_outcome,
     saved_model,
 )
 from veritracer.cli.printing import note, print_json, progress, say

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
@@ -19,6 +18,7 @@ from veritracer.cli.options import (
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     Codes,
     Cost,
     Drift,
@@ -55,6 +55,7 @@ from veritracer.cli.options import (
     letter_terms,
     names,
     open_applicants,
+    print_outcome,
     read_key,
     saved_model,
     schema_file,

@@ -12,7 +12,6 @@ import typer
 
 import veritracer as vt
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
@@ -21,6 +20,7 @@ from veritracer.cli.options import (
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     Codes,
     Cost,
     Drift,
@@ -57,6 +57,7 @@ from veritracer.cli.options import (
     letter_terms,
     names,
     open_applicants,
+    print_outcome,
     read_key,
     saved_model,
     schema_file,
