@@ -18,7 +18,7 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors", "version", "threads", "lazy", "defaults", "files"],
+    ["errors", "threads", "lazy", "defaults", "files"],
     ["schema"],
     ["encoding"],
     ["network", "balls"],
@@ -28,12 +28,12 @@ ORDER = [
     ["decisions"],
     ["certificate"],
     ["refine"],
-    ["generator", "losses", "optimiser"],
+    ["generator", "optimisation"],
     ["panel"],
     ["distillation"],
     ["config"],
     ["training"],
-    ["preparing", "progress", "persistence"],
+    ["preparing", "persistence"],
     ["recourse", "fine_tuning"],
     ["ledger"],
     ["model", "saved"],
@@ -59,7 +59,7 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "veritracer":
             parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            found |= {parts[1]} if len(parts) > 1 else {a.name for a in node.names} - {"__version__"}
         elif isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("veritracer.")}
     return found

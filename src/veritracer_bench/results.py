@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from veritracer import __version__
 from veritracer.files import document_text, write_whole
-from veritracer.version import __version__
 
 FORMAT = "veritracer-bench-1"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
-from veritracer.recourse.outcomes import Outcome
+from veritracer.recourse.outcomes import BELIEVED, Outcome
 from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
 from veritracer.schema.values import as_written
@@ -40,9 +40,6 @@ WHY: dict[Outcome, str] = {
 
 Which constraint would have to give is left out: it may be one that no letter should speak of.
 """
-
-BELIEVED = 0.5
-"""Advice goes out in a letter if at least this share of the panel's held-out members believes it."""
 
 GIVEN = ("institution", "recipient", "address", "reference", "date", "expires", "number", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""

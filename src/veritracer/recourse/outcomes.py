@@ -41,6 +41,9 @@ class Outcome(Enum):
 
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
+BELIEVED = 0.5
+"""Advice goes out, in a letter or as a promise, if this share of the panel's held-out members believes it."""
+
 MOST_ROWS_RELAXED = 2000
 """For so many rows without a certificate it is found out which constraint would have to give."""
 
