@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veritracer import errors
+from veritracer.defaults import __version__
 from veritracer.lazy import attach
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Calibration",

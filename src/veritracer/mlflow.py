@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from veritracer import __version__
+from veritracer.defaults import __version__
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, message
 from veritracer.ledger import Audit, Ledger, audit

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from veritracer import __version__
+from veritracer.defaults import __version__
 from veritracer.files import write_whole
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words

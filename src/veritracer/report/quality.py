@@ -32,7 +32,7 @@ MOST_POINTS = 120
 MOST_ATTACKED = 200
 """Counterfactuals that are attacked; each needs a copy of all parameters and a search of its own."""
 
-STEPS = 15
+ATTACK_STEPS = 15
 ATTACK_BATCH = 50
 
 
@@ -432,7 +432,7 @@ def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[
     for part in torch.split(torch.from_numpy(rows), ATTACK_BATCH):
         x, x_cf = recourse.x[part], recourse.x_cf[part]
         sign = sign_of(param_set.network.logit(param_set.center, x).detach())
-        worst = attack(param_set, x, x_cf, sign, steps=STEPS, restarts=0).worst_logit
+        worst = attack(param_set, x, x_cf, sign, steps=ATTACK_STEPS, restarts=0).worst_logit
         found.append((worst >= 0).numpy())
     return np.concatenate(found)
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer import __version__
 from veritracer.decisions import threshold_logit
+from veritracer.defaults import __version__
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.network import from_module
 from veritracer.recourse import Counterfactuals

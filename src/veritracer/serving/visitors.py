@@ -30,7 +30,7 @@ from veritracer.serving.problems import refused
 
 COOKIE = "veritracer_session"
 LASTS = 8 * 3600.0
-MOST = 10_000
+MOST_SESSIONS = 10_000
 
 PLACE = Path(__file__).parent / "locale"
 SOURCE = "en"
@@ -62,7 +62,7 @@ class Sessions:
         cookie = secrets.token_urlsafe(32)
         session = Session(caller, secrets.token_urlsafe(32), time.time() + LASTS)
         self.open[_hashed(cookie)] = session
-        while len(self.open) > MOST:
+        while len(self.open) > MOST_SESSIONS:
             self.open.popitem(last=False)
         return cookie, session
 
