@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.record import save, show
 from benchmarks.workloads import Workload, binding, learned
-from veritracer.bounds import BOUNDS, greedy
+from veritracer.bounds import BOUNDS, dual
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
 from veritracer.proving import CASCADE, Question, prove
@@ -37,7 +37,7 @@ def algorithm_2(w: Workload) -> Tensor:
         [r.expand(t.numel()) for r, t in zip(w.param_set.radii, w.param_set.center, strict=True)]
     )
     zero = torch.zeros_like(radius)
-    return greedy.maximum(
+    return dual.greedy_maximum(
         objective.dense(), objective.center, constraint.dense(), constraint.center, zero, radius
     )
 

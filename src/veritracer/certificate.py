@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from veritracer.balls import Norm
-from veritracer.bounds import Box, methods_named, names_by_code
+from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import methods_named, names_by_code
 from veritracer.bounds.rounding import reported
 from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message

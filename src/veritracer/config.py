@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from veritracer.balls import Norm
-from veritracer.bounds import Method as Bound
+from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
 from veritracer.generator import GeneratorKind, Initialisation
 from veritracer.network import Network

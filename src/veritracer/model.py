@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from veritracer.balls import Norm
-from veritracer.bounds import Method as BoundName
+from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import rate_threshold, threshold_logit

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from veritracer.network import Network, Theta, from_module
 from veritracer.schema.values import rounded_down
 
 RadiusRule = Literal["mean-abs", "norm"]
+
+Derived = TypeVar("Derived")
 
 SetRule = Literal["mean-abs", "norm", "absolute"]
 """What kappa is a multiple of: each tensor's mean magnitude, its norm, or radii that were given."""
@@ -57,7 +59,7 @@ class Layer:
         sign, and errs outwards where it does not (there the true maximum is the larger of the two, not their
         sum; with LeakyReLU the part below zero is a hundredth of the one above).
 
-        The weights (..., 2 out, 4 in) take hu⁺, hl⁺, hu⁻ and hl⁻, of which inputs that are ``nonnegative``
+        The weights (..., 2 out, 4 in) take hl⁺, hu⁺, hl⁻ and hu⁻, of which inputs that are ``nonnegative``
         have the first two, to the lower ends and then the upper ones; the biases are (..., 2 out).
         """
         if nonnegative in self._corners:
@@ -66,7 +68,7 @@ class Layer:
         low, high = self.weight - radius, self.weight + radius
         low_pos, low_neg = low.clamp(min=0), low.clamp(max=0)
         high_pos, high_neg = high.clamp(min=0), high.clamp(max=0)
-        down, up = [low_neg, low_pos, high_neg, high_pos], [high_pos, high_neg, low_pos, low_neg]
+        down, up = [low_pos, low_neg, high_pos, high_neg], [high_neg, high_pos, low_neg, low_pos]
         parts = 2 if nonnegative else 4
         weight = torch.cat([torch.cat(end[:parts], -1) for end in (down, up)], -2)
         found = weight, torch.cat([self.bias - reach, self.bias + reach], -1)
@@ -211,6 +213,17 @@ class ParamSet:
     def largest_weight(self) -> float:
         """The largest absolute value of any weight of any model."""
         return max(float(weight.max()) for weight, _ in self.magnitudes)
+
+    def once(self, key: Hashable, compute: Callable[[], Derived]) -> Derived:
+        """What ``compute`` makes of this set, computed when it is first asked for under that key."""
+        if key not in self._derived:
+            self._derived[key] = compute()
+        found: Derived = self._derived[key]
+        return found
+
+    @cached_property
+    def _derived(self) -> dict[Hashable, Any]:
+        return {}
 
     def at(self, kappa: float) -> ParamSet:
         """The same set at another ``kappa``; the sets are nested."""

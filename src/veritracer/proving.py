@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.bounds import BOUNDS, BoundProblem, Box, methods_named
+from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import BOUNDS, methods_named
+from veritracer.bounds.problem import BoundProblem
 from veritracer.bounds.rounding import Precision
 from veritracer.param_sets import ParamSet
 
@@ -87,9 +89,10 @@ def search_radius(
 ) -> Tensor:
     """The largest kappa of a geometric grid at which a proof was found, (n,); 0 where there is none.
 
-    Each row gallops by octaves and then bisects; rows that ask for the same kappa are proved
-    together. Adaptive slopes are not monotone in kappa, so the answer is a kappa with a proof, and, the
-    sets being nested, a certificate for every smaller one; a larger one with a proof may exist.
+    Each row gallops, by steps that double up to an octave, and then bisects: most counterfactuals were made
+    for the kappa at hand and end next to it. Rows that ask for the same kappa are proved together. Adaptive
+    slopes are not monotone in kappa, so the answer is a kappa with a proof, and, the sets being nested, a
+    certificate for every smaller one; a larger one with a proof may exist.
     """
     base = param_set.kappa if param_set.kappa > 0 else 1.0
     limit = OCTAVES * PER_OCTAVE
@@ -101,12 +104,14 @@ def search_radius(
     high = torch.where(proved, highest, 0)  # grid index without one; ``highest``: none yet
     if param_set.kappa == 0:
         high = torch.full_like(high, highest)
+    step = 1
     while True:
         ask = torch.where(
             high == highest,
-            low + PER_OCTAVE,
-            torch.where(low == lowest, high - PER_OCTAVE, (low + high) // 2),
+            low + step,
+            torch.where(low == lowest, high - step, (low + high) // 2),
         )
+        step = min(2 * step, PER_OCTAVE)
         open_ = (high - low > 1) & (ask.abs() <= limit)
         if not bool(open_.any()):
             break

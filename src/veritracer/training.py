@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from veritracer.bounds import BOUNDS
+from veritracer.bounds.methods import BOUNDS
 from veritracer.config import TrainingConfig
 from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding

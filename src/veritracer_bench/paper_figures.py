@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veritracer.bounds import BOUNDS, dual
+from veritracer.bounds import dual
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
+from veritracer.bounds.methods import BOUNDS
 from veritracer.certificate import Certificate, certify
 from veritracer.files import whole_file
 from veritracer.param_sets import ParamSet

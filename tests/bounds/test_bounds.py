@@ -12,12 +12,11 @@ from hypothesis import given
 from networks import NORMS, Case, cases, make_case
 from veritracer import balls
 from veritracer.bounds import BOUNDS, Box, crown_ibp, ibp, simul_crown
+from veritracer.bounds.affine import logit_at_worst
 from veritracer.bounds.attack import attack
-from veritracer.bounds.crown_ibp import upper_plane
+from veritracer.bounds.crown_ibp import leaky_relu_lines, upper_plane
+from veritracer.bounds.ibp import Box as IntervalBox
 from veritracer.bounds.ibp import trace
-from veritracer.bounds.intervals import Box as IntervalBox
-from veritracer.bounds.relaxations import leaky_relu_lines
-from veritracer.bounds.worst_model import logit_at_worst
 from veritracer.network import activate
 
 

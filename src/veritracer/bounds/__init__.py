@@ -7,8 +7,7 @@ the other side.
 
 from __future__ import annotations
 
-from veritracer.bounds.ibp import Bound
-from veritracer.bounds.intervals import Box
+from veritracer.bounds.ibp import Bound, Box
 from veritracer.bounds.methods import (
     BOUNDS,
     UNCONDITIONAL,

@@ -1,13 +1,126 @@
-"""Interval bound propagation over sets of models (the paper's section 4.2.1): ranges, layer by layer."""
+"""Interval bound propagation over sets of models (the paper's section 4.2.1): ranges, layer by layer.
+
+A ``Box`` is a lower and an upper tensor. ``at_box`` bounds ``W h + b`` for every W and b in their balls
+and every h in a box: the one place where an uncertain weight meets an uncertain activation.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from veritracer.bounds.intervals import Box, at_box, at_point, output_upper
-from veritracer.param_sets import ParamSet
+from veritracer import balls
+from veritracer.balls import DUAL
+from veritracer.network import activate, affine
+from veritracer.param_sets import Layer, ParamSet
+
+
+class Box(NamedTuple):
+    """All tensors between ``lower`` and ``upper``."""
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def center(self) -> Tensor:
+        """The middle; a point is its own."""
+        return self.lower if self.lower is self.upper else (self.lower + self.upper) / 2
+
+    @property
+    def radius(self) -> Tensor:
+        """Half the width."""
+        return (self.upper - self.lower) / 2
+
+    @property
+    def magnitude(self) -> Tensor:
+        """The largest absolute value in the box."""
+        return torch.maximum(self.lower.abs(), self.upper.abs())
+
+    def select(self, rows: Tensor) -> Box:
+        """The boxes of the given rows; a point stays one."""
+        lower = self.lower[rows]
+        return Box(lower, lower if self.lower is self.upper else self.upper[rows])
+
+    def activate(self, slope: float) -> Box:
+        """The image under LeakyReLU, which is monotone, so its ends are the images of the ends."""
+        return Box(activate(self.lower, slope), activate(self.upper, slope))
+
+
+def at_point(layer: Layer, x: Tensor) -> Box:
+    """Exact range of each output at a point, (..., n, in) -> (..., n, out).
+
+    max of (W x)_i over the ball is (weight x)_i + radius * ‖x‖_q, by the definition of the dual norm.
+    """
+    center = affine(x, layer.weight, layer.bias)
+    reach = layer.weight_radius.unsqueeze(-1) * balls.norm(x, DUAL[layer.norm]) + layer.bias_radius.unsqueeze(
+        -1
+    )
+    reach = reach.unsqueeze(-1)
+    return Box(center - reach, center + reach)
+
+
+def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
+    """Range of each output over a box of inputs, (..., n, in) -> (..., n, out); errs outwards.
+
+    ``nonnegative`` promises that ``h.lower >= 0``, as behind a ReLU, and halves the work.
+    """
+    if layer.norm == "linf":
+        return _interval_product(layer, h, nonnegative=nonnegative)
+    center = affine(h.center, layer.weight, layer.bias)
+    reach = layer.weight_radius.unsqueeze(-1) * balls.norm(h.magnitude, DUAL[layer.norm])
+    reach = (reach + layer.bias_radius.unsqueeze(-1)).unsqueeze(-1) + h.radius @ layer.weight.abs().mT
+    return Box(center - reach, center + reach)
+
+
+def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
+    """The interval product as one matrix product: the ends of h, split by sign, times ``Layer.corners``."""
+    ends = torch.cat(h, -1)
+    if not nonnegative:
+        ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0)], -1)
+    return Box(*affine(ends, *layer.corners(nonnegative=nonnegative)).chunk(2, -1))
+
+
+def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
+    """Upper bound of ``coefficient · (W h + b)``, with shapes (..., n, out), (..., n, in) -> (..., n).
+
+    The coefficients are read jointly: perturbing both rows of a two-logit layer spends one budget,
+    ‖coefficient ⊗ h‖_q = ‖coefficient‖_q ‖h‖_q. For boxes the product of each single entry is
+    exact as well, and the smaller of the two bounds holds.
+    """
+    if layer.norm == "linf" and coefficient.shape[-1] == 1:
+        return _entrywise_upper(layer, h, coefficient, nonnegative=nonnegative)  # never above the joint bound
+    q = DUAL[layer.norm]
+    pulled = coefficient @ layer.weight
+    size = balls.norm(coefficient, q)
+    joint = (coefficient * layer.bias.unsqueeze(-2)).sum(-1) + (
+        pulled * h.center + pulled.abs() * h.radius
+    ).sum(-1)
+    joint = joint + layer.weight_radius.unsqueeze(-1) * size * balls.norm(h.magnitude, q)
+    joint = joint + layer.bias_radius.unsqueeze(-1) * size
+    if layer.norm != "linf":
+        return joint
+    return torch.minimum(joint, _entrywise_upper(layer, h, coefficient, nonnegative=nonnegative))
+
+
+def _entrywise_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
+    """The sum over entries of the exact maximum of c w h, and of c b; for a layer of one or two rows."""
+    if nonnegative:
+        low, high = at_box(layer, h, nonnegative=True)
+        return (coefficient.clamp(min=0) * high + coefficient.clamp(max=0) * low).sum(-1)
+    radius = layer.weight_radius[..., None, None]
+    corners = [
+        w.unsqueeze(-3) * end.unsqueeze(-2)  # (..., n, out, in)
+        for w in (layer.weight - radius, layer.weight + radius)
+        for end in h
+    ]
+    high = torch.maximum(torch.maximum(corners[0], corners[1]), torch.maximum(corners[2], corners[3])).sum(-1)
+    low = torch.minimum(torch.minimum(corners[0], corners[1]), torch.minimum(corners[2], corners[3])).sum(-1)
+    bias = layer.bias.unsqueeze(-2)
+    reach = layer.bias_radius[..., None, None]
+    upper, lower = high + bias + reach, low + bias - reach
+    return (coefficient.clamp(min=0) * upper + coefficient.clamp(max=0) * lower).sum(-1)
 
 
 class Bound(NamedTuple):

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds import dual
-from veritracer.bounds.affine import Affine
-from veritracer.bounds.ibp import Bound
-from veritracer.bounds.intervals import Box
+from veritracer.bounds.affine import Affine, keeps_decision
+from veritracer.bounds.ibp import Bound, Box
 from veritracer.bounds.problem import BoundProblem
-from veritracer.bounds.worst_model import keeps_decision
 from veritracer.errors import NotSupportedError, message, unknown_name
 from veritracer.param_sets import ParamSet
 
@@ -150,7 +148,7 @@ def _simul_crown(asked: BoundProblem) -> Bound:
     x's decision: there the constraint does not bind, and its plane is not built.
 
     NOTE[paper]: Algorithm 2 sorts all parameters for each row; the dual needs a search in one variable
-    and works for every norm. ``greedy.maximum`` is Algorithm 2 itself, and the tests compare them.
+    and works for every norm. ``dual.greedy_maximum`` is Algorithm 2 itself, and the tests compare them.
     """
     if asked.steps is not None:  # under vmap nothing may depend on the data
         return _constrained(asked, asked.constraint())

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.crown_ibp import upper_plane
-from veritracer.bounds.ibp import Trace, ibp_upper, trace
-from veritracer.bounds.intervals import Box
+from veritracer.bounds.ibp import Box, Trace, ibp_upper, trace
 from veritracer.bounds.rounding import Precision, logit_error
 from veritracer.param_sets import ParamSet
 

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds.ibp import Trace
+from veritracer.network import affine
 from veritracer.param_sets import ParamSet
 
 DIGITS = 10
@@ -74,22 +75,20 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     """
     unit, tiny, largest = precision
     depth, slopes = param_set.network.depth, param_set.network.slopes
-    error = unit * ranges.inputs[0].magnitude + tiny
-    sizes = [ranges.inputs[0].magnitude]
-    for k, (weight, bias) in enumerate(param_set.magnitudes):
-        magnitude = ranges.inputs[k].magnitude
+    magnitude = ranges.inputs[0].magnitude
+    error, largest_size = unit * magnitude + tiny, magnitude.amax(-1)
+    for k, (weight, bias) in enumerate(_grown(param_set, precision)):
+        if k > 0:  # what comes out of a ReLU is its own magnitude
+            magnitude = ranges.inputs[k].upper if slopes[k - 1] == 0.0 else ranges.inputs[k].magnitude
         operations = weight.shape[-1] + 2
         gamma = _gamma(operations, unit)
         # One product for both: |W| h, which each sum is made of, and |W| e, what the errors so far become.
-        # Weights that grow by 2τ/γ pay for those that are lost: γ times that is 2τ for each unit of h, and
-        # the errors get more. (Beside a weight that swallows the addition, it is less than our own rounding.)
-        n = magnitude.shape[-2]
-        both = torch.cat([magnitude, error], -2) @ (weight + 2 * tiny / gamma).mT
-        size, carried = both[..., :n, :] + bias.unsqueeze(-2), both[..., n:, :]
-        error = torch.add(carried * (1 + gamma), size, alpha=gamma) + 4 * operations * tiny
+        error = affine(torch.add(gamma * magnitude, error, alpha=1 + gamma), weight, bias)
+        # The sums are in it, γ times: no need to compute them where something a little larger will do.
+        size = error / gamma
+        largest_size = torch.maximum(largest_size, size.amax(-1))
         if k < depth - 1 and slopes[k] not in (0.0, 1.0):
             error = error + (3 * unit + 2 * tiny) * (size + error) + 2 * tiny
-        sizes.append(size)
     readout = error.new_tensor(param_set.network.readout).abs()
     if len(readout) == 1:
         total = error[..., 0]
@@ -98,7 +97,26 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     # A quarter of the largest number is room for the errors: where they are larger than the other three
     # quarters, the slack exceeds every bound by itself.
     room = largest / 4 if param_set.largest_weight < largest / 4 else 0.0
-    return torch.where(torch.cat(sizes, -1).amax(-1) < room, total, torch.inf)
+    return torch.where(largest_size < room, total, torch.inf)
+
+
+def _grown(param_set: ParamSet, precision: Precision) -> list[tuple[Tensor, Tensor]]:
+    """For each layer, what takes γ h + (1 + γ) e to the next error: weights and biases.
+
+    Weights that grow by 2τ/γ pay for those that are lost: γ times that is 2τ for each unit of h, and the
+    errors get more. (Beside a weight that swallows the addition, it is less than our own rounding.)
+    """
+
+    def layers() -> list[tuple[Tensor, Tensor]]:
+        found = []
+        for weight, bias in param_set.magnitudes:
+            operations = weight.shape[-1] + 2
+            gamma = _gamma(operations, precision.unit)
+            tiny = precision.tiny
+            found.append((weight + 2 * tiny / gamma, gamma * bias + 4 * operations * tiny))
+        return found
+
+    return param_set.once(precision, layers)
 
 
 def reported(bound: Tensor, slack: Tensor | None = None) -> Tensor:

@@ -286,6 +286,10 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
     """``column`` with ``new`` in those ``rows``, every other cell as it was, in a dtype that holds both."""
     if not rows.any():
         return column
+    if new.dtype == column.dtype and isinstance(column.dtype, np.dtype):
+        cells = column.to_numpy(copy=True)
+        cells[rows] = new.to_numpy()
+        return pd.Series(cells)
     kept = column[~rows]
     if new.dtype != column.dtype:
         whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import Box
+from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, certify
 from veritracer.decisions import decisions
 from veritracer.encoding import Encoding

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds import names_by_code
+from veritracer.bounds.methods import names_by_code
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows

@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import Box
-from veritracer.bounds.ibp import ibp_upper, trace
+from veritracer.bounds.ibp import Box, ibp_upper, trace
 from veritracer.decisions import threshold_logit
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
 from veritracer.fine_tuning import FineTuning, fine_tune

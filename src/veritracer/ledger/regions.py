@@ -19,7 +19,7 @@ from veritracer.encoding import Block, Encoding
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.recourse.options import Options
-from veritracer.refine.region import CoveredRegion, Drift
+from veritracer.refine.problem import CoveredRegion, Drift
 from veritracer.schema.feature import Feature, is_number
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import UNCONDITIONAL, Box
-from veritracer.bounds.ibp import trace
+from veritracer.bounds.ibp import Box, trace
+from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.bounds.rounding import logit_error, reported
 from veritracer.decisions import ROWS_AT_ONCE, check_computed, decisions
 from veritracer.encoding import Encoding

@@ -37,7 +37,7 @@ from veritracer.recourse.wording import (
     region_in_words,
 )
 from veritracer.recourse.wording import language as letters_language
-from veritracer.refine.region import OUTWARDS, Drift
+from veritracer.refine.problem import OUTWARDS, Drift
 from veritracer.schema.feature import is_number
 from veritracer.schema.values import decimal_of, is_missing, own
 

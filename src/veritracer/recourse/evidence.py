@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds import UNCONDITIONAL
+from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.panel import Panel
@@ -26,7 +26,7 @@ from veritracer.proving import Question, prove
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 
-    from veritracer.refine import Problem
+    from veritracer.refine.problem import Problem
 
 MARGIN = float(np.log(0.65 / 0.35))
 """How clearly both halves of a panel have to decide before a search is content, in logits: 65 % of a vote."""

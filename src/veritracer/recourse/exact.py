@@ -18,12 +18,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 from torch import Tensor
 
-from veritracer.bounds import Box
-from veritracer.bounds.ibp import trace
+from veritracer.bounds.ibp import Box, trace
 from veritracer.bounds.rounding import logit_error
 from veritracer.proving import PRECISION
-from veritracer.refine import Found, Problem, assess
-from veritracer.refine.problem import PRICE_OF_A_CHANGE
+from veritracer.refine.problem import PRICE_OF_A_CHANGE, Problem
+from veritracer.refine.search import Found, assess
 
 MARGIN = 1e-9
 """How far below zero the bound must be: certified means strictly below, and the solver has a tolerance."""

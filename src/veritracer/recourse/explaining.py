@@ -32,19 +32,11 @@ from veritracer.recourse.outcomes import (
     impossible,
     prove_shown,
 )
-from veritracer.refine import (
-    Found,
-    Problem,
-    Start,
-    alternatives,
-    assess,
-    at_most,
-    countable,
-    exhaustive,
-    nearer_the_data,
-    solve,
-)
-from veritracer.refine.region import Drift
+from veritracer.refine.exhaustive import countable, exhaustive
+from veritracer.refine.problem import Drift, Problem
+from veritracer.refine.search import Found, assess
+from veritracer.refine.selection import alternatives, at_most
+from veritracer.refine.solve import Start, nearer_the_data, solve
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, listing, message, unknown_name
-from veritracer.refine.region import CoveredRegion, Drift
+from veritracer.refine.problem import CoveredRegion, Drift
 from veritracer.schema import Feature, Schema
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.bounds import UNCONDITIONAL, Box
+from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import certify, chunks
 from veritracer.encoding import Encoding
 from veritracer.errors import listing
@@ -22,7 +23,7 @@ from veritracer.recourse.options import Options
 from veritracer.schema.values import rounded_down
 
 if TYPE_CHECKING:
-    from veritracer.refine import Problem
+    from veritracer.refine.problem import Problem
 
 
 class Outcome(Enum):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from veritracer.refine.exhaustive import countable, exhaustive
 from veritracer.refine.polish import Accepted, take_back
-from veritracer.refine.problem import Problem
-from veritracer.refine.region import CoveredRegion
+from veritracer.refine.problem import CoveredRegion, Problem
 from veritracer.refine.search import Found, assess, refine
 from veritracer.refine.selection import alternatives, at_most
 from veritracer.refine.solve import Start, nearer_the_data, solve, towards

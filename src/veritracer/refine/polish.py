@@ -1,4 +1,4 @@
-"""Small exact moves on proved points: undo a change, halve it, or take one step of the grid back.
+"""Small exact moves on proved points: undo a change or a part of it, or take one step of the grid back.
 
 The tangent knows nothing of grids and corners. Here every move is tried on the true bound, for all changed
 features of all rows in one batch, and each row takes the one that saves most, until none is left.
@@ -15,6 +15,9 @@ from veritracer.refine.problem import Problem
 from veritracer.refine.search import Found
 
 MOST_MOVES = 12
+
+SHARES = (0.5, 0.25, 0.125)
+"""Parts of a change that are tried to do without."""
 
 SMALLEST_GAIN = 1e-4
 """A move has to lower the objective by this share; steps of a fine grid are not worth a look."""
@@ -63,12 +66,14 @@ def _undone(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
 
 
 def _undone_or_smaller(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
-    """The same, then with half of the change, then with a step of the grid less: (3 m, d)."""
+    """The same, then with a part of the change less, then with a step of the grid less: (k m, d)."""
     x = problem.x
     number = mine & problem.encoding.numeric.to(mine.device)
-    half = problem.encoding.snap(torch.where(number, (p + x) / 2, p), x, p > x)
-    back = problem.encoding.step_back(p, x)
-    return torch.cat([_undone(problem, p, mine), *(torch.where(mine, other, p) for other in (half, back))])
+    share = p.new_tensor(SHARES)[:, None, None]
+    less = torch.where(number, p + share * (x - p), p)
+    less = problem.encoding.snap(less, x, p > x).flatten(0, 1)
+    back = torch.where(mine, problem.encoding.step_back(p, x), p)
+    return torch.cat([_undone(problem, p, mine), less, back])
 
 
 def _best_move(problem: Problem, found: Found, moves: _Moves, accepted: Accepted) -> tuple[Found, Tensor]:

@@ -16,8 +16,8 @@ from torch import nn
 from veritracer.encoding import Encoding
 from veritracer.param_sets import ParamSet
 from veritracer.refine import CoveredRegion, Problem
-from veritracer.refine.knapsack import cheapest
 from veritracer.refine.problem import Slopes
+from veritracer.refine.search import cheapest
 from veritracer.schema import Feature, Schema
 
 
