@@ -18,7 +18,7 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors", "version", "threads", "lazy", "defaults", "files"],
+    ["errors", "threads", "lazy", "defaults", "files"],
     ["schema"],
     ["encoding"],
     ["network", "balls"],
@@ -28,12 +28,12 @@ ORDER = [
     ["decisions"],
     ["certificate"],
     ["refine"],
-    ["generator", "losses", "optimiser"],
+    ["generator", "optimisation"],
     ["panel"],
     ["distillation"],
     ["config"],
     ["training"],
-    ["preparing", "progress", "persistence"],
+    ["preparing", "persistence"],
     ["recourse", "fine_tuning"],
     ["ledger"],
     ["model", "saved"],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from veritracer_bench import Results, read_results
-from veritracer_bench.paper_numbers import PAPER
+from veritracer_bench.results import PAPER
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[1]

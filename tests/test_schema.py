@@ -16,7 +16,7 @@ from table_strategies import Table, tables
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
-from veritracer.schema.protected import characteristic
+from veritracer.schema.recognition import characteristic
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 three_parts = r"(?s)^expected .+, got .+ — .+"

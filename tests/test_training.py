@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import veritracer as vt
-from veritracer import losses, training
+from veritracer import optimisation, training
 from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError
@@ -169,14 +169,16 @@ def test_gradients_pass_through_rounding_and_choosing() -> None:
 def test_losses_by_hand() -> None:
     weight = torch.tensor([1.0, 3.0])
     zero, sign = torch.zeros(2), torch.tensor([1.0, -1.0])
-    assert losses.accuracy_loss(zero, torch.tensor([0.0, 1.0]), weight).item() == pytest.approx(np.log(2))
-    assert losses.validity_loss(torch.tensor([20.0, 20.0]), sign, weight).item() == pytest.approx(0.25)
-    assert losses.robust_loss(torch.tensor([20.0, -20.0]), weight).item() == pytest.approx(0.25)
+    assert optimisation.accuracy_loss(zero, torch.tensor([0.0, 1.0]), weight).item() == pytest.approx(
+        np.log(2)
+    )
+    assert optimisation.validity_loss(torch.tensor([20.0, 20.0]), sign, weight).item() == pytest.approx(0.25)
+    assert optimisation.robust_loss(torch.tensor([20.0, -20.0]), weight).item() == pytest.approx(0.25)
     moved = torch.tensor([[1.0, 0.0], [0.0, 0.5]])
-    assert losses.proximity_loss(moved, torch.zeros(2, 2), weight).item() == pytest.approx(
+    assert optimisation.proximity_loss(moved, torch.zeros(2, 2), weight).item() == pytest.approx(
         (0.5 + 3 * 0.25) / 4
     )
-    assert losses.weighted_mean(zero, zero).item() == 0.0
+    assert optimisation.weighted_mean(zero, zero).item() == 0.0
 
 
 def test_a_loss_that_is_not_a_number_stops_with_a_remedy() -> None:

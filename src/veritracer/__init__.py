@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veritracer import errors
+from veritracer.defaults import __version__
 from veritracer.lazy import attach
-from veritracer.version import __version__
 
 __all__ = [
     "Calibration",

@@ -19,7 +19,7 @@ from torch import Tensor
 from veritracer.encoding import Encoding
 from veritracer.network import Network
 from veritracer.panel import Panel, Ranks
-from veritracer.panel.fitting import Labelled
+from veritracer.panel.panel import Labelled
 
 ROWS_AT_ONCE = 128
 """Rows that the penalty of an update looks at in one step."""

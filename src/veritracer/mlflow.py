@@ -22,13 +22,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from veritracer.defaults import __version__
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, message
 from veritracer.ledger import Audit, Ledger, audit
 from veritracer.ledger.ledger import open_ledger
 from veritracer.model import VeriTraCER
 from veritracer.saved import load
-from veritracer.version import __version__
 
 try:
     import mlflow as flow
@@ -313,7 +313,7 @@ def _log_audit(client: Any, run_id: str | None, found: Audit, *, report: bool) -
     with tempfile.TemporaryDirectory() as folder:
         found.to_json(Path(folder) / "audit.json")
         if report:
-            from veritracer.report.audit_page import write_audit
+            from veritracer.report.html import write_audit
 
             write_audit(Path(folder) / "audit.html", found)
         client.log_artifacts(run_id, folder, "audit")

@@ -35,17 +35,16 @@ from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
 from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
 from veritracer.network import Theta, from_module, to_module
 from veritracer.panel import Panel
-from veritracer.panel.fitting import Labelled
+from veritracer.panel.panel import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import Prepared, as_table, prepare
-from veritracer.progress import watch
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema
-from veritracer.training import Ending, Trained, train
+from veritracer.training import Ending, Trained, train, watch
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from veritracer.defaults import __version__
 from veritracer.errors import ModelFileError, message
 from veritracer.files import envelope, write_whole
-from veritracer.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ today's model: with another scaler the same person would be another row.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
-from veritracer.model import VeriTraCER
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
 
 MODELS = 10
 """Models, or trials, in each of the paper's experiments."""

@@ -3,21 +3,28 @@
 All models of a call are trained side by side, over parameters with a leading dimension: ten seeds are
 one run. Each has a random stream of its own (its start, the order of its rows), its own weights on the
 rows, its gradients clipped by themselves and its own best epoch, so that it equals the run alone.
+
+``watch`` shows a long run: a progress bar, and Ctrl-C that stops after the batch, not in the middle of it.
 """
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from types import FrameType
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from veritracer import losses
 from veritracer.bounds.methods import BOUNDS
 from veritracer.config import TrainingConfig
 from veritracer.distillation import Teacher, sparse_attack, swapped_rows
@@ -32,7 +39,14 @@ from veritracer.generator import (
     project_straight_through,
 )
 from veritracer.network import Network, Theta
-from veritracer.optimiser import Adam
+from veritracer.optimisation import (
+    Adam,
+    accuracy_loss,
+    proximity_loss,
+    robust_loss,
+    validity_loss,
+    weighted_mean,
+)
 from veritracer.param_sets import ParamSet
 from veritracer.threads import one_thread
 
@@ -212,7 +226,7 @@ class _Run:
         logit, context = forward_with_context(network, theta, x)
         sign = context.sign
         known = self._labels(y, index)
-        loss = config.weight_accuracy * losses.accuracy_loss(logit + config.threshold_logit, known, weight)
+        loss = config.weight_accuracy * accuracy_loss(logit + config.threshold_logit, known, weight)
         x_cf = relaxed = x
         if self.generator is not None:
             x_cf, relaxed = project_straight_through(
@@ -221,7 +235,7 @@ class _Run:
         models = self._param_set(theta, robustness) if robustness > 0 else None
         if models is not None:
             worst = self.bound(models, x, x_cf.detach(), sign).worst_logit
-            loss = loss + robustness * config.weight_robust * losses.robust_loss(worst, weight)
+            loss = loss + robustness * config.weight_robust * robust_loss(worst, weight)
         if self.teacher is not None:
             loss = loss + self._taught(self.teacher, context, x_cf.detach(), weight)
             if models is not None:
@@ -230,16 +244,16 @@ class _Run:
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
         fixed = [t.detach() for t in theta]
-        cost = config.weight_proximity * losses.proximity_loss(relaxed, x, weight)
-        cost = cost + config.weight_validity * losses.validity_loss(network.logit(fixed, x_cf), sign, weight)
+        cost = config.weight_proximity * proximity_loss(relaxed, x, weight)
+        cost = cost + config.weight_validity * validity_loss(network.logit(fixed, x_cf), sign, weight)
         if models is not None:
             # The radii are those of a step ago: taking them anew costs more than it changes.
             worst = self.bound(replace(models, center=tuple(fixed)), x, x_cf, sign).worst_logit
-            cost = cost + robustness * config.weight_robust * losses.robust_loss(worst, weight)
+            cost = cost + robustness * config.weight_robust * robust_loss(worst, weight)
         if self.teacher is not None:
             opinion = self.teacher.network_logits(x_cf) - config.threshold_logit
             weight_panel = self.teacher.options.for_generator
-            cost = cost + weight_panel * losses.validity_loss(opinion, sign, weight)
+            cost = cost + weight_panel * validity_loss(opinion, sign, weight)
         self._step(self.generator_optimiser, self.state.generator_theta, cost, progress)
         return torch.stack([loss.detach(), cost.detach()])
 
@@ -262,7 +276,7 @@ class _Run:
         logit = self.network.logit(theta, moved) + self.config.threshold_logit
         weights = (options.at_counterfactuals, options.at_attacks, options.at_swapped)
         parts = zip(weights, logit.chunk(3, 1), target.chunk(3, 1), strict=True)
-        return torch.stack([w * losses.accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
+        return torch.stack([w * accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
 
     def _anchored(
         self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
@@ -273,7 +287,7 @@ class _Run:
         short = (worst.detach() > -teacher.options.proved).to(x.dtype)
         counted = weight * teacher.of_rows(teacher.sure, index)
         each = torch.sigmoid(worst).square() * short
-        return teacher.options.at_sure_rows * losses.weighted_mean(each, counted)
+        return teacher.options.at_sure_rows * weighted_mean(each, counted)
 
     def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet:
         config = self.config
@@ -302,8 +316,8 @@ class _Run:
         x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
         logit, context = forward_with_context(self.network, theta, x)
         sign = context.sign
-        log_loss = losses.accuracy_loss(logit + config.threshold_logit, y, weight)
-        hits = losses.weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
+        log_loss = accuracy_loss(logit + config.threshold_logit, y, weight)
+        hits = weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
         objective = config.weight_accuracy * log_loss
         nothing = torch.full_like(log_loss, math.nan)
         validity = certified = proximity = nothing
@@ -314,18 +328,16 @@ class _Run:
             cf_logit = self.network.logit(theta, x_cf) * sign
             # The cheap bound decides nearly every row, and a record need not be exact.
             worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit
-            validity = losses.weighted_mean((cf_logit < 0).to(x.dtype), weight)
-            certified = losses.weighted_mean((worst < 0).to(x.dtype), weight)
-            proximity = losses.proximity_loss(x_cf, x, weight)
+            validity = weighted_mean((cf_logit < 0).to(x.dtype), weight)
+            certified = weighted_mean((worst < 0).to(x.dtype), weight)
+            proximity = proximity_loss(x_cf, x, weight)
             objective = objective + config.weight_proximity * proximity
-            objective = objective + config.weight_validity * losses.validity_loss(
-                cf_logit * sign, sign, weight
-            )
+            objective = objective + config.weight_validity * validity_loss(cf_logit * sign, sign, weight)
             if config.method == "veritracer":
-                objective = objective + config.weight_robust * losses.robust_loss(worst, weight)
+                objective = objective + config.weight_robust * robust_loss(worst, weight)
             if self.teacher is not None:
                 target = self.teacher.targets(x_cf, moved=(True,))
-                believed = losses.accuracy_loss(cf_logit * sign + config.threshold_logit, target, weight)
+                believed = accuracy_loss(cf_logit * sign + config.threshold_logit, target, weight)
                 objective = objective + self.teacher.options.at_counterfactuals * believed
         kappa = config.kappa * config.robustness((epoch + 1) / epochs)
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
@@ -395,3 +407,53 @@ def _record(epoch: Epoch, model: int) -> dict[str, float]:
 def _stack(thetas: Sequence[Theta], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     stacked = [torch.stack(tensors).to(device, dtype) for tensors in zip(*thetas, strict=True)]
     return [tensor.requires_grad_() for tensor in stacked]
+
+
+Watched = tuple[Callable[[Epoch], None] | None, Callable[[], bool]]
+
+
+@contextmanager
+def watch(*, verbose: bool) -> Iterator[Watched]:
+    """What ``training.train`` reports to and asks: a callback for epochs, and whether to stop."""
+    with _interruptible() as interrupted:
+        if not verbose:
+            yield None, interrupted
+            return
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("training", total=None)
+
+            def report(epoch: Epoch) -> None:
+                bar.update(task, total=epoch.epochs, completed=epoch.epoch, description=summary(epoch))
+
+            yield report, interrupted
+
+
+def summary(epoch: Epoch) -> str:
+    """One line on an epoch, averaged over the models that are trained side by side."""
+    parts = [f"loss {float(epoch.loss.mean()):.3f}", f"accuracy {float(epoch.accuracy.mean()):.3f}"]
+    if bool(epoch.validity.isfinite().all()):
+        parts.append(f"validity {float(epoch.validity.mean()):.3f}")
+        parts.append(f"certified {float(epoch.certified.mean()):.3f}")
+    return f"epoch {epoch.epoch}/{epoch.epochs}: " + ", ".join(parts)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed since; a second one interrupts at once."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set  # only the main thread can listen for signals
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def listen(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    signal.signal(signal.SIGINT, listen)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

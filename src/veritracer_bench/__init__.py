@@ -7,10 +7,10 @@ package but the verbs ``bench`` and ``demo --paper``. Its pictures need the extr
 
 from __future__ import annotations
 
-from veritracer_bench.cells import Cell, Key, read_results
 from veritracer_bench.methods import METHODS, Method
 from veritracer_bench.page import can_draw, page, write_all
 from veritracer_bench.plan import TABLES, Plan, quick, smoke
+from veritracer_bench.results import Cell, Key, read_results
 from veritracer_bench.running import Run, Standing
 from veritracer_bench.tables import Results, Table, markdown
 

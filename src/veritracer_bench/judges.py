@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,9 @@ from veritracer.model import VeriTraCER
 from veritracer.recourse import Neighbours
 from veritracer.schema import Feature, Schema
 from veritracer_bench.methods import arguments
-from veritracer_bench.plan import Subject
+
+if TYPE_CHECKING:
+    from veritracer_bench.plan import Subject
 
 Floats = NDArray[np.float64]
 Opinion = Callable[[Floats], Floats]

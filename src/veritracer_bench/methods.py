@@ -15,14 +15,16 @@ import ast
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from torch import Tensor
 
 from veritracer.baselines import BASELINES, Baseline
 from veritracer.errors import NotSupportedError, message, unknown_name
-from veritracer.model import VeriTraCER
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
 
 _COUNTERNET: dict[str, Any] = {
     "method": "counternet",

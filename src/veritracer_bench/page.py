@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from veritracer.files import write_whole
-from veritracer_bench.cells import Cell, write_json, write_results
 from veritracer_bench.plan import TABLES, TITLES
+from veritracer_bench.results import Cell, write_json, write_results
 from veritracer_bench.tables import Results, Table, markdown, number_text, plain, tables_of, verdict
 
 THREE, FIVE = ("heloc", "taiwan_credit", "oula"), ("heloc", "taiwan_credit", "oula", "ctg", "who")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from veritracer import datasets as catalogue
 from veritracer.errors import NotSupportedError, message, unknown_name
 from veritracer.schema import Schema
-from veritracer_bench.cells import Key
 from veritracer_bench.methods import (
     BY_BOUND,
     BY_KAPPA,
@@ -30,6 +29,7 @@ from veritracer_bench.methods import (
     arguments,
     resolve,
 )
+from veritracer_bench.results import Key
 
 SHIFTING = ("ctg", "who", "loans")
 """Datasets that have a later part."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veritracer_bench import paper_figures
-from veritracer_bench.paper_numbers import PAPER as PRINTED
 from veritracer_bench.plan import PAPER_DATASETS, TITLES
+from veritracer_bench.results import PAPER as PRINTED
 from veritracer_bench.tables import ORDER, Results, title_of
 from veritracer_bench.truth_tables import DISTANCE, Truth, method_title
 from veritracer_bench.truth_tables import title_of as dataset_title

@@ -1,11 +1,18 @@
 """The evaluation run: what is not there yet is measured, on every core, and can be stopped at any time.
 
-The work is done by processes of one thread each; none of them outlives the run that started it.
+One result is a method that answers for test rows, and everything that the tables say of it. Models that are
+trained together are used by many results: they are trained once, and kept as files of the run. The work is
+done by processes of one thread each; none of them outlives the run that started it.
 """
 
 from __future__ import annotations
 
+import copy
+import json
+import math
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -14,12 +21,225 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from veritracer import metrics, shifts
+from veritracer.certificate import certify
 from veritracer.distributed.engines import Name, processes, ray_tasks
-from veritracer.errors import TrainingError, message
-from veritracer_bench import measuring
-from veritracer_bench.cells import Cell, Key, read
-from veritracer_bench.measuring import measure
-from veritracer_bench.plan import Group, Plan, cost_of, cost_of_training, group_of
+from veritracer.errors import DataWarning, TrainingError, message
+from veritracer.fine_tuning import fine_tune
+from veritracer.model import VeriTraCER
+from veritracer.network import from_module, to_module
+from veritracer.recourse.evidence import Neighbours, thinned
+from veritracer.saved import load
+from veritracer_bench.methods import Question, resolve
+from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
+from veritracer_bench.results import Cell, Key, read, where, write, write_json
+
+CLASSIFIERS, DONE = "classifiers.safetensors", "training.json"
+
+
+def folder_of(out: Path, group: Group) -> Path:
+    """Where the models of a group are."""
+    return out / "models" / group.dataset / group.experiment / group.trainer
+
+
+def is_trained(out: Path, group: Group, plan: Plan) -> bool:
+    """Whether the models are there, whole, and of this plan."""
+    try:
+        document = json.loads((folder_of(out, group) / DONE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(document["configuration"] == plan.group_configuration(group))
+
+
+def train(out: Path, group: Group, plan: Plan) -> None:
+    """Train the models of a group in one batched run, and write them; the last file says that all are."""
+    start = time.process_time()
+    subject = subject_of(group.dataset, plan.rows, plan.train_rows, plan.data_dir)
+    models = _fit(group, plan, subject)
+    if any(model.interrupted_ for model in models):
+        raise TrainingError(message("a whole run", models[0].stopped_, "run the same command again"))
+    folder = folder_of(out, group)
+    (folder / DONE).unlink(missing_ok=True)
+    kept: dict[str, nn.Module] = {f"today.{i}": model.classifier_ for i, model in enumerate(models)}
+    if subject.later is not None and group.experiment == "ri":
+        kept |= {f"later.{i}": module for i, module in enumerate(_fine_tuned(models, subject))}
+    for index, model in enumerate(models):
+        slim = copy.copy(model)
+        slim.neighbours_ = Neighbours(torch.empty(0, model.encoding_.dim))  # all models have the same rows
+        slim.save(folder / str(index))
+    tensors = {
+        f"{name}.{i}": t for name, module in kept.items() for i, t in enumerate(from_module(module)[1])
+    }
+    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, folder / CLASSIFIERS)
+    document: dict[str, Any] = {"configuration": plan.group_configuration(group)}
+    document |= {"seconds": time.process_time() - start, "epochs": len(models[0].history_)}
+    write_json(folder / DONE, document)
+
+
+def _fit(group: Group, plan: Plan, subject: Subject) -> list[VeriTraCER]:
+    model = VeriTraCER(subject.schema, epochs=plan.epochs, **plan.training(group.trainer))
+    kind = shifts.leave_out if group.experiment == "loo" else shifts.random_initialisation
+    return kind(model, subject.X_train, subject.y_train, models=plan.seeds)
+
+
+def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequential]:
+    """What each classifier becomes on the rows that come later, as ``shifts.distribution_shift`` does it."""
+    assert subject.later is not None
+    x = models[0].encoding_.encode(subject.later.X_train)
+    y = torch.as_tensor(models[0].schema_.labels(subject.later.y_train), dtype=x.dtype)
+    return [
+        fine_tune(
+            model.classifier_,
+            x,
+            y,
+            **model.fine_tuning(random_state=seed),
+        )
+        for seed, model in enumerate(models)
+    ]
+
+
+def model_of(out: Path, group: Group, seed: int, x_train: torch.Tensor | None = None) -> VeriTraCER:
+    """One model of a group; with ``x_train`` it has its training rows again."""
+    model = load(folder_of(out, group) / str(seed))
+    if x_train is not None:
+        model.neighbours_ = Neighbours(thinned(x_train, model.keep_rows))
+    return model
+
+
+def classifiers_of(out: Path, group: Group, model: VeriTraCER, when: str) -> list[nn.Sequential]:
+    """The classifiers of all models of a group, ``today`` or ``later``, in the order of their seeds."""
+    tensors = load_file(folder_of(out, group) / CLASSIFIERS)
+    network, theta = from_module(model.classifier_)
+    found: list[nn.Sequential] = []
+    while f"{when}.{len(found)}.0" in tensors:
+        prefix = f"{when}.{len(found)}"
+        found.append(to_module(network, tuple(tensors[f"{prefix}.{i}"] for i in range(len(theta)))).eval())
+    return found
+
+
+# ---------------------------------------------------------------- one result
+
+
+TIMED_EPOCHS = (1, 1, 3)
+"""An epoch takes half of what the third run takes longer than the second; the first only warms up."""
+
+
+def measure(out: Path, key: Key, plan: Plan) -> Cell:
+    """The result, also written to its file."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # test values beyond the training rows are clipped
+        numbers = _epochs(key, plan) if key.experiment == "time" else _answers(out, key, plan)
+    seconds = time.perf_counter() - start
+    cell = Cell(key, plan.configuration(key), numbers, seconds, where())
+    write(out / "cells", cell)
+    return cell
+
+
+def _epochs(key: Key, plan: Plan) -> dict[str, float]:
+    """Seconds that one epoch of one model takes, the whole set in force from the start."""
+    subject = subject_of(key.dataset, plan.rows, plan.train_rows, plan.data_dir)
+    took = []
+    for epochs in TIMED_EPOCHS:
+        model = VeriTraCER(subject.schema, epochs=epochs, warmup=0.0, ramp=0.0, **plan.training(key.method))
+        start = time.process_time()
+        model.fit(subject.X_train, subject.y_train)
+        took.append(time.process_time() - start)
+    return {"seconds_per_epoch": (took[2] - took[1]) / (TIMED_EPOCHS[2] - TIMED_EPOCHS[1])}
+
+
+def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
+    """Quality of the answers to the test rows, and how they fare on other models."""
+    subject = subject_of(key.dataset, plan.rows_of(key), plan.train_rows, plan.data_dir)
+    group = group_of(key)
+    assert group is not None
+    model = model_of(out, group, key.seed)
+    x_train = model.encoding_.encode(subject.X_train)
+    model = model_of(out, group, key.seed, x_train)
+    x = model.encoding_.encode(subject.X_test)
+    start = time.process_time()
+    x_cf = _ask(key, model, subject, subject.X_test, x_train)
+    seconds = time.process_time() - start
+    numbers = {"rows": float(len(x)), "seconds_per_counterfactual": seconds / len(x)}
+    numbers |= _quality(model, x, x_cf, x_train)
+    if key.experiment == "ri":
+        numbers["accuracy"] = _accuracy(key, model, plan)
+        numbers |= _robustness(model, x, x_cf, plan.attacked_of(key))
+    today = classifiers_of(out, group, model, "today")
+    others = [each for i, each in enumerate(today) if i != key.seed]
+    numbers |= _across(model.classifier_, others, x, x_cf)
+    if subject.later is not None and key.experiment == "ri":
+        later = classifiers_of(out, group, model, "later")[key.seed]
+        numbers |= _after_shift(key, model, subject, later, x_train)
+    return numbers
+
+
+def _accuracy(key: Key, model: VeriTraCER, plan: Plan) -> float:
+    """Of all test rows: they cost next to nothing."""
+    everybody = subject_of(key.dataset, sys.maxsize, plan.train_rows, plan.data_dir)
+    labels = torch.as_tensor(model.schema_.labels(everybody.y_test))
+    return metrics.accuracy(model.classifier_, model.encoding_.encode(everybody.X_test), labels)
+
+
+def _ask(key: Key, model: VeriTraCER, subject: Subject, X: pd.DataFrame, x_train: Tensor) -> Tensor:
+    y_train = torch.as_tensor(model.schema_.labels(subject.y_train), dtype=torch.float64)
+    question = Question(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
+    return resolve(key.method).answer(question)
+
+
+def _quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
+    valid = metrics.valid_rows(model.classifier_, x, x_cf)
+    return {
+        "validity": metrics.validity(model.classifier_, x, x_cf),
+        "proximity": metrics.proximity(x, x_cf, valid),
+        "sparsity": metrics.sparsity(model.encoding_, x, x_cf, valid),
+        "ddm": metrics.manifold_distance(x_cf, x_train, valid),
+        "broken_groups": metrics.broken_groups(model.encoding_, x_cf),
+    }
+
+
+def _robustness(model: VeriTraCER, x: Tensor, x_cf: Tensor, attacked: int) -> dict[str, float]:
+    """Certified over all rows and over valid ones, and what an attack of the first rows leaves."""
+    param_set = model.param_set()
+    found = certify(model.classifier_, x, x_cf, param_set, radius=False)
+    numbers = {
+        "certified": metrics.certified_rate(found.certified),
+        "certified_of_valid": metrics.certified_rate_of_valid(found.certified, found.valid),
+    }
+    if attacked:
+        some = slice(0, attacked)
+        numbers["certified_of_attacked"] = metrics.certified_rate(found.certified[some])
+        numbers["unbroken_of_attacked"] = metrics.unbroken_rate(param_set, x[some], x_cf[some])
+    return numbers
+
+
+def _across(
+    module: nn.Module, others: list[nn.Sequential], x: Tensor, x_cf: Tensor, prefix: str = ""
+) -> dict[str, float]:
+    found = metrics.cross_model_validity(module, others, x, x_cf)
+    return {f"{prefix}{name}": float(np.mean(each)) for name, each in found._asdict().items()}
+
+
+def _after_shift(
+    key: Key, model: VeriTraCER, subject: Subject, later: nn.Sequential, x_train: Tensor
+) -> dict[str, float]:
+    """How answers of today's model to old and new rows fare once it was fine-tuned, for all and by group."""
+    assert subject.later is not None
+    x = model.encoding_.encode(subject.later.X_test)
+    x_cf = _ask(key, model, subject, subject.later.X_test, x_train)
+    numbers = _across(model.classifier_, [later], x, x_cf, "shift_")
+    numbers["shift_rows"] = float(len(x))
+    for name in np.unique(subject.later.groups):
+        rows = torch.from_numpy(subject.later.groups == name)
+        part = _across(model.classifier_, [later], x[rows], x_cf[rows], "")
+        numbers[f"shift_keeps, {name}"] = part["keeps"] if bool(rows.any()) else math.nan
+    return numbers
 
 
 class Pool(Protocol):
@@ -108,7 +328,7 @@ class Run:
         ready: list[Task] = []
         for key in todo:
             group = group_of(key)
-            if group is None or measuring.is_trained(self.out, group, self.plan):
+            if group is None or is_trained(self.out, group, self.plan):
                 ready.append(key)
             else:
                 waiting.setdefault(group, []).append(key)
@@ -141,7 +361,7 @@ class Run:
                     running |= {self._submit(pool, key): key for key in freed}
 
     def _submit(self, pool: Pool, task: Task) -> Future[object]:
-        call = measuring.train if isinstance(task, Group) else measure
+        call = train if isinstance(task, Group) else measure
         return pool.submit(call, self.out, task, self.plan)
 
     def _finish(self, task: Task, future: Future[object]) -> None:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from veritracer_bench.cells import Cell
 from veritracer_bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, METHODS, TIMED
-from veritracer_bench.paper_numbers import PAPER, Printed
 from veritracer_bench.plan import PAPER_DATASETS, THREE, TITLES
+from veritracer_bench.results import PAPER, Cell, Printed
 
 
 class Column(NamedTuple):

@@ -36,8 +36,8 @@ from veritracer.model import VeriTraCER
 from veritracer.network import Network
 from veritracer.recourse import Neighbours
 from veritracer.recourse.evidence import LOF_LABELLED
-from veritracer_bench.cells import Cell, Key
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury
+from veritracer_bench.results import Cell, Key
 
 INLIER = 1.5
 """A local outlier factor up to which a row counts as one among the data."""

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from veritracer_bench.cells import Cell
 from veritracer_bench.judges import COUNTED, DISTANT, EVERYBODY, NAMES, NEIGHBOURS
 from veritracer_bench.methods import COMPARED, resolve
 from veritracer_bench.page import Target, targets_markdown
 from veritracer_bench.plan import TITLES
+from veritracer_bench.results import Cell
 from veritracer_bench.tables import Results
 from veritracer_bench.truth import COMMON, ERROR, MIDDLE
 

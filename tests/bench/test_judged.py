@@ -19,7 +19,6 @@ import veritracer as vt
 from veritracer.errors import NotSupportedError
 from veritracer.recourse import Neighbours
 from veritracer_bench import judges, truth, truth_tables
-from veritracer_bench.cells import Cell, Key, read_results, where, write_results
 from veritracer_bench.judges import (
     COUNTED,
     DISTANT,
@@ -35,6 +34,7 @@ from veritracer_bench.judges import (
 from veritracer_bench.methods import resolve
 from veritracer_bench.plan import Subject
 from veritracer_bench.plots import frontier
+from veritracer_bench.results import Cell, Key, read_results, where, write_results
 from veritracer_bench.truth import Answers, Measured, Simulator, measured, median, summary
 from veritracer_bench.truth_tables import Column, Truth, interval
 

@@ -14,12 +14,11 @@ import pytest
 import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
-from veritracer_bench import cells, plan
-from veritracer_bench.cells import Cell, Key
+from veritracer_bench import plan, results
 from veritracer_bench.methods import COMPARED, resolve
 from veritracer_bench.page import targets
-from veritracer_bench.paper_numbers import PAPER
 from veritracer_bench.plan import Subject, subject_of
+from veritracer_bench.results import PAPER, Cell, Key
 from veritracer_bench.tables import MAKERS, Entry, Results, markdown, tables_of, verdict
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +28,14 @@ def cell(
     method: str, seed: int = 0, dataset: str = "heloc", experiment: str = "ri", **numbers: float
 ) -> Cell:
     conf = {"seeds": 2, "epochs": None, "attacked": 5}
-    return Cell(Key(experiment, dataset, method, seed), conf, {"rows": 10.0, **numbers}, 1.5, cells.where())
+    return Cell(Key(experiment, dataset, method, seed), conf, {"rows": 10.0, **numbers}, 1.5, results.where())
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Nan is written as null, which is what JSON has; six digits are kept."""
     one = cell("roar", keeps=0.123456, proximity=math.nan)
-    cells.write(tmp_path, one)
-    back = cells.read(tmp_path, one.key)
+    results.write(tmp_path, one)
+    back = results.read(tmp_path, one.key)
     assert back is not None
     assert back._replace(numbers={}) == one._replace(numbers={})
     assert back.numbers["keeps"] == 0.123456
@@ -48,19 +47,19 @@ def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_damaged_file_is_no_result(tmp_path: Path, text: str) -> None:
     key = Key("ri", "heloc", "roar", 0)
     (tmp_path / key.file).write_text(text)
-    assert cells.read(tmp_path, key) is None
+    assert results.read(tmp_path, key) is None
 
 
 def test_a_file_under_another_name_is_no_result(tmp_path: Path) -> None:
-    cells.write(tmp_path, cell("roar"))
+    results.write(tmp_path, cell("roar"))
     other = Key("ri", "heloc", "sns", 0)
     (tmp_path / "ri.heloc.roar.0.json").rename(tmp_path / other.file)
-    assert cells.read(tmp_path, other) is None
+    assert results.read(tmp_path, other) is None
 
 
 def test_results_by_dataset_come_back(tmp_path: Path) -> None:
     some = [cell("roar", dataset=name, keeps=0.5) for name in ("heloc", "oula")]
-    paths = cells.write_results(tmp_path, some)
+    paths = results.write_results(tmp_path, some)
     assert [p.name for p in paths] == ["heloc.json", "oula.json"]
     assert bench.read_results(tmp_path) == some
 

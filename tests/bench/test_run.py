@@ -16,9 +16,9 @@ import pytest
 
 import veritracer_bench as bench
 from processes import CLEAN, assert_refused, run, run_many
-from veritracer_bench import Key, measuring
-from veritracer_bench.measuring import measure
+from veritracer_bench import Key, running
 from veritracer_bench.plan import Group
+from veritracer_bench.running import measure
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ["--smoke", "--datasets", "breast_cancer", "--methods", "neighbour,counternet", "--tables", "ri,loo"]
@@ -101,7 +101,7 @@ def test_a_second_run_makes_nothing_again(smoke: Path) -> None:
 def test_a_damaged_result_is_made_again_with_the_same_numbers(smoke: Path, tmp_path: Path) -> None:
     """All but the times, which are never the same."""
     key, plan = Key("loo", "breast_cancer", "neighbour", 1), bench.smoke()
-    before = bench.cells.read(smoke / "cells", key)
+    before = bench.results.read(smoke / "cells", key)
     (smoke / "cells" / key.file).write_text("{")
     assert len(bench.Run(plan, smoke).cells()) == len(plan.wanted()) - 1
     after = measure(smoke, key, plan)
@@ -117,8 +117,8 @@ def test_results_of_other_sizes_are_not_taken_for_these(smoke: Path) -> None:
     kept = {cell.key.experiment for cell in bench.Run(replace(bench.smoke(), rows=8), smoke).cells()}
     assert kept == {"time"}
     group = Group("ri", "loans", "standard")
-    assert measuring.is_trained(smoke, group, bench.smoke())
-    assert not measuring.is_trained(smoke, group, replace(bench.smoke(), epochs=9))
+    assert running.is_trained(smoke, group, bench.smoke())
+    assert not running.is_trained(smoke, group, replace(bench.smoke(), epochs=9))
 
 
 def children_of(pid: int) -> list[int]:

@@ -28,7 +28,7 @@ from veritracer.calibration.coverage import (
     recommend,
     rounded_up,
 )
-from veritracer.calibration.retraining import Table, Updates, simulated
+from veritracer.calibration.displacement import Table, Updates, simulated
 from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
 from veritracer.schema import Schema
 
@@ -212,7 +212,7 @@ def test_training_from_scratch_moves_further_than_training_on(quick, data, kind)
 
 def test_a_bootstrap_that_draws_every_row_once_gives_todays_model(quick, data) -> None:
     """Today's rows, seed and encoding: what is left is the batched run's own rounding."""
-    from veritracer.calibration.retraining import from_scratch
+    from veritracer.calibration.displacement import from_scratch
 
     (again,) = from_scratch(quick, Table(*data), [0], times=np.ones((1, len(data[0]))))
     assert measure("same", quick.param_set(1.0), [again]).needed == 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from processes import run_many
-from veritracer.cli.outputs import check_output
+from veritracer.cli.options import check_output
 from veritracer.errors import DataError
 
 

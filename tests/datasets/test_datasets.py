@@ -272,7 +272,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from veritracer.datasets.files import digest
+    from veritracer.datasets.loading import digest
 
     known = catalogue.Source("t", 2, "s", "l", "h", digest(b""), digest(TEXT), header="a,b")
     monkeypatch.setitem(catalogue.SOURCES, "ctg", known)

@@ -20,7 +20,7 @@ from veritracer.distributed import Block, Inputs, Outcome, RunFolder, certify_bl
 from veritracer.distributed.blocks import cut, rebatched
 from veritracer.distributed.engines import LocalEngine
 from veritracer.errors import DataError, LedgerError, VeriTracerError
-from veritracer.ledger.requests import Request
+from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
 from veritracer.tablefiles import Table
 

@@ -10,7 +10,7 @@ from promise_cases import issued, moved, with_bias
 
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.reading import in_memory
-from veritracer.report.audit_page import LISTED_ROWS, headline, write_audit
+from veritracer.report.html import LISTED_ROWS, audit_headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from html_pages import Page
@@ -39,7 +39,7 @@ def test_a_passed_audit_says_how_much_is_proved(by: float, says: str, tmp_path: 
     model, promises, _ = issued()
     told = audit(promises, moved(model.classifier_, by), encoding=model.encoding_)
     assert told.ok
-    assert says in headline(told)
+    assert says in audit_headline(told)
     assert "None." in Page.read(write_audit(tmp_path / "audit.html", told)).by_id["broken"]
 
 

@@ -25,7 +25,7 @@ from veritracer.ledger.auditing import Audit
 from veritracer.ledger.obligations import SetConstraints, unprotected
 from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
-from veritracer.report.audit_page import headline, write_audit
+from veritracer.report.html import audit_headline, write_audit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from html_pages import Page
@@ -272,7 +272,9 @@ def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> No
     assert plain["ok"] is False
     assert plain["counts"]["not checkable"] == 1
     assert [one["reason"] for one in plain["unchecked"]] == [Unchecked.CUT]
-    assert headline(found).startswith("Of 2 live promises this model is not known to break any; 1 can not be")
+    assert audit_headline(found).startswith(
+        "Of 2 live promises this model is not known to break any; 1 can not be"
+    )
     page = Page.read(write_audit(tmp_path / "audit.html", found))
     assert "can not be checked" in page.text
     assert Unchecked.CUT in page.by_id["unchecked"]

@@ -12,8 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer.panel import BoostedTrees, Panel, Ranks
-from veritracer.panel.fitting import Labelled
-from veritracer.panel.panel import Ensemble
+from veritracer.panel.panel import Ensemble, Labelled
 
 
 def table(n: int = 400, seed: int = 0) -> tuple[vt.Schema, pd.DataFrame, np.ndarray]:

@@ -19,13 +19,11 @@ import veritracer as vt
 from recourse_tables import SCHEMA, fitted
 from veritracer.errors import LetterError, SchemaError
 from veritracer.recourse import Counterfactuals, Reason
-from veritracer.recourse.attribution import accepted_rows, contributions
-from veritracer.recourse.language import language, languages
 from veritracer.recourse.letter import page_pdf
 from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import direction
-from veritracer.recourse.wording import Change
+from veritracer.recourse.reasons import accepted_rows, contributions, direction
+from veritracer.recourse.wording import Change, language, languages
 from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
 

@@ -11,7 +11,7 @@ from torch import nn
 import veritracer as vt
 from veritracer.errors import AdviceWarning, DataError
 from veritracer.panel import Panel
-from veritracer.panel.fitting import Labelled
+from veritracer.panel.panel import Labelled
 from veritracer.recourse.evidence import Usual
 from veritracer.recourse.leading import convincing, nearest
 from veritracer.refine import CoveredRegion, Problem

@@ -18,8 +18,7 @@ from sklearn.metrics import roc_auc_score
 import veritracer as vt
 from veritracer.report.html import write_report
 from veritracer.report.levers import groups_of
-from veritracer.report.quality import Reliability, intervals, reliability
-from veritracer.report.robustness import limits
+from veritracer.report.quality import Reliability, intervals, limits, reliability
 from veritracer.report.subject import subject_of
 from veritracer.schema import Feature
 

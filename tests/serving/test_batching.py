@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from veritracer.serving.batching import Batcher
-from veritracer.serving.workers import Operation, Pool, Reply
+from veritracer.serving.workers import Batcher, Operation, Pool, Reply
 
 
 class Slow:

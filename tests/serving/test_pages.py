@@ -15,8 +15,8 @@ import pytest
 from serving_cases import people, served
 
 from veritracer.serving.keys import add_key
-from veritracer.serving.languages import catalogue, languages
 from veritracer.serving.settings import Settings
+from veritracer.serving.visitors import catalogue, languages
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),

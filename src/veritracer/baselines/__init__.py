@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from veritracer.baselines.counternet import CounterNet, GeneratorOptions
-from veritracer.baselines.dice import Dice, DiceOptions
+from veritracer.baselines.adapters import CounterNet, Dice, DiceOptions, GeneratorOptions
 from veritracer.baselines.explainer import Baseline, Explainer, Options
 from veritracer.baselines.floors import Neighbour, Wachter, WachterOptions
 from veritracer.baselines.roar import Roar, RoarOptions

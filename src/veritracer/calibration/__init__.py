@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from veritracer.calibration.calibrating import Calibration, calibrate
-from veritracer.calibration.displacement import Displacement, measure
+from typing import TYPE_CHECKING
+
+from veritracer.lazy import attach
 
 __all__ = ["Calibration", "Displacement", "calibrate", "measure"]
+
+if TYPE_CHECKING:
+    from veritracer.calibration.calibrating import Calibration, calibrate
+    from veritracer.calibration.displacement import Displacement, measure
+else:
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "calibrating": ["Calibration", "calibrate"],
+            "displacement": ["Displacement", "measure"],
+        },
+    )

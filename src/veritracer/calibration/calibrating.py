@@ -29,8 +29,16 @@ from veritracer.calibration.coverage import (
     recommend,
     rounded_up,
 )
-from veritracer.calibration.displacement import Displacement, displacements_of, tensor_names
-from veritracer.calibration.retraining import Kind, Table, Updates, Watch, simulated
+from veritracer.calibration.displacement import (
+    Displacement,
+    Kind,
+    Table,
+    Updates,
+    Watch,
+    displacements_of,
+    simulated,
+    tensor_names,
+)
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
 from veritracer.fine_tuning import EPOCHS

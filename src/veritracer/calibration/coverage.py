@@ -18,7 +18,7 @@ from scipy.stats import binom
 from sklearn.base import clone
 
 from veritracer import metrics
-from veritracer.calibration.retraining import Table, Updates, simulated
+from veritracer.calibration.displacement import Table, Updates, simulated
 from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
 from veritracer.schema.values import percent

@@ -24,7 +24,6 @@ from veritracer.cli.verbs import (
     report,
     serve,
     update,
-    verify,
 )
 from veritracer.errors import VeriTracerError, message
 
@@ -50,7 +49,7 @@ app.command(
     epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
 )(issue.issue)
 app.add_typer(promises.app, name="promises", epilog="Example: veritracer promises list --ledger promises.db")
-app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(verify.verify)
+app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(promises.verify)
 app.command(
     epilog="Example: veritracer update model new.csv --keep promises.db --max-loss 0.02 --out model-2027"
 )(update.update)

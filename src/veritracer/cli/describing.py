@@ -16,8 +16,7 @@ import typer
 
 import veritracer as vt
 from veritracer import tablefiles
-from veritracer.cli.options import check_table, names, schema_file
-from veritracer.cli.outputs import check_output
+from veritracer.cli.options import check_output, check_table, names, schema_file
 from veritracer.errors import (
     DataError,
     DataWarning,
@@ -228,7 +227,7 @@ def _label(text: str, y: pd.Series[Any]) -> Any:
 
 def protected_note(schema: Schema, named: set[str]) -> list[str]:
     """That columns are immutable because of what their names look like, and how to change that."""
-    from veritracer.schema.protected import characteristic
+    from veritracer.schema.recognition import characteristic
 
     found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in named]
     looks = [(name, kind) for name, kind in found if kind is not None]

@@ -1,23 +1,33 @@
-"""Options that several verbs have, and how their texts are read."""
+"""Options that several verbs have, and what follows from them: texts that are read, files, work in blocks.
+
+A verb never writes over what it reads, and of what is there only over our own. A folder, a pattern or several
+cores make it work in blocks (``Bulk``).
+"""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
+import os
+import stat
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 
 if TYPE_CHECKING:
+    from veritracer.distributed import Outcome, RunFolder
     from veritracer.model import VeriTraCER
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms
@@ -178,6 +188,17 @@ BlockFormat = Annotated[
 KeyFile = Annotated[
     Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
 ]
+
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Write over a file that is there, whoever made it.", show_default=False),
+]
+
+MARKS = (b"recourse.", b'name="generator" content="veritracer')
+"""One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
+
+LOOKED_AT = 1 << 16
+"""Bytes at either end of a file in which its mark is looked for."""
 
 
 def names(given: Sequence[str] | None) -> list[str]:
@@ -349,3 +370,114 @@ def check_ledger(place: str) -> None:
     if "://" not in place and not Path(place).exists():
         remedy = "check the path, or issue a promise first"
         raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))
+
+
+def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force: bool) -> None:
+    """Refuse to write to ``out`` where it is a file that is read, or one that is not ours.
+
+    Links are followed: another name of an input is still the input. Standard input is its file, where it
+    was redirected from one. ``force`` allows all but folders and what is no file.
+    """
+    if out is None or str(out) == tablefiles.STANDARD or not os.path.lexists(out):
+        return
+    path = Path(out)
+    if not path.is_file() or force:
+        return  # folders and devices are the opener's to refuse
+    for name in inputs:
+        if _same(path, name):
+            read = "standard input" if str(name) == tablefiles.STANDARD else str(name)
+            got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
+            raise DataError(message("an output apart from what is read", got, "name another file"))
+    if not _ours(path):
+        got = f"{path}, which is there and was not written by veritracer"
+        raise DataError(message("a new file", got, "name another one, or write over it with --force"))
+
+
+def _same(path: Path, name: str | Path) -> bool:
+    """Whether both are one file, by whatever names."""
+    try:
+        there = os.fstat(0) if str(name) == tablefiles.STANDARD else Path(name).stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file is empty or bears one of our marks."""
+    try:
+        ends = _ends(path)
+    except OSError:
+        return False
+    return not ends or any(mark in ends for mark in MARKS)
+
+
+def _ends(path: Path) -> bytes:
+    """The first and the last bytes of a file, unpacked where it is compressed (then only the first)."""
+    if path.suffix.casefold() == ".gz":
+        with gzip.open(path) as packed:
+            return packed.read(LOOKED_AT)
+    with path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+        file.seek(max(0, path.stat().st_size - LOOKED_AT))
+        return first + file.read(LOOKED_AT)
+
+
+class Bulk(NamedTuple):
+    """How a verb was asked to work in blocks."""
+
+    engine: Literal["local", "ray"]
+    workers: int | None
+    rows: int
+    kind: Literal["parquet", "csv", "jsonl"]
+
+    def wanted(self, table: str) -> bool:
+        """Whether it was: by a folder or a pattern, by several cores, or by a cluster."""
+        return self.engine == "ray" or self.workers is not None or tablefiles.is_many(table)
+
+    def refuse(self, given: dict[str, Any]) -> None:
+        """Refuse what is made of one table as a whole."""
+        for name, value in given.items():
+            if value is not None:
+                remedy = f"leave {name} out, or work on one table without --workers"
+                raise DataError(message("what can be done block by block", name, remedy))
+
+    def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
+        """What is asked, of a model that is there and whole."""
+        persistence.verified(model)
+        distributed.prepare(self.engine, self.workers)
+        return distributed.Question(model=model, options=options, **more)
+
+    def inputs(self, table: str, separator: str) -> distributed.Inputs:
+        """The tables; refuses a pipe, which can not be read again."""
+        if table == tablefiles.STANDARD:
+            remedy = "save it as a file first"
+            raise DataError(message("tables that can be read again", "standard input", remedy))
+        return distributed.Inputs(table, separator, self.rows)
+
+    def folder(self, out: str | None, asked: dict[str, Any]) -> RunFolder:
+        """The folder of the run, new or to go on in."""
+        if out is None:
+            remedy = "add --out FOLDER, in which each block is a file"
+            raise DataError(message("a folder for the blocks", "no --out", remedy))
+        return distributed.RunFolder.open(Path(out), asked, self.kind)
+
+    def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
+        """What became of all blocks."""
+        with folder.unless_begun(), progress(text, quiet=quiet) as watch:
+            outcome: Outcome = call(*args, watch=watch)
+        note(outcome.ended.notes, quiet=quiet)
+        return outcome
+
+    def engine_for(self) -> distributed.Engine:
+        """Where the blocks are done."""
+        return distributed.engine_of(self.engine, self.workers)
+
+
+def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet: bool, as_json: bool) -> None:
+    """Print how the rows ended, and how many blocks that took."""
+    if as_json:
+        counts = {"out": out, "blocks": outcome.blocks, "skipped": outcome.skipped}
+        print_json({**counts, "promises": outcome.promises, **asdict(outcome.ended)})
+    elif not quiet:
+        before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
+        say(*lines, f"{outcome.blocks:,} blocks{before}: {out}")

@@ -29,16 +29,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from veritracer.datasets.catalogue import Info, info, names
-    from veritracer.datasets.files import fetch
-    from veritracer.datasets.loading import Dataset, Split, load, loans
+    from veritracer.datasets.loading import Dataset, Split, fetch, load, loans
     from veritracer.datasets.loans_tables import loans_after, loans_chunks, loans_truth
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "catalogue": ["Info", "info", "names"],
-            "files": ["fetch"],
-            "loading": ["Dataset", "Split", "load", "loans"],
+            "loading": ["Dataset", "Split", "fetch", "load", "loans"],
             "loans_tables": ["loans_after", "loans_chunks", "loans_truth"],
         },
     )

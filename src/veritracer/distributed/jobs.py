@@ -21,7 +21,7 @@ from veritracer.distributed.engines import Engine
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.verdicts import Auditor, Candidate, Judged
 from veritracer.saved import load
 from veritracer.schema import Schema

@@ -1,14 +1,16 @@
 """The cells of one raw column as numbers, and numbers as cells again.
 
 A cell is a value (a number, or the position of a category) or a marker: 0 for an empty cell, 1 and up for
-the declared codes, and -1 where the value is present.
+the declared codes, and -1 where the value is present. ``refused_rows`` says which rows of a table have a cell
+that can not be read, and why: one bad cell must not cost everybody else's row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,13 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, message
 from veritracer.schema.feature import Feature, Value, is_number, plain
 
+if TYPE_CHECKING:
+    from veritracer.schema import Schema
+
 Floats = NDArray[np.float64]
+
+Refusal = Callable[[Feature, "pd.Series[Any]"], str | None]
+"""Why the cells of a feature's column can not be read; None where they can."""
 
 _SHORTEST = {2: (3, 4, 5), 4: (6, 7, 8, 9)}  # digits that a float of so many bytes always holds, up to needs
 _TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 holds exactly
@@ -291,3 +299,41 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
     position = np.empty(len(column), dtype=np.int64)
     position[~rows], position[rows] = np.arange(len(kept)), len(kept) + np.arange(len(new))
     return joined.take(position)
+
+
+def unreadable(feature: Feature, column: pd.Series[Any]) -> str | None:
+    """Why cells are none of the feature's, before a scale was fitted."""
+    try:
+        read(feature, column)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def refused_rows(schema: Schema, frame: pd.DataFrame, refusal: Refusal = unreadable) -> dict[int, str]:
+    """The rows that ``refusal`` refuses a cell of, by position, each with the first reason.
+
+    Equal cells are looked at once, and halved until one is left: a few bad ones among many are found fast.
+    """
+    found: dict[int, str] = {}
+    for feature in schema.features:
+        column = frame[feature.name]
+        if refusal(feature, column) is None:
+            continue
+        form = column.map(lambda cell: f"{type(cell).__name__} {cell!r}")
+        wrong = _halved(feature, column, np.flatnonzero(~form.duplicated()), refusal)
+        for row in np.flatnonzero(form.isin(form.iloc[wrong])).tolist():
+            found.setdefault(row, refusal(feature, column.iloc[[row]]) or "")
+    return dict(sorted(found.items()))
+
+
+def _halved(feature: Feature, column: pd.Series[Any], rows: NDArray[np.int64], refusal: Refusal) -> list[int]:
+    if refusal(feature, column.iloc[rows]) is None:
+        return []
+    if len(rows) == 1:
+        return [int(rows[0])]
+    middle = len(rows) // 2
+    return [
+        *_halved(feature, column, rows[:middle], refusal),
+        *_halved(feature, column, rows[middle:], refusal),
+    ]

@@ -16,7 +16,7 @@ from veritracer.encoding import cells, grid
 from veritracer.encoding.cells import Cells
 from veritracer.encoding.grid import Grid
 from veritracer.errors import DataError, SchemaError, listing, message
-from veritracer.schema.document import check_keys
+from veritracer.files import check_keys
 from veritracer.schema.feature import Feature, is_number, plain
 
 _SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must neither vanish nor overflow

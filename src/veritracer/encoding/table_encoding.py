@@ -15,15 +15,13 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import cells, fitting, grid, projection
-from veritracer.encoding.cells import Cells
+from veritracer.encoding.cells import Cells, refused_rows
 from veritracer.encoding.fitting import FeatureScale
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
-from veritracer.encoding.refusals import refused_rows
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
-from veritracer.files import envelope
+from veritracer.files import check_keys, envelope, read_json
 from veritracer.schema import Feature, Schema
-from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.values import value_in_words
 
 __all__ = ["Block", "Encoding"]

@@ -31,7 +31,7 @@ from veritracer.ledger.reading import Source
 from veritracer.ledger.verdicts import Candidate
 from veritracer.network import from_module
 from veritracer.panel import Panel
-from veritracer.panel.fitting import Labelled
+from veritracer.panel.panel import Labelled
 from veritracer.preparing import as_table
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Schema

@@ -35,12 +35,13 @@ from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
 from veritracer.ledger.times import dated, expiry
-from veritracer.recourse import Counterfactuals
-from veritracer.recourse.letter import BELIEVED
+from veritracer.recourse.outcomes import BELIEVED
 from veritracer.schema.feature import plain
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
+
+    from veritracer.recourse import Counterfactuals
 
 Original = Literal["plain", "encrypted", "commitment"]
 """How a person's own row is kept: readable, under a key, or not at all but for its commitment."""

@@ -19,8 +19,7 @@ from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
-from veritracer.ledger.requests import Kept, Request
-from veritracer.ledger.store import Store
+from veritracer.ledger.store import Kept, Request, Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals

@@ -38,12 +38,13 @@ from veritracer.ledger.layout import (
 )
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, RawRows, Told, select
 from veritracer.ledger.regions import promised_ends
-from veritracer.ledger.store import Reader
 from veritracer.ledger.times import Moment, in_words, moment
-from veritracer.recourse import Counterfactuals
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
+
+    from veritracer.ledger.store import Reader
+    from veritracer.recourse import Counterfactuals
 
 CHUNK = 20_000
 """Promises that are read at once: some 80 MB at 25 encoded columns; more at once is not faster."""

@@ -8,7 +8,7 @@ of categories), however far out, and carried over to the encoding of whoever rea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +18,12 @@ from torch import Tensor
 from veritracer.encoding import Block, Encoding
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
-from veritracer.recourse import Counterfactuals
 from veritracer.recourse.options import Options
 from veritracer.refine.problem import CoveredRegion, Drift
 from veritracer.schema.feature import Feature, is_number
+
+if TYPE_CHECKING:
+    from veritracer.recourse import Counterfactuals
 
 OUTWARDS = 1e-12
 """Regions that are carried over to another scale grow by this much, more than rounding takes from them."""

@@ -23,8 +23,7 @@ from veritracer.ledger import chain, database
 from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, time_of, to_bytes
 from veritracer.ledger.database import encoded, entries, migrations, models, requests, texts
 from veritracer.ledger.layout import Record, commitment
-from veritracer.ledger.requests import Kept, Request, keep, look_up
-from veritracer.ledger.store import Rows
+from veritracer.ledger.store import Kept, Request, Rows, keep, look_up
 from veritracer.ledger.times import dated
 
 MAX_IN_LIST = 900

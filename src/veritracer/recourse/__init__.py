@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
     from veritracer.recourse.evidence import Neighbours
     from veritracer.recourse.facade import Recourse, recourse_of
-    from veritracer.recourse.reason_codes import Reason, ReasonCodes
+    from veritracer.recourse.reasons import Reason, ReasonCodes
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "counterfactuals": ["Counterfactuals"],
-            "facade": ["Recourse", "recourse_of"],
             "evidence": ["Neighbours"],
-            "reason_codes": ["Reason", "ReasonCodes"],
+            "facade": ["Recourse", "recourse_of"],
+            "reasons": ["Reason", "ReasonCodes"],
         },
     )

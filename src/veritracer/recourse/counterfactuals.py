@@ -1,4 +1,7 @@
-"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none."""
+"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none.
+
+For other programs: one JSON document, one table, and what is said along the way to one.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,13 @@ from torch import Tensor
 from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
-from veritracer.encoding.exact import widened
+from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, Message, message
-from veritracer.files import document_text
+from veritracer.files import document_text, envelope
 from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.recourse import export
-from veritracer.recourse.attribution import PrincipalReason, principal_reasons
 from veritracer.recourse.evidence import Evidence
-from veritracer.recourse.language import language as letters_language
 from veritracer.recourse.letter import Format, write_letter
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
 from veritracer.recourse.wording import (
     Change,
     Move,
@@ -36,11 +36,20 @@ from veritracer.recourse.wording import (
     promise_in_words,
     region_in_words,
 )
+from veritracer.recourse.wording import language as letters_language
 from veritracer.refine.problem import OUTWARDS, Drift
 from veritracer.schema.feature import is_number
 from veritracer.schema.values import decimal_of, is_missing, own
 
 Status = Literal["certified", "valid", "none"]
+
+FORMAT, VERSION = "veritracer-recourse", 1
+
+NUMBERS = (
+    *("valid", "certified", "radius", "worst_logit", "method", "conditional"),
+    *("cost", "n_changes", "agreement"),
+)
+"""What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +154,7 @@ class Counterfactuals:
     @property
     def table(self) -> pd.DataFrame:
         """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
-        columns = {name: getattr(self, name) for name in ("status", "reason", *export.NUMBERS)}
+        columns = {name: getattr(self, name) for name in ("status", "reason", *NUMBERS)}
         return pd.DataFrame(columns, index=self.frame.index)
 
     @property
@@ -318,21 +327,21 @@ class Counterfactuals:
         probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
         probabilities, where one is known: it adds a column of that name.
         """
-        return export.along_the_way(self, i, feature, truth)
+        return along_the_way(self, i, feature, truth)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
-        return document_text(export.document(self), path)
+        return document_text(document(self), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
-        export.as_table(self).to_parquet(path)
+        as_table(self).to_parquet(path)
 
     def to_arrow(self) -> Any:
         """The same table as Arrow's, without the index."""
         import pyarrow as pa
 
-        return pa.Table.from_pandas(export.as_table(self), preserve_index=False)
+        return pa.Table.from_pandas(as_table(self), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule interface: ``polars.DataFrame(recourse)``, ``pyarrow.table(recourse)``."""
@@ -400,3 +409,87 @@ def _moved(value: Any, by: float) -> Any:
     """The number so much further, in decimal digits as people would add them; whole where it is whole."""
     end = decimal_of(value) + decimal_of(by)
     return int(end) if end == end.to_integral_value() else float(end)
+
+
+def document(found: Counterfactuals) -> dict[str, Any]:
+    """Everything, as JSON can hold it, under a versioned schema."""
+    head = {
+        **envelope(FORMAT, VERSION),
+        "kappa": found.kappa,
+        "norm": found.norm,
+        "radius_rule": found.radius_rule,
+        "rule": found.param_set.rule,
+        "radii": found.param_set.named_radii,
+        "center_digest": found.param_set.center_digest,
+        "threshold": found.threshold,
+        "overshoot": found.overshoot,
+        "drift": dict(found.drift),
+        "model_digest": found.model_digest,
+        "encoding_digest": found.encoding_digest,
+    }
+    rows = [_row(found, i) for i in range(len(found))]
+    return {**head, "rows": rows}
+
+
+def as_table(found: Counterfactuals) -> pd.DataFrame:
+    """The values as shown, in the types of the schema, then ``recourse.status`` and so on."""
+    # Side by side by position: labels of the index may repeat.
+    parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]
+    whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
+    return whole.set_axis(found.frame.index)
+
+
+def along_the_way(
+    found: Counterfactuals, i: int, feature: str | None, truth: Callable[[pd.DataFrame], Any] | None
+) -> pd.DataFrame:
+    """The probabilities of ``Counterfactuals.way``, a column for everybody who has one."""
+    share = torch.linspace(0.0, 1.25, 51, dtype=found.x.dtype)
+    end = found.x_cf[i]
+    if feature is not None:
+        moved = found.encoding.owner == found.encoding.schema.names.index(feature)
+        end = torch.where(moved, end, found.x[i])
+    points = (found.x[i] + share.unsqueeze(-1) * (end - found.x[i])).clamp(0.0, 1.0)
+    logit = found.param_set.network.logit(found.param_set.center, points) + found.evidence.threshold_logit
+    said = {"model": torch.sigmoid(logit)}
+    if found.evidence.panel is not None:
+        panel = found.evidence.panel
+        said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
+    columns = {name: each.detach().double().numpy() for name, each in said.items()}
+    if truth is not None:
+        person = found.original.iloc[[i] * len(points)].reset_index(drop=True)
+        legal = found.encoding.project(points, found.x[i].expand_as(points))
+        columns["truth"] = np.asarray(truth(found.encoding.decode(legal, original=person)))
+    return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
+
+
+def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
+    numbers = {name: _json_value(getattr(found, name)[i]) for name in NUMBERS}
+    changes = [
+        {"feature": c.feature.name, "from": _json_value(c.before), "to": _json_value(c.after)}
+        | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
+        for c in found.changes_of(i)
+    ]
+    region = {name: [_json_value(end) for end in ends] for name, ends in found.region_of(i).items()}
+    return {
+        "row": _json_value(found.label(i)),
+        "alternative": int(found.alternative[i]),
+        "status": str(found.status[i]),
+        "reason": str(found.reason[i]),
+        **numbers,
+        "original": {name: _json_value(before[i]) for name, (before, _) in found.cells.items()},
+        "counterfactual": {name: _json_value(after[i]) for name, (_, after) in found.cells.items()},
+        "changes": changes,
+        **({"region": region} if region else {}),
+        "sentence": found.sentence(i),
+    }
+
+
+def _json_value(value: Any) -> Any:
+    value = own(value)
+    if isinstance(value, tuple):
+        return [_json_value(part) for part in value]
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)

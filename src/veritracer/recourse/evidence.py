@@ -22,10 +22,11 @@ from veritracer.encoding import Encoding
 from veritracer.panel import Panel
 from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
-from veritracer.refine.problem import Problem
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
+
+    from veritracer.refine.problem import Problem
 
 MARGIN = float(np.log(0.65 / 0.35))
 """How clearly both halves of a panel have to decide before a search is content, in logits: 65 % of a vote."""
@@ -93,6 +94,10 @@ class Neighbours:
         """
         factor: NDArray[np.float64] = -self._outliers(k, favourable).score_samples(x.detach().cpu().numpy())
         return factor
+
+    def spread(self, chosen: Tensor, most: int) -> Tensor:
+        """At most so many of the rows that are ``chosen`` (N,), evenly spread over the table."""
+        return thinned(self.rows[chosen], most)
 
     def labelled(self, favourable: bool) -> Tensor:
         """The rows of one label, each once; none where labels are not known."""

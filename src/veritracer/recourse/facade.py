@@ -20,7 +20,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
 from veritracer.network import from_module
 from veritracer.panel import Panel
-from veritracer.panel.fitting import Labelled
+from veritracer.panel.panel import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import as_table
 from veritracer.recourse.counterfactuals import Counterfactuals

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
-from veritracer.recourse.language import Language, language
-from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import Direction, Reason, ReasonCodes, direction
-from veritracer.recourse.wording import Change, Move, limit_in_words, move_in_words
+from veritracer.recourse.outcomes import BELIEVED, Outcome
+from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction
+from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
 from veritracer.schema.values import as_written
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ WHY: dict[Outcome, str] = {
 
 Which constraint would have to give is left out: it may be one that no letter should speak of.
 """
-
-BELIEVED = 0.5
-"""Advice goes out in a letter if at least this share of the panel's held-out members believes it."""
 
 GIVEN = ("institution", "recipient", "address", "reference", "date", "expires", "number", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""

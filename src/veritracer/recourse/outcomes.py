@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from veritracer.errors import listing
 from veritracer.param_sets import ParamSet
 from veritracer.proving import CASCADE, Question, prove
 from veritracer.recourse.options import Options
-from veritracer.refine.problem import Problem
 from veritracer.schema.values import rounded_down
+
+if TYPE_CHECKING:
+    from veritracer.refine.problem import Problem
 
 
 class Outcome(Enum):
@@ -39,6 +41,9 @@ class Outcome(Enum):
 
 
 SO_FAR = "the time budget ran out: the best certified answer so far"
+
+BELIEVED = 0.5
+"""Advice goes out, in a letter or as a promise, if this share of the panel's held-out members believes it."""
 
 MOST_ROWS_RELAXED = 2000
 """For so many rows without a certificate it is found out which constraint would have to give."""

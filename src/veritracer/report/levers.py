@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +28,11 @@ from veritracer.report.charts import (
     range_picture,
     short,
 )
-from veritracer.report.subject import Subject
 from veritracer.schema import Feature
 from veritracer.schema.values import own, own_in_words, value_in_words
+
+if TYPE_CHECKING:
+    from veritracer.report.subject import Subject
 
 DRAWN_LEVERS = 12
 """Features that are drawn; the table has all of them."""

@@ -6,7 +6,7 @@ import hashlib
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.decisions import threshold_logit
+from veritracer.defaults import __version__
 from veritracer.errors import DataError, ParamSetError, message
-from veritracer.model import VeriTraCER
 from veritracer.network import from_module
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, count, percent
 from veritracer.schema import Schema
-from veritracer.version import __version__
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.schema import recognition
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
 from veritracer.schema.formats import NumberFormat
-from veritracer.schema.protected import characteristic
+from veritracer.schema.recognition import characteristic
 
 _WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
 _REMEDIES = {

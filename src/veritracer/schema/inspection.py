@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, listing
 from veritracer.schema.feature import Feature, is_number
-from veritracer.schema.protected import words_of
-from veritracer.schema.recognition import LeftOut
+from veritracer.schema.recognition import LeftOut, words_of
 from veritracer.schema.table_schema import Schema
 from veritracer.schema.values import percent, value_in_words
 

@@ -2,11 +2,17 @@
 
 Whatever is recognised is read by a rule that the feature's note states; what can be read in two ways, or in
 none, is refused with the remedy; what says nothing about a person is left out, with the reason.
+
+Also recognised are names that look like a protected characteristic: nobody is told to be another person. That
+is a guess from the name alone, in some European languages, and a proposal: ``Schema.infer(free=...)`` or an
+edit of the schema takes it back.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,15 +22,7 @@ import numpy as np
 import pandas as pd
 
 from veritracer.errors import DataError, message
-from veritracer.schema.formats import (
-    PLAIN,
-    Ambiguous,
-    NumberFormat,
-    is_date,
-    is_missing_word,
-    number_format,
-)
-from veritracer.schema.protected import words_of
+from veritracer.schema.formats import PLAIN, Ambiguous, NumberFormat, is_date, is_missing_word, number_format
 
 FEWEST_ROWS = 20
 """In a shorter table every column may differ from row to row by chance."""
@@ -36,6 +34,30 @@ FEWEST_NUMBERS = 10
 
 _IDENTIFIERS = frozenset(["id", "ids", "uuid", "guid", "index", "idx", "rownum", "rowid", "unnamed"])
 _IDENTIFIERS_AT_THE_END = frozenset(["nr", "no", "num", "number", "key", "ref", "row", "code"])
+
+_WORDS: dict[str, str] = {
+    "age": "age ages alter edad eta idade leeftijd alder",
+    "sex or gender": "sex gender geschlecht sexe genre sexo genero sesso genere geslacht kon male female",
+    "ethnicity": "race ethnicity ethnic ethnie ethnique etnia rasse hispanic",
+    "nationality": "nationality citizenship citizen foreign foreigner immigrant nationalite nationalitat "
+    "staatsangehorigkeit nacionalidad nacionalidade nazionalita nationaliteit",
+    "religion": "religion religious faith konfession religione religiao",
+    "marital status": "marital married familienstand personal_status marital_status civil_status etat_civil "
+    "estado_civil stato_civile burgerlijke_staat",
+    "disability": "disability disabled handicap handicapped behinderung discapacidad invalidite disabilita",
+    "date of birth": "birth birthdate birthday birthyear dob geburtsdatum geburtstag geburtsjahr naissance "
+    "nacimiento nascimento nascita geboortedatum yob",
+    "pregnancy": "pregnant pregnancy schwanger schwangerschaft enceinte embarazo",
+    "sexual orientation": "sexual_orientation",
+}
+_KNOWN = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+
+# The age of a thing is nobody's age.
+_THINGS = frozenset(
+    {"account", "accounts", "asset", "building", "business", "car", "card", "company", "contract", "credit"}
+    | {"debt", "device", "equipment", "file", "history", "home", "house", "line", "lines", "loan", "policy"}
+    | {"property", "trade", "trades", "vehicle"}
+)
 
 
 @dataclass(frozen=True)
@@ -188,3 +210,25 @@ def left_out_message(columns: Mapping[str, LeftOut]) -> str:
     said = "; ".join(f"{name!r} ({why})" for name, why in columns.items())
     remedy = "left out; say something about a column (free=, --free) to use it, and make numbers of dates"
     return message("columns that describe people", said, remedy)
+
+
+def characteristic(name: str) -> str | None:
+    """The protected characteristic that a column of this name looks like; None where it looks like none.
+
+    >>> characteristic("applicantAge"), characteristic("Familienstand"), characteristic("mortgage")
+    ('age', 'marital status', None)
+    """
+    words = words_of(name)
+    for first, word in enumerate(words):
+        pair = "_".join(words[first : first + 2])
+        kind = _KNOWN.get(pair) or _KNOWN.get(word)
+        if kind is not None and not (kind == "age" and _THINGS.intersection(words)):
+            return kind
+    return None
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in small letters without accents: of ``creditAge`` and ``Credit age`` alike."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain)
+    return re.findall(r"[a-z]+", spaced.lower())

@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
-from veritracer.files import envelope
+from veritracer.files import check_keys, envelope, read_json
 from veritracer.schema import inference, labels, tables
-from veritracer.schema.document import check_keys, read_json
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
 from veritracer.schema.recognition import left_out_message
 from veritracer.schema.values import value_in_words

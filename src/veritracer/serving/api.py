@@ -14,12 +14,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.datastructures import UploadFile
 
+from veritracer.defaults import __version__
 from veritracer.errors import LedgerUnavailableError
 from veritracer.serving import messages as m
 from veritracer.serving.keys import Caller, Scope
 from veritracer.serving.problems import MEDIA_TYPE, refused
 from veritracer.serving.service import Service
-from veritracer.version import __version__
 
 Body = TypeVar("Body", bound=BaseModel)
 JSON = "application/json"

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,17 +30,18 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.issuing import Issued
 from veritracer.ledger.layout import kept_rows
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.times import read_expiry
 from veritracer.network import from_module
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.export import document
+from veritracer.recourse.counterfactuals import Counterfactuals, document
 from veritracer.recourse.outcomes import Outcome
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
+
+if TYPE_CHECKING:
+    from veritracer.ledger.issuing import Issued
 
 Plain = dict[str, Any]
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field
 
+from veritracer.defaults import __version__
 from veritracer.errors import DataError, listing, message
 from veritracer.serving.api import needs, read, service_of
 from veritracer.serving.keys import Caller
@@ -20,7 +21,6 @@ from veritracer.serving.messages import Cell, Options, Strict
 from veritracer.serving.problems import refused
 from veritracer.serving.rows import Columns
 from veritracer.serving.service import Service
-from veritracer.version import __version__
 
 NAME = "veritracer"
 KINDS = "BOOL|BYTES|U?INT(8|16|32|64)|FP(16|32|64)"

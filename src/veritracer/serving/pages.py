@@ -23,12 +23,11 @@ from veritracer.errors import DataError, ServiceError, VeriTracerError, message
 from veritracer.schema.values import value_in_words
 from veritracer.serving.api import finished, media_type, model_files, raw, report_page
 from veritracer.serving.keys import EVERYBODY, Scope
-from veritracer.serving.languages import languages, preferred, translator
 from veritracer.serving.messages import LetterAsked, Options
 from veritracer.serving.problems import Problem, problem_of, refused
 from veritracer.serving.rows import Column, Row
 from veritracer.serving.service import Service
-from veritracer.serving.sessions import Session, Sessions, check_token
+from veritracer.serving.visitors import Session, Sessions, check_token, languages, preferred, translator
 
 HERE = Path(__file__).parent
 STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}

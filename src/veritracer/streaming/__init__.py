@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from veritracer.streaming.certifying import Certified, certify_tables
+    from veritracer.streaming.certifying import Certified, Predicted, certify_tables, predict_table
     from veritracer.streaming.chunks import Notes, Watch
     from veritracer.streaming.explaining import (
         Explained,
@@ -33,21 +33,13 @@ if TYPE_CHECKING:
         issue_table,
     )
     from veritracer.streaming.letters import LetterTerms, letter_folder
-    from veritracer.streaming.predicting import Predicted, predict_table
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "certifying": ["Certified", "certify_tables"],
+            "certifying": ["Certified", "Predicted", "certify_tables", "predict_table"],
             "chunks": ["Notes", "Watch"],
-            "explaining": [
-                "Explained",
-                "IssueTerms",
-                "NullSink",
-                "explain_table",
-                "issue_table",
-            ],
+            "explaining": ["Explained", "IssueTerms", "NullSink", "explain_table", "issue_table"],
             "letters": ["LetterTerms", "letter_folder"],
-            "predicting": ["Predicted", "predict_table"],
         },
     )

@@ -1,4 +1,8 @@
-"""Certificates for counterfactuals from anywhere: two tables of any length, read side by side."""
+"""What a model says of tables of any length, written while they are read.
+
+``certify_tables`` writes certificates for counterfactuals from anywhere: two tables, read side by side.
+``predict_table`` writes decisions.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from veritracer.errors import DataError, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Partners, Rejects, Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_pairs
+from veritracer.tablefiles.opening import ADDED, check_columns, check_pairs
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
 
@@ -164,3 +168,48 @@ def _written(found: Certificates, status: NDArray[np.str_], kept: pd.DataFrame) 
         f"{ADDED}conditional": pa.array(found.conditional & proved),
     }
     return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How many rows were decided, how many of them favourably, and how many could not be read."""
+
+    rows: int
+    favourable: int
+    rejected: int
+    threshold: float
+    notes: tuple[str, ...] = ()
+
+
+def predict_table(
+    model: VeriTraCER,
+    table: Table,
+    sink: Sink,
+    *,
+    keep: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    rejects: Rejects | None = None,
+    watch: Watch | None = None,
+) -> Predicted:
+    """How the rows were decided, after the decision and the probability of each were written to ``sink``."""
+    schema = model.encoding_.schema
+    check_columns(table, schema, keep, ignore)
+    notes, done, favourable = Notes(), 0, 0
+    yes = model.classes_.tolist().index(schema.favourable)
+    for frame in frames(table, model.schema_, keep, rejects, model.encoding_):
+        with notes.taken():
+            rows = frame[[name for name in frame.columns if name in schema.names]]
+            probability = model.predict_proba(rows)[:, yes]
+        decided = [str(label) for label in model.predict(rows).tolist()]
+        columns = {
+            f"{ADDED}row": pa.array(frame.index.to_numpy()),
+            **kept_columns(frame[list(keep)]),
+            f"{ADDED}decision": pa.array(decided, pa.string()),
+            f"{ADDED}probability": pa.array(probability),
+        }
+        sink.write(pa.table(columns))
+        done, favourable = done + len(frame), favourable + decided.count(str(schema.favourable))
+        if watch is not None:
+            watch(done, table.share())
+    rejected = 0 if rejects is None else rejects.count
+    return Predicted(done, favourable, rejected, model.threshold_, tuple(notes.sentences()))

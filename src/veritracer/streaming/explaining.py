@@ -10,21 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.ledger import Issued, Ledger
-from veritracer.ledger.issuing import Added
 from veritracer.ledger.layout import Original, Uncertified
-from veritracer.ledger.requests import Request
+from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tablefiles import Rejects, Sink, Table
 from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
+
+if TYPE_CHECKING:
+    from veritracer.ledger import Issued, Ledger
+    from veritracer.ledger.issuing import Added
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from veritracer.errors import DataError, LetterError, message
 from veritracer.files import whole_folder, write_whole
 from veritracer.ledger.times import in_words
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.language import Language, language
 from veritracer.recourse.letter import (
     Format,
     Template,
@@ -37,7 +36,8 @@ from veritracer.recourse.letter import (
     page_pdf,
     wanted_codes,
 )
-from veritracer.recourse.reason_codes import ReasonCodes, as_codes
+from veritracer.recourse.reasons import ReasonCodes, as_codes
+from veritracer.recourse.wording import Language, language
 from veritracer.schema.values import is_missing
 from veritracer.tablefiles.opening import ADDED
 from veritracer.tablefiles.sinks import writable

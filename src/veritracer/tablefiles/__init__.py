@@ -45,8 +45,7 @@ if TYPE_CHECKING:
         open_table,
     )
     from veritracer.tablefiles.places import Found, is_database, is_many, tables_in
-    from veritracer.tablefiles.rejects import Partners, Rejects, open_rejects
-    from veritracer.tablefiles.sinks import Sink, open_sink, writable
+    from veritracer.tablefiles.sinks import Partners, Rejects, Sink, open_rejects, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -62,7 +61,6 @@ else:
                 "open_table",
             ],
             "places": ["Found", "is_database", "is_many", "tables_in"],
-            "rejects": ["Partners", "Rejects", "open_rejects"],
-            "sinks": ["Sink", "open_sink", "writable"],
+            "sinks": ["Partners", "Rejects", "Sink", "open_rejects", "open_sink", "writable"],
         },
     )

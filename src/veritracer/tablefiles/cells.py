@@ -13,14 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from veritracer.encoding.cells import refused_rows
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
-from veritracer.encoding.refusals import refused_rows
 from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
 from veritracer.tablefiles.opening import ROW, Limits, open_table
-from veritracer.tablefiles.rejects import Rejects
-from veritracer.tablefiles.sinks import TEXT
+from veritracer.tablefiles.sinks import TEXT, Rejects
 
 
 def typed(

@@ -12,14 +12,15 @@ from veritracer import ledger as ledgers
 from veritracer.cli.options import (
     AsJson,
     EngineName,
+    Force,
     KeyFile,
     LedgerPlace,
     Quiet,
     check_ledger,
+    check_output,
     read_key,
     saved_model,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.ledger.times import read_moment
@@ -129,7 +130,7 @@ def _record(ledger: str, found: Audit, *, passed: bool) -> str | None:
 
 
 def _write(out: Path, found: Audit, checked: Verification | None, model: str) -> None:
-    from veritracer.report.audit_page import write_audit
+    from veritracer.report.html import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
     with tablefiles.writable(out):

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Applicants,
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     EngineName,
+    Force,
     IdColumn,
     Ignore,
     Kappa,
@@ -28,11 +29,12 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     Workers,
     carried,
+    check_output,
     names,
     open_applicants,
+    print_outcome,
     saved_model,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message

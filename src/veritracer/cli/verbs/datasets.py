@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from veritracer import datasets, tablefiles
-from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, SpreadsheetSafe
-from veritracer.cli.outputs import Force, check_output
+from veritracer.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
 from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
 

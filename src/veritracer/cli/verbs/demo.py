@@ -1,4 +1,4 @@
-"""``veritracer demo``: a year in the life of promises, in a minute."""
+"""``veritracer demo``: a year in the life of promises, in a minute; or the examples of the paper, drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from veritracer.defaults import DEMO_EPOCHS
 from veritracer.errors import DataError, DataWarning, message
 
 if TYPE_CHECKING:
+    from veritracer.certificate import Certificate
     from veritracer.demo import Demo, Outcome
+    from veritracer_bench.paper_figures import Example
 
 
 def demo(
@@ -45,10 +47,8 @@ def demo(
     """Train, give recourse, let a year pass, retrain, and count which promises were kept."""
     with tablefiles.writable(out / "report.html") if out.is_dir() else _new_folder(out):
         if paper_figures:
-            from veritracer.cli.verbs import paper
-
             use_one_thread()
-            paper.show(out, as_json=as_json)
+            _show_paper(out, as_json=as_json)
             return
         start = time.perf_counter()
         check_source(dataset, data_dir)
@@ -206,3 +206,33 @@ def _fields(found: Demo, page: Path, seconds: float) -> dict[str, Any]:
         "report": str(page),
         "seconds": round(seconds, 1),
     }
+
+
+def _show_paper(out: Path, *, as_json: bool) -> None:
+    """Certify and draw the examples into the folder ``out``, and print what to conclude."""
+    from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, certificates, draw
+
+    with patience("drawing"):
+        found = certificates()
+        picture = draw(out / "paper_examples.png")
+    if as_json:
+        examples = [_example_fields(*pair) for pair in found]
+        print_json({"delta": DELTA, "picture": str(picture), "examples": examples})
+        return
+    header = ("model", "x′", "certified", "method", "worst logit", "radius / δ")
+    print_table(f"x = (4, 1), δ = {DELTA:g}", header, [_example_cells(*pair) for pair in found])
+    say(*CONCLUSIONS, f"The picture: {picture}")
+
+
+def _example_fields(example: Example, certificate: Certificate | None) -> dict[str, Any]:
+    kept = ("certified", "method", "conditional", "worst_logit", "radius")
+    known = {name: getattr(certificate, name) for name in kept} if certificate else None
+    return {"model": example.name, "counterfactual": example.counterfactual, "certificate": known}
+
+
+def _example_cells(example: Example, certificate: Certificate | None) -> list[str]:
+    if example.counterfactual is None or certificate is None:
+        return [example.name, "none exists", "", "", "", ""]
+    at = "({:g}, {:g})".format(*example.counterfactual)
+    numbers = [f"{certificate.worst_logit:.3f}", f"{certificate.radius or 0:.3f}"]
+    return [example.name, at, "yes" if certificate.certified else "unknown", certificate.method, *numbers]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
@@ -19,11 +18,13 @@ from veritracer.cli.options import (
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     Codes,
     Cost,
     Drift,
     EngineName,
     Extremes,
+    Force,
     IdColumn,
     Ignore,
     Kappa,
@@ -49,15 +50,16 @@ from veritracer.cli.options import (
     Workers,
     amounts,
     carried,
+    check_output,
     drifts,
     letter_terms,
     names,
     open_applicants,
+    print_outcome,
     read_key,
     saved_model,
     schema_file,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message

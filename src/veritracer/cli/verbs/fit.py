@@ -29,6 +29,7 @@ from veritracer.cli.describing import (
 )
 from veritracer.cli.options import (
     AsJson,
+    Force,
     IdColumn,
     Ignore,
     Quiet,
@@ -37,7 +38,6 @@ from veritracer.cli.options import (
     Separator,
     use_one_thread,
 )
-from veritracer.cli.outputs import Force
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
 from veritracer.persistence import DOCUMENT

@@ -12,7 +12,6 @@ import typer
 
 import veritracer as vt
 from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.bulk import Bulk, print_outcome
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Agreement,
@@ -21,11 +20,13 @@ from veritracer.cli.options import (
     AsJson,
     BlockFormat,
     BlockRows,
+    Bulk,
     Codes,
     Cost,
     Drift,
     EngineName,
     Extremes,
+    Force,
     Ignore,
     Kappa,
     Keep,
@@ -51,15 +52,16 @@ from veritracer.cli.options import (
     SpreadsheetSafe,
     Workers,
     amounts,
+    check_output,
     drifts,
     letter_terms,
     names,
     open_applicants,
+    print_outcome,
     read_key,
     saved_model,
     schema_file,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
 from veritracer.errors import DataError, message

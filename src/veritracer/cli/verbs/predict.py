@@ -13,6 +13,7 @@ from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Applicants,
     AsJson,
+    Force,
     IdColumn,
     Ignore,
     Keep,
@@ -22,11 +23,11 @@ from veritracer.cli.options import (
     Separator,
     SpreadsheetSafe,
     carried,
+    check_output,
     names,
     open_applicants,
     saved_model,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, percent, print_json, progress, say
 
 

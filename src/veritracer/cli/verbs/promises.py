@@ -1,26 +1,31 @@
-"""``veritracer promises``: what is in a ledger, and what can be done with it."""
+"""``veritracer promises`` and ``verify``: what a ledger holds, what can be done with it, was it changed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import veritracer as vt
-from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, check_ledger, read_key
-from veritracer.cli.printing import print_json, print_table, say
+from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, check_ledger, read_key
+from veritracer.cli.printing import patience, print_json, print_table, say
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.times import read_moment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from veritracer.ledger import Ledger
+    from veritracer.ledger import Finding, Ledger, Verification
 
 app = typer.Typer(help="List, show, release and erase promises, and what happened to a ledger.")
 
 MAX_SHOWN = 50
 """Promises that the terminal lists unless more are asked for."""
+
+CHANGED = 1
+MAX_FINDINGS = 20
+"""Findings that the terminal shows of each kind."""
 
 
 @app.callback(invoke_without_command=True)
@@ -164,3 +169,54 @@ def _opened(place: str, key_file: Path | None = None) -> Ledger:
     key = None if key_file is None else read_key(key_file)
     check_ledger(place)
     return vt.Ledger(place, create=False, key=key)
+
+
+def verify(
+    ledger: LedgerPlace,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="A head that issue printed once.", show_default=False),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check every entry of a ledger; exit with 1 if anything is not as it was written.
+
+    Any changed byte is found. With a head that was noted elsewhere it is also found if the ledger's end was
+    cut off, or the whole rewritten.
+    """
+    check_ledger(ledger)
+    with patience("verifying", quiet=quiet), vt.Ledger(ledger, create=False) as opened:
+        found = opened.verify(head)
+    if as_json:
+        findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
+        names = ("entries", "promises", "erased", "head", "count", "noted", "newer")
+        numbers = {name: getattr(found, name) for name in names}
+        print_json({"ok": found.ok, **numbers, "findings": findings, "notes": notes})
+    elif not quiet:
+        print_summary(found, noted=head is not None)
+    if not found.ok:
+        raise typer.Exit(CHANGED)
+
+
+def print_summary(found: Verification, *, noted: bool) -> None:
+    """Print what was looked at, and what was found."""
+    erased = f", {found.erased:,} of them erased" if found.erased else ""
+    say(f"{found.entries:,} entries, {found.promises:,} promises{erased}.")
+    say(*_lines(found.findings, found.count), *_lines(found.notes, found.noted, "Noted, and no fault: "))
+    if not found.ok:
+        say("The ledger is NOT what was written.")
+        return
+    end = "; without --head a missing end does not show"
+    if noted:
+        newer = f"; {found.newer:,} entries are newer, and not covered by it" if found.newer else ""
+        end = f", and the head is in it{newer}"
+    say(f"The ledger is what was written{end}.", f"The head: {found.head}")
+
+
+def _lines(some: Sequence[Finding], count: int, before: str = "") -> list[str]:
+    """A line for each of the first, and how many more there are."""
+    where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in some[:MAX_FINDINGS]]
+    lines = [before + place + finding.what for place, finding in zip(where, some, strict=False)]
+    more = count - len(lines)
+    return lines + ([f"{before}and {more:,} more"] if more else [])

@@ -11,15 +11,16 @@ from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
+    Force,
     IdColumn,
     Ignore,
     ModelFolder,
     Quiet,
     Separator,
+    check_output,
     check_table,
     saved_model,
 )
-from veritracer.cli.outputs import Force, check_output
 from veritracer.cli.printing import note, patience, print_json, say
 
 

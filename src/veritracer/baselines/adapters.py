@@ -1,4 +1,8 @@
-"""DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``: what many people use today."""
+"""Methods that others fitted or wrote, behind our interface.
+
+``CounterNet`` asks a generator that was trained with its classifier: CounterNet's, and VeriTraCER's own.
+``Dice`` is DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``: what many people use today.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -19,6 +23,52 @@ from torch import Tensor
 from veritracer.baselines.explainer import Baseline, Options
 from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
+from veritracer.network import from_module
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
+
+
+@dataclass(frozen=True)
+class GeneratorOptions(Options):
+    """The trained model whose generator answers; what it proposes is always projected."""
+
+    model: VeriTraCER | None = None
+
+
+class CounterNet(Baseline[GeneratorOptions]):
+    """The proposals of a fitted ``VeriTraCER(method="counternet")``, after Guo, Nguyen and Yadav (2023).
+
+    An adapter: the generator comes from training, and explains the classifier it was trained with and no
+    other. ``CounterNet.of(model)`` builds it from the model alone.
+    """
+
+    name = "counternet"
+    options = GeneratorOptions
+
+    def prepare(self) -> None:
+        """Check that the generator is there, and that it belongs to this classifier."""
+        model = self.config.model
+        if model is None or model.generator_ is None:
+            received = "none" if model is None else f"method={model.method!r}, which trains none"
+            remedy = "fit VeriTraCER(method='counternet') and pass GeneratorOptions(model=...)"
+            raise NotSupportedError(message("a fitted model with a generator", received, remedy))
+        network, theta = from_module(model.classifier_)
+        if network.digest(theta) != self.network.digest(self.theta):
+            remedy = "a generator belongs to the classifier it was trained with: pass model.classifier_"
+            raise NotSupportedError(message("the generator's own classifier", "another one", remedy))
+        self.model = model
+
+    @classmethod
+    def of(cls, model: VeriTraCER) -> Self:
+        """The explainer of a fitted model."""
+        nothing = torch.zeros(0, model.encoding_.dim, dtype=torch.float64)
+        options = GeneratorOptions(model=model)
+        return cls(model.classifier_, model.encoding_, nothing, nothing[:, 0], options)
+
+    def search(self, x: Tensor) -> Tensor:
+        """One pass through the generator."""
+        return self.model.propose_encoded(x)
 
 
 @dataclass(frozen=True)

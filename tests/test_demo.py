@@ -8,9 +8,8 @@ import torch
 
 from veritracer import demo
 from veritracer.baselines import Wachter
-from veritracer.demo import methods
 from veritracer.errors import DataError, DatasetError
-from veritracer.panel import fitting
+from veritracer.panel import panel
 from veritracer.report.retraining_comparison import survival_figure
 
 EPOCHS = 60
@@ -20,7 +19,7 @@ EPOCHS = 60
 def found() -> demo.Demo:
     """On few rows, epochs and steps: the way is tested here, not how good the models are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "STEPS", 100)
+        patch.setattr(panel, "STEPS", 100)
         return demo.run("breast_cancer", epochs=EPOCHS, workers=1)
 
 
@@ -48,7 +47,7 @@ def test_everybody_who_was_turned_down_is_counted(found: demo.Demo) -> None:
 
 @pytest.mark.long
 def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
-    tuned = methods._fine_tuned(found.model, found.scenario.tomorrow, 0)
+    tuned = demo._fine_tuned(found.model, found.scenario.tomorrow, 0)
     rows = found.recourse.certified
     x_cf = found.model.encoding_.encode(found.recourse.frame[rows], out_of_range="ignore")
     with torch.no_grad():
@@ -61,12 +60,12 @@ def test_the_count_after_fine_tuning_again(found: demo.Demo) -> None:
 def test_the_counts_of_plain_gradient_search_again(found: demo.Demo) -> None:
     """The method whose promises break: its counts are neither none nor all, so that they can be wrong."""
     scenario, survival = found.scenario, found.outcomes[2].survival
-    plain = methods.trained(methods.Training("standard", "today", {}), scenario, EPOCHS, 0)
+    plain = demo.trained(demo.Training("standard", "today", {}), scenario, EPOCHS, 0)
     encoding, X = plain.encoding_, scenario.today.X_test
     x = encoding.encode(X[plain.decision_function(X) <= 0], out_of_range="ignore")
     labels = torch.as_tensor(plain.schema_.labels(scenario.today.y_train), dtype=x.dtype)
     x_cf = Wachter(plain.classifier_, encoding, encoding.encode(scenario.today.X_train), labels).explain(x)
-    tuned = methods._fine_tuned(plain, scenario.tomorrow, 0)
+    tuned = demo._fine_tuned(plain, scenario.tomorrow, 0)
     with torch.no_grad():
         given, kept = (module(x_cf)[:, 0] > 0 for module in (plain.classifier_, tuned))
     assert (survival.rows, survival.given) == (len(x), int(given.sum()))
@@ -113,14 +112,13 @@ def test_years_of_loans_drift() -> None:
 def test_a_change_is_seen_alike_by_another_scale() -> None:
     scenario = demo.drift_scenario("breast_cancer")
     both = [
-        methods.Encoding.fit(scenario.data.schema, part.X_train)
-        for part in (scenario.today, scenario.tomorrow)
+        demo.Encoding.fit(scenario.data.schema, part.X_train) for part in (scenario.today, scenario.tomorrow)
     ]
     X = scenario.today.X_train.iloc[:5]
     x = both[0].encode(X)
     x_cf = (x + 0.01).clamp(max=1.0)
-    given = methods.Given(X, x_cf, None, np.ones(5, dtype=bool))
-    seen = methods._seen_by(both[1], both[0], given)
+    given = demo.Given(X, x_cf, None, np.ones(5, dtype=bool))
+    seen = demo._seen_by(both[1], both[0], given)
     shown = [encoding.decode(rows) for encoding, rows in zip(both, (x_cf, seen), strict=True)]
     whole = scenario.today.X_train.max() - scenario.today.X_train.min()
     # Shown values are rounded to a thousandth of the range; where the later range ends earlier they are cut.
@@ -133,6 +131,6 @@ def test_a_model_that_turns_nobody_down_is_refused(found: demo.Demo) -> None:
     favourable = found.scenario.today.X_test[found.recourse.favourable]
     x = found.model.encoding_.decode(found.model.encoding_.encode(favourable, out_of_range="ignore"))
     with pytest.raises(DataError, match="somebody who is turned down"):
-        methods.certified_recourse(found.model.explain(x))
+        demo.certified_recourse(found.model.explain(x))
     with pytest.raises(DataError, match="somebody who is turned down"):
-        methods.proposals(found.model, x)
+        demo.proposals(found.model, x)
