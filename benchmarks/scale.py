@@ -8,6 +8,8 @@ for (an idle machine and about an hour). ``--only speed,ray,memory,kill,cost`` c
 * ``memory``: the peak of each worker.
 * ``kill``: a run whose worker, driver or (Ray) raylet is killed with SIGKILL in the middle, then run again:
   rows lost, promises twice, and whether what was written is what an undisturbed run writes.
+* ``large``: a folder of many files through Ray, not refined, undisturbed and then with a worker, the raylet
+  and the driver killed one after the other; and one of the files refined. Only where it is asked for.
 * ``cost``: seconds a row for each stage, by features and hidden units; a model fitted to them, and its error
   on a measurement that it did not see.
 """
@@ -17,13 +19,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +137,10 @@ def children(pid: int) -> list[int]:
 
 
 def workers_of(pid: int, engine: str) -> list[int]:
-    wanted = r"ray::Worker" if engine == "ray" else r"spawn_main"
-    return [child for child in children(pid) if re.search(wanted, command_of(child))]
+    if engine == "ray":
+        return [child for child in children(pid) if "ray::Worker" in command_of(child)]
+    servers = [child for child in children(pid) if "forkserver" in command_of(child)]
+    return [child for child in servers if not children(child)]
 
 
 def command_of(pid: int) -> str:
@@ -228,6 +232,81 @@ def written(out: Path) -> pd.DataFrame:
     return pa.concat_tables([pq.read_table(p) for p in sorted(out.glob("*.parquet"))]).to_pandas()
 
 
+# ---------------------------------------------------------------- many rows
+
+
+def large(folder: Path, rows: int, workers: int, block: int) -> list[list[Any]]:
+    """Seconds, rows a second and the largest worker of a run through many files, left alone and disturbed."""
+    many = folder / "many"
+    many.mkdir()
+    each, calls = rows // (2 * workers), []
+    with ProcessPoolExecutor(workers) as pool:
+        for number in range(2 * workers):
+            calls.append(pool.submit(write_people, many / f"{number:03}.parquet", each, number))
+        for call in calls:
+            call.result()
+    asked = ["--engine", "ray", "--workers", str(workers), "--block-rows", str(block)]
+    plain = [*asked, "--no-refine", "--no-radius"]
+    lines = []
+    for name, how, table in (("plain", plain, many), ("refined", asked, many / "000.parquet")):
+        seconds, peak, _ = watched(folder, name, how, table, [])
+        count = each if table.suffix else 2 * workers * each
+        lines.append([name, count, seconds, count / seconds, peak, 0, ""])
+        print(lines[-1], flush=True)
+    seconds, peak, ended = watched(folder, "disturbed", plain, many, ["worker", "raylet", "driver"])
+    differs = unlike(folder / "plain", folder / "disturbed")
+    lines.append(
+        ["disturbed", 2 * workers * each, seconds, 2 * workers * each / seconds, peak, differs, ended]
+    )
+    return lines
+
+
+def write_people(place: Path, rows: int, seed: int) -> None:
+    people = vt.datasets.loans(rows=rows, random_state=100 + seed).X
+    people.insert(0, "id", [f"p{seed}-{i}" for i in range(rows)])
+    pq.write_table(pa.Table.from_pandas(people, preserve_index=False), place)
+
+
+def watched(
+    folder: Path, name: str, asked: list[str], table: Path, victims: list[str]
+) -> tuple[float, float, str]:
+    """Seconds until the run is through, the peak MiB of a worker, and how it ended each time.
+
+    Each victim is killed after another part of the blocks; a run that ends by that is asked for again.
+    """
+    out, start, peak, ends, victims = folder / name, time.perf_counter(), 0.0, [], list(victims)
+    blocks = 0 if not victims else len(list((folder / "plain" / "_blocks").glob("*.json")))
+    share = blocks // (len(victims) + 1) if victims else 0
+    wanted = share
+    while True:
+        command = [*COMMAND, "explain", str(folder / "model"), str(table), "--out", str(out), "--quiet"]
+        process = subprocess.Popen([*command, "--keep", "id", *asked], start_new_session=True)
+        while process.poll() is None:
+            for pid in workers_of(process.pid, "ray"):
+                peak = max(peak, high_water(pid))
+            if victims and len(list((out / "_blocks").glob("*.json"))) >= wanted:
+                strike(process, "ray", victims[0])
+                if victims.pop(0) == "driver":
+                    process.wait()
+                    sweep(process.pid)
+                wanted += share
+            time.sleep(0.5)
+        ends.append(str(process.returncode))
+        if process.returncode == 0:
+            return time.perf_counter() - start, peak, ", ".join(ends)
+
+
+def unlike(wanted: Path, found: Path) -> int:
+    """Files that one run has and the other has not, and cells in which they differ."""
+    names = [{p.relative_to(out) for p in out.rglob("*.parquet")} for out in (wanted, found)]
+    apart = len(names[0] ^ names[1])
+    for name in names[0] & names[1]:
+        a, b = (pq.read_table(out / name).to_pandas() for out in (wanted, found))
+        columns = [c for c in a.columns if c in SAME or not c.startswith("recourse.")]
+        apart += int((~((a[columns] == b[columns]) | (a[columns].isna() & b[columns].isna()))).sum().sum())
+    return apart
+
+
 # ---------------------------------------------------------------- cost of a row
 
 
@@ -303,7 +382,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if set(items) - {"cost"}:
-            prepare(folder, rows, panel=asked.full)
+            prepare(folder, 1_000 if items == ["large"] else rows, panel=asked.full)
         if "speed" in items:
             header = ["engine", "workers", "rows", "seconds", "rows/s", "of one worker's"]
             counts = {1: asked.rows_of_one or rows, asked.workers: rows}
@@ -323,6 +402,9 @@ def main() -> None:
             header += ["promises twice", "promises too many", "chain holds", "cells that differ"]
             found = kill(folder, block, asked.kills.split(","))
             tell("kill", "SIGKILL in the middle of issue, then the same command", header, found)
+        if "large" in items:
+            header = ["run", "rows", "seconds", "rows/s", "MiB of a worker", "cells that differ", "ended"]
+            tell("large", "Many files through Ray", header, large(folder, rows, asked.workers, block))
     if "cost" in items:
         lines, results["cost_model"] = cost(20_000 if asked.full else 2_000)
         cases = [f"{d}×{h}" for d, h in results["cost_model"]["cases"]]

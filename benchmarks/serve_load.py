@@ -1,11 +1,12 @@
 """The service under load: refined certified recourse a second for 1, 16, 64 and 256 clients at once.
 
-``python -m benchmarks.serve_load [--seconds 300] [--workers 1] [--dataset heloc]``. The service is
+``python -m benchmarks.serve_load [--seconds 300] [--workers 2] [--dataset loans]``. The service is
 ``veritracer serve`` on a loopback port, the clients are one process of their own (plain asyncio, one
 connection each, the next request when the last one was answered), and both share the machine's cores. Each
 number of clients is measured with micro-batching and, right after it and for the same model, without
 (``--batch 1``). Every request is one declined row that nobody asked for before, refined, with the radius
-searched.
+searched. On a larger machine ``--cores 2`` gives each measurement, client included, so many cores of its own,
+and makes as many at a time as there are cores for.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,8 @@ TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "serving")]
 
 CLIENTS = (1, 16, 64, 256)
+HOW: dict[str, list[str]] = {"batched": [], "one by one": ["--batch", "1"]}
+Cell = tuple[int, str]
 SECONDS = 300
 MODELS = Path("out/serve_models")
 
@@ -123,12 +130,37 @@ def measured(folder: Path, rows: Path, count: int, seconds: float, *args: str) -
         return {**json.loads(done.stdout), "MB before": before, "MB after": memory(process.pid)}
 
 
+def all_measured(ask: Callable[..., dict[str, Any]], cells: list[Cell], cores: int | None) -> list[Any]:
+    """Each measurement, one after the other, or side by side on cores of their own.
+
+    Processes have the cores of the thread that starts them.
+    """
+    if cores is None:
+        return [ask(*cell) for cell in cells]
+    mine = sorted(os.sched_getaffinity(0))
+    free: SimpleQueue[list[int]] = SimpleQueue()
+    for first in range(0, len(mine) - cores + 1, cores):
+        free.put(mine[first : first + cores])
+
+    def on_its_own(cell: Cell) -> dict[str, Any]:
+        some = free.get()
+        os.sched_setaffinity(0, some)
+        try:
+            return ask(*cell)
+        finally:
+            free.put(some)
+
+    with ThreadPoolExecutor(len(mine) // cores) as pool:
+        return list(pool.map(on_its_own, cells))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--clients", type=int, nargs="*", default=list(CLIENTS))
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--dataset", default="heloc")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--dataset", default="loans")
+    parser.add_argument("--cores", type=int)
     parser.add_argument("--client", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -137,15 +169,19 @@ def main() -> None:
         print(json.dumps(asyncio.run(clients(asked.client, asked.clients[0], asked.seconds, bodies))))
         return
     folder, declined = trained(asked.dataset)
-    results, lines = [], []
+    cells = [(count, how) for count in asked.clients for how in HOW]
+    lines = []
     with tempfile.TemporaryDirectory() as place:
         rows = Path(place) / "rows.json"
         rows.write_text(json.dumps(declined))
-        for count in asked.clients:
-            for how, args in (("batched", []), ("one by one", ["--batch", "1"])):
-                told = measured(folder, rows, count, asked.seconds, "--workers", str(asked.workers), *args)
-                results.append({"clients": count, "how": how, **told})
-                print(results[-1], flush=True)
+
+        def ask(count: int, how: str) -> dict[str, Any]:
+            args = ["--workers", str(asked.workers), *HOW[how]]
+            told = {"clients": count, "how": how, **measured(folder, rows, count, asked.seconds, *args)}
+            print(told, flush=True)
+            return told
+
+        results = all_measured(ask, cells, asked.cores)
     for pair in zip(results[::2], results[1::2], strict=True):
         for told in pair:
             ratio = f"{pair[0]['rate'] / pair[1]['rate']:.1f}×" if told is pair[0] else ""
@@ -154,10 +190,12 @@ def main() -> None:
             sizes = [f"{told[k]:.0f}" for k in ("MB before", "MB after")]
             lines.append([told["clients"], told["how"], *numbers, ratio, *times, told["refused"], *sizes])
     header = ["clients", "how", "answers/s", "certified/s", "ratio", "p50 ms", "p95 ms", "p99 ms", "refused"]
-    title = f"Recourse under load: {asked.dataset}, {asked.workers} worker(s), {asked.seconds:g} s each"
+    title = f"Recourse under load: {asked.dataset}, {asked.workers} workers, {asked.seconds:g} s each"
+    title += "" if asked.cores is None else f", {asked.cores} cores each"
     table = show(title, [*header, "MB before", "MB after"], lines)
     if asked.seconds >= SECONDS and tuple(asked.clients) == CLIENTS:
-        save("serve_load", {"results": results, "seconds": asked.seconds, "workers": asked.workers}, [table])
+        how = {name: getattr(asked, name) for name in ("dataset", "seconds", "workers", "cores")}
+        save("serve_load", {**how, "results": results}, [table])
 
 
 if __name__ == "__main__":
