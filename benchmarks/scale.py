@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -126,9 +127,9 @@ def children(pid: int) -> list[int]:
     """All processes below one that this script started."""
     found, waiting = [], [pid]
     while waiting:
-        one = waiting.pop()
+        threads = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
         try:
-            below = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+            below = [child for thread in threads for child in thread.read_text().split()]
         except OSError:
             continue
         found += [int(child) for child in below]
@@ -239,25 +240,21 @@ def large(folder: Path, rows: int, workers: int, block: int) -> list[list[Any]]:
     """Seconds, rows a second and the largest worker of a run through many files, left alone and disturbed."""
     many = folder / "many"
     many.mkdir()
-    each, calls = rows // (2 * workers), []
+    files, each = 2 * workers, rows // (2 * workers)
+    places = [many / f"{number:03}.parquet" for number in range(files)]
     with ProcessPoolExecutor(workers) as pool:
-        for number in range(2 * workers):
-            calls.append(pool.submit(write_people, many / f"{number:03}.parquet", each, number))
-        for call in calls:
-            call.result()
+        list(pool.map(write_people, places, [each] * files, range(files)))
     asked = ["--engine", "ray", "--workers", str(workers), "--block-rows", str(block)]
     plain = [*asked, "--no-refine", "--no-radius"]
     lines = []
     for name, how, table in (("plain", plain, many), ("refined", asked, many / "000.parquet")):
         seconds, peak, _ = watched(folder, name, how, table, [])
-        count = each if table.suffix else 2 * workers * each
+        count = each if table.suffix else files * each
         lines.append([name, count, seconds, count / seconds, peak, 0, ""])
         print(lines[-1], flush=True)
     seconds, peak, ended = watched(folder, "disturbed", plain, many, ["worker", "raylet", "driver"])
     differs = unlike(folder / "plain", folder / "disturbed")
-    lines.append(
-        ["disturbed", 2 * workers * each, seconds, 2 * workers * each / seconds, peak, differs, ended]
-    )
+    lines.append(["disturbed", files * each, seconds, files * each / seconds, peak, differs, ended])
     return lines
 
 

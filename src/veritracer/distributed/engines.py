@@ -231,9 +231,9 @@ class RayEngine:
         with connected(self.given):
             if self.given is None:
                 self.workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
-            yield from self._work(self.ray.put(job), iter(items))
+            yield from self._work(job, iter(items))
 
-    def _work(self, job: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    def _work(self, job: Job, rest: Iterator[Any]) -> Iterator[Any]:
         actor = self.ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
         actors = [actor.remote(job) for _ in range(self.workers)]
         running: dict[Any, Any] = {}
