@@ -289,7 +289,7 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
     if new.dtype == column.dtype and isinstance(column.dtype, np.dtype):
         cells = column.to_numpy(copy=True)
         cells[rows] = new.to_numpy()
-        return pd.Series(cells)
+        return pd.Series(cells, dtype=column.dtype)  # as it was: pandas would make text of objects
     kept = column[~rows]
     if new.dtype != column.dtype:
         whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
