@@ -314,8 +314,8 @@ def _seen_by(later: Encoding, today: Encoding, given: Given) -> Tensor:
     ratio = torch.ones(later.dim, dtype=torch.float64)
     for block in later.blocks:
         name = block.feature.name
-        if block.feature.is_numeric and today.units(name, 1.0) > 0:
-            ratio[block.start] = later.units(name, 1.0) / today.units(name, 1.0)
+        if block.feature.is_numeric and today.units.of(name, 1.0) > 0:
+            ratio[block.start] = later.units.of(name, 1.0) / today.units.of(name, 1.0)
     change = given.x_cf - today.encode(given.X)
     return (later.encode(given.X) + change * ratio).clamp(0.0, 1.0)
 

@@ -287,7 +287,7 @@ def test_the_penalty_of_an_update_sees_what_was_promised() -> None:
     with promised(found).snapshot() as view:
         rows = unprotected(view, candidate, SetConstraints.of(view, candidate))
     at = wider().columns.index("age")
-    low, width = wider().fitted[0].low, wider().width("age")
+    low, width = wider().fitted[0].low, wider().units.width("age")
     assert len(rows) == 1
     assert float(rows.lower[0, at]) * width + low == pytest.approx(83.0, abs=1e-6)
     assert float(rows.upper[0, at]) * width + low == pytest.approx(87.0, abs=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from veritracer.encoding.grid import Grid
 from veritracer.errors import DataError, SchemaError, listing, message
 from veritracer.files import check_keys
 from veritracer.schema.feature import Feature, is_number, plain
+
+if TYPE_CHECKING:
+    from veritracer.schema import Schema
 
 _SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must neither vanish nor overflow
 
@@ -90,6 +93,50 @@ class FeatureScale:
             ) from None
         low, high, fill = numbers
         return cls(low, high, fill, dtype, bool(entry["constant"]))
+
+
+@dataclass(frozen=True)
+class Units:
+    """Between the raw values of a feature (or positions of its categories) and its encoded column."""
+
+    schema: Schema
+    grids: tuple[Grid, ...]
+
+    def width(self, name: str) -> float:
+        """The extent of a feature's scale: of its raw values, or of the positions of its categories."""
+        legal = self._legal(name)
+        return float(legal.high - legal.low)
+
+    def of(self, name: str, amount: float) -> float:
+        """The width in the encoded column of a difference of ``amount`` between raw values (or levels)."""
+        width = self.width(name)
+        return amount / width if width > 0 else 0.0
+
+    def rounding(self, name: str) -> float:
+        """How far, at most, rounding moves the encoded column of a raw value that was computed from another.
+
+        Two roundings of raw values, and those of scaling them; much where a range is narrow and far from 0.
+        """
+        legal, width = self._legal(name), self.width(name)
+        size = float(torch.maximum(legal.low.abs(), legal.high.abs()))
+        return 2.0**-50 * (1.0 + size / width) if width > 0 else 0.0
+
+    def interval(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """Between which two numbers every value from ``lower`` to ``upper`` is encoded, (n,) each.
+
+        The values are raw numbers (or positions of categories), as far out as anybody likes: they are clipped
+        as ``encode`` clips them. Encoding is monotone, in floating point too, so that none lies outside.
+        """
+        legal = self._legal(name)
+        first, last = (legal.to_unit(end.clamp(legal.low, legal.high)) for end in (lower, upper))
+        return first, last
+
+    def tolerance(self, name: str, raw: Tensor) -> Tensor:
+        """How far a number may be from a point of the feature's grid and still be read as that point."""
+        return slack(self.schema[name], np.dtype(np.float64), raw)
+
+    def _legal(self, name: str) -> Grid:
+        return self.grids[self.schema.names.index(name)]
 
 
 def check(feature: Feature, fitted: FeatureScale) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from veritracer.encoding import cells, fitting, grid, projection
 from veritracer.encoding.cells import Cells, refused_rows
-from veritracer.encoding.fitting import FeatureScale
+from veritracer.encoding.fitting import FeatureScale, Units
 from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
@@ -213,31 +213,17 @@ class Encoding:
         """The sum of ``values`` (..., dim) over the columns of each feature, (..., n_features)."""
         return values @ self._rules_on(values.device).members.to(values.dtype)
 
+    @cached_property
+    def units(self) -> Units:
+        """What raw values of a feature, and differences of them, are in its encoded column."""
+        return Units(self.schema, self._grids)
+
     def display_grid(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """The first value that each column may be shown with, and the step to the next; encoded, (dim,)."""
         rules = self._rules_on(device)
         width = rules.scale.high - rules.scale.low
         step = rules.shown.stride / rules.shown.scale / torch.where(width > 0, width, torch.ones_like(width))
         return rules.scale.to_unit(rules.shown.low), step
-
-    def width(self, name: str) -> float:
-        """The extent of a feature's scale: of its raw values, or of the positions of its categories."""
-        legal = self._grids[self.schema.names.index(name)]
-        return float(legal.high - legal.low)
-
-    def units(self, name: str, amount: float) -> float:
-        """The width in the encoded column of a difference of ``amount`` between raw values (or levels)."""
-        width = self.width(name)
-        return amount / width if width > 0 else 0.0
-
-    def rounding(self, name: str) -> float:
-        """How far, at most, rounding moves the encoded column of a raw value that was computed from another.
-
-        Two roundings of raw values, and those of scaling them; much where a range is narrow and far from 0.
-        """
-        legal = self._grids[self.schema.names.index(name)]
-        size, width = float(torch.maximum(legal.low.abs(), legal.high.abs())), float(legal.high - legal.low)
-        return 2.0**-50 * (1.0 + size / width) if width > 0 else 0.0
 
     def numbers(self, frame: Any) -> Tensor:
         """The cells as numbers (n, n_features): raw values, or positions of categories; NaN where missing."""
@@ -248,20 +234,6 @@ class Encoding:
             gone = np.False_ if found.marker is None else found.marker >= 0
             columns.append(torch.from_numpy(np.where(gone, np.nan, found.values)))
         return torch.stack(columns, -1)
-
-    def interval(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Between which two numbers every value from ``lower`` to ``upper`` is encoded, (n,) each.
-
-        The values are raw numbers (or positions of categories), as far out as anybody likes: they are clipped
-        as ``encode`` clips them. Encoding is monotone, in floating point too, so that none lies outside.
-        """
-        legal = self._grids[self.schema.names.index(name)]
-        first, last = (legal.to_unit(end.clamp(legal.low, legal.high)) for end in (lower, upper))
-        return first, last
-
-    def tolerance(self, name: str, raw: Tensor) -> Tensor:
-        """How far a number may be from a point of the feature's grid and still be read as that point."""
-        return fitting.slack(self.schema[name], np.dtype(np.float64), raw)
 
     def missing(self, x: Tensor) -> Tensor:
         """Which columns belong to a cell that is flagged as missing, bool of the shape (..., dim)."""

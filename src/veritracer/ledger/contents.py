@@ -166,8 +166,10 @@ class _Shown(NamedTuple):
             low, high, own = self.raw_lower[some, i], self.raw_upper[some, i], numbers[:, i]
             extends = ~torch.isnan(low) | ~torch.isnan(high)
             wrong |= extends & (~((low <= own) & (own <= high)) | (block.group is not None))
-            room = BETWEEN + self.encoding.units(block.feature.name, 2 * ROUNDING) * (low.abs() + high.abs())
-            first, last = self.encoding.interval(block.feature.name, low, high)
+            room = BETWEEN + self.encoding.units.of(block.feature.name, 2 * ROUNDING) * (
+                low.abs() + high.abs()
+            )
+            first, last = self.encoding.units.interval(block.feature.name, low, high)
             wrong |= extends & ~(first >= self.lower[some, block.start] - room)
             wrong |= extends & ~(last <= self.upper[some, block.start] + room)
         stored = [self.stored[k] for k in wide.tolist()]

@@ -67,7 +67,9 @@ def promised_ends(found: Counterfactuals) -> Ends:
     shown = encoding.numbers(found.frame)
     for block in encoding.blocks:
         name = block.feature.name
-        if encoding.width(name) == 0:  # every value is encoded alike, so that no drift of it shows there
+        if (
+            encoding.units.width(name) == 0
+        ):  # every value is encoded alike, so that no drift of it shows there
             least, most = Drift.of(found.drift.get(name, 0.0))
             below[:, block.start], above[:, block.start] = -least, most
     ends = _around(encoding, shown, below, above)
@@ -90,7 +92,7 @@ def first_layout_cut(
     """
     features = [encoding.blocks[i].feature for i in encoding.owner.tolist()]
     number = torch.tensor([f.is_numeric for f in features]) & encoding.numeric
-    flat = torch.tensor([encoding.width(f.name) == 0 for f in features])
+    flat = torch.tensor([encoding.units.width(f.name) == 0 for f in features])
     wide, unknown = lower < upper, torch.isnan(x).any(-1, keepdim=True)
     down = (x_cf < x) | unknown | flat | torch.tensor([f.action == "decrease_only" for f in features])
     up = (x_cf > x) | unknown | flat | torch.tensor([f.action == "increase_only" for f in features])
@@ -106,7 +108,7 @@ def _around(encoding: Encoding, shown: Tensor, below: Tensor, above: Tensor) -> 
         down, up = below[:, block.start], above[:, block.start]
         if block.group is not None or not bool(((down > 0) | (up > 0)).any()):
             continue
-        scale = encoding.width(block.feature.name) or 1.0
+        scale = encoding.units.width(block.feature.name) or 1.0
         wide = (down > 0) | (up > 0)
         for end, moved in zip(ends, (shown[:, i] - down * scale, shown[:, i] + up * scale), strict=True):
             end[:, i] = torch.where(wide, moved, torch.nan).numpy()
@@ -151,8 +153,8 @@ def _column(
         lower, upper, told = _levels(mine, theirs, lower, upper)
     first, last = torch.from_numpy(lower), torch.from_numpy(upper)
     size = torch.maximum(first.abs(), last.abs())
-    room = ROUNDING * size + encoding.tolerance(mine.name, size)
-    low, high = encoding.interval(mine.name, first - room, last + room)
+    room = ROUNDING * size + encoding.units.tolerance(mine.name, size)
+    low, high = encoding.units.interval(mine.name, first - room, last + room)
     return low, high, told
 
 

@@ -383,7 +383,7 @@ def _own_limits(
         span = share * value.abs()
         known = ~torch.isnan(value)
         for end, raw in ((lower, value - span), (upper, value + span)):
-            ends = encoding.interval(name, raw, raw)[0].to(x)
+            ends = encoding.units.interval(name, raw, raw)[0].to(x)
             end[:, block.start] = torch.where(known, ends, x[:, block.start])
     return lower, upper
 

@@ -136,9 +136,9 @@ class Options:
         down, up = still.clone(), still.clone()
         for name, asked in self.drift.items():
             start = encoding.blocks[encoding.schema.names.index(name)].start
-            drift, rounding = Drift.of(asked), encoding.rounding(name)
+            drift, rounding = Drift.of(asked), encoding.units.rounding(name)
             for way, amount in ((down, -drift.least), (up, drift.most)):
-                way[start] = encoding.units(name, amount) + rounding if amount > 0 else 0.0
+                way[start] = encoding.units.of(name, amount) + rounding if amount > 0 else 0.0
         return CoveredRegion(torch.where(encoding.numeric, self.overshoot, still), down, up)
 
 
