@@ -89,10 +89,10 @@ def search_radius(
 ) -> Tensor:
     """The largest kappa of a geometric grid at which a proof was found, (n,); 0 where there is none.
 
-    Each row gallops, by steps that double up to an octave, and then bisects: most counterfactuals were made
-    for the kappa at hand and end next to it. Rows that ask for the same kappa are proved together. Adaptive
-    slopes are not monotone in kappa, so the answer is a kappa with a proof, and, the sets being nested, a
-    certificate for every smaller one; a larger one with a proof may exist.
+    Each row gallops and then bisects: down by octaves, up by steps that double up to one, since most
+    counterfactuals were made for the kappa at hand. Rows that ask for the same kappa are proved together.
+    Adaptive slopes are not monotone in kappa, so the answer is a kappa with a proof, and, the sets being
+    nested, a certificate for every smaller one; a larger one with a proof may exist.
     """
     base = param_set.kappa if param_set.kappa > 0 else 1.0
     limit = OCTAVES * PER_OCTAVE
@@ -109,7 +109,7 @@ def search_radius(
         ask = torch.where(
             high == highest,
             low + step,
-            torch.where(low == lowest, high - step, (low + high) // 2),
+            torch.where(low == lowest, high - PER_OCTAVE, (low + high) // 2),
         )
         step = min(2 * step, PER_OCTAVE)
         open_ = (high - low > 1) & (ask.abs() <= limit)
