@@ -228,29 +228,22 @@ class RayEngine:
 
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
         """The result of each item, in the order in which they are ready."""
-        with connected(self.given):
-            if self.given is None:
-                self.workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
-            yield from self._work(job, iter(items))
+        with _actors(self.given) as actors:
+            self.workers = len(actors)
+            yield from self._work(actors, self.ray.put(job), iter(items))
 
-    def _work(self, job: Job, rest: Iterator[Any]) -> Iterator[Any]:
-        actor = self.ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
-        actors = [actor.remote(job) for _ in range(self.workers)]
+    def _work(self, actors: list[Any], job: Any, rest: Iterator[Any]) -> Iterator[Any]:
         running: dict[Any, Any] = {}
         waiting = actors * AHEAD  # one entry for each item that an actor can take
-        try:
-            while True:
-                while waiting and (item := next(rest, _END)) is not _END:
-                    worker = waiting.pop(0)
-                    running[worker.do.remote(item)] = worker
-                if not running:
-                    return
-                ready, _ = self.ray.wait(list(running), num_returns=1)
-                waiting.append(running.pop(ready[0]))
-                yield self._result(ready[0])
-        finally:
-            for one in actors:
-                self.ray.kill(one)
+        while True:
+            while waiting and (item := next(rest, _END)) is not _END:
+                worker = waiting.pop(0)
+                running[worker.do.remote(job, item)] = worker
+            if not running:
+                return
+            ready, _ = self.ray.wait(list(running), num_returns=1)
+            waiting.append(running.pop(ready[0]))
+            yield self._result(ready[0])
 
     def _result(self, reference: Any) -> Any:
         exceptions = self.ray.exceptions
@@ -264,63 +257,35 @@ class RayEngine:
 
 
 class Worker:
-    """What an actor is."""
+    """What an actor is: it loads what every job needs, and opens the one that it is given first."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self) -> None:
+        for name in LOADED:
+            import_module(name)
         import torch
 
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", DataWarning)
-        self.call = job.open()
+        self.call: Callable[[Any], Any] | None = None
 
-    def do(self, item: Any) -> Any:
+    def do(self, job: Job, item: Any) -> Any:
         """The result of one item."""
+        self.call = self.call or job.open()
         return self.call(item)
 
 
 @contextmanager
 def connected(workers: int | None = None) -> Iterator[None]:
     """A connection to Ray for the block: one that is there already, or else one of its own."""
-    global _connecting
     ray = _ray()
-    began, _connecting = _connecting, None
-    if began is None and ray.is_initialized():
+    if ray.is_initialized():
         yield
         return
-    if began is None:
-        _connect(workers)
-    else:
-        began.result()
+    _connect(workers)
     try:
         yield
     finally:
         ray.shutdown()
-
-
-_connecting: Future[None] | None = None
-
-
-def _prepare_ray(workers: int | None) -> None:
-    """Begin to connect to Ray, and to load there what workers need; ``connected`` waits for the first."""
-    global _connecting
-    if _ray().is_initialized():
-        return
-    began: Future[None] = Future()
-    _connecting = began
-
-    def connect() -> None:
-        try:
-            _connect(workers)
-            load = _ray().remote(num_cpus=1, max_retries=0)(_load)
-            for _ in range(workers or cores()):
-                load.remote()
-            began.set_result(None)
-        except BaseException as error:  # for whoever waits
-            began.set_exception(error)
-        else:
-            threading.Event().wait()  # what Ray starts ends with the thread that started it
-
-    threading.Thread(target=connect, daemon=True).start()
 
 
 def _connect(workers: int | None) -> None:
@@ -331,9 +296,55 @@ def _connect(workers: int | None) -> None:
         )
 
 
-def _load() -> None:
-    for name in LOADED:
-        import_module(name)
+_ahead: Future[list[Any]] | None = None
+
+
+@contextmanager
+def _actors(workers: int | None) -> Iterator[list[Any]]:
+    """Actors for the block: those that are being started already, or else new ones."""
+    global _ahead
+    ray = _ray()
+    began, _ahead = _ahead, None
+    if began is not None:
+        try:
+            yield began.result()
+        finally:
+            ray.shutdown()
+        return
+    with connected(workers):
+        found = _new_actors(workers)
+        try:
+            yield found
+        finally:
+            for one in found:
+                ray.kill(one)
+
+
+def _new_actors(workers: int | None) -> list[Any]:
+    ray = _ray()
+    actor = ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
+    count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    return [actor.remote() for _ in range(count)]
+
+
+def _prepare_ray(workers: int | None) -> None:
+    """Begin to connect to Ray and to start actors, unless somebody is connected."""
+    global _ahead
+    if _ray().is_initialized():
+        return
+    began: Future[list[Any]] = Future()
+    _ahead = began
+
+    def start() -> None:
+        try:
+            _connect(workers)
+            began.set_result(_new_actors(workers))
+        except BaseException as error:  # for whoever waits
+            began.set_exception(error)
+        else:
+            threading.Event().wait()  # what Ray starts ends with the thread that started it
+
+    threading.Thread(target=start, daemon=True).start()
 
 
 @contextmanager
