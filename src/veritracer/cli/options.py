@@ -25,6 +25,7 @@ import veritracer as vt
 from veritracer import distributed, persistence, streaming, tablefiles
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
+from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.distributed import Outcome, RunFolder
@@ -322,18 +323,8 @@ def read_key(path: Path) -> str:
 def saved_model(folder: str) -> VeriTraCER:
     """The model in a folder, ready to compute; a folder that is none is refused before torch is imported."""
     persistence.verified(folder)
-    use_one_thread()
+    only_compute()
     return vt.load(folder)
-
-
-def use_one_thread() -> None:
-    """Import torch, and let it compute on one thread from here on.
-
-    Operations on a few thousand rows are too small to share: a second thread mostly waits for the first.
-    """
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def check_table(path: str, separator: str, *, lenient: bool = False) -> tuple[str, ...] | None:
@@ -469,7 +460,9 @@ class Bulk(NamedTuple):
         return outcome
 
     def engine_for(self) -> distributed.Engine:
-        """Where the blocks are done."""
+        """Where the blocks are done: by this process, if by one worker of this machine."""
+        if self.engine == "local" and self.workers == 1:
+            only_compute()
         return distributed.engine_of(self.engine, self.workers)
 
 

@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol
 
 from veritracer.errors import DataError, DataWarning, VeriTracerError, message
-from veritracer.threads import cores, one_thread
+from veritracer.threads import cores, one_thread, only_compute
 
 Name = Literal["local", "ray"]
 
@@ -198,9 +198,7 @@ def _stop(children: list[BaseProcess]) -> None:
 
 def _begin(begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
     """Make this process a worker: of one thread, deaf to Ctrl-C, and gone when its parent is."""
-    import torch
-
-    torch.set_num_threads(1)
+    only_compute()
     warnings.simplefilter("ignore", DataWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -262,9 +260,7 @@ class Worker:
     def __init__(self) -> None:
         for name in LOADED:
             import_module(name)
-        import torch
-
-        torch.set_num_threads(1)
+        only_compute()
         warnings.simplefilter("ignore", DataWarning)
         self.call: Callable[[Any], Any] | None = None
 

@@ -39,6 +39,7 @@ from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
+from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Issued
@@ -78,7 +79,7 @@ class ModelHost:
 
     def load(self, folder: str) -> Plain:
         """The description of the model in this folder, which answers from now on."""
-        torch.set_num_threads(1)  # a batch is too small to share; processes share the cores
+        only_compute()  # a batch is too small to share; processes share the cores
         model = vt.load(folder)
         self.model, self.recourse, self.folder = model, model.recourse(), folder
         self.description = _describe(model, folder)

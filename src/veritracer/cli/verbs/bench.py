@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer import datasets as catalogue
 from veritracer import tablefiles
-from veritracer.cli.options import AsJson, DataDir, EngineName, Quiet, names, use_one_thread
+from veritracer.cli.options import AsJson, DataDir, EngineName, Quiet, names
 from veritracer.cli.printing import note, print_json, say
 from veritracer.errors import DataError, message
+from veritracer.threads import cores, only_compute
 
 if TYPE_CHECKING:
     from veritracer_bench import Plan, Standing
@@ -71,9 +72,8 @@ def bench(
     """
     _check(out)
     import veritracer_bench as library
-    from veritracer.threads import cores
 
-    use_one_thread()
+    only_compute()
     plan = _plan(data_dir, quick=quick, smoke=smoke)
     given = {"datasets": names(datasets), "methods": names(methods), "tables": names(tables)}
     chosen: dict[str, Any] = {name: tuple(value) for name, value in given.items() if value}

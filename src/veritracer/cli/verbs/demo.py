@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veritracer import tablefiles
-from veritracer.cli.options import AsJson, DataDir, Quiet, Seed, use_one_thread
+from veritracer.cli.options import AsJson, DataDir, Quiet, Seed
 from veritracer.cli.printing import patience, percent, print_json, print_table, say
 from veritracer.datasets.catalogue import check_source
 from veritracer.defaults import DEMO_EPOCHS
 from veritracer.errors import DataError, DataWarning, message
+from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.certificate import Certificate
@@ -47,14 +48,14 @@ def demo(
     """Train, give recourse, let a year pass, retrain, and count which promises were kept."""
     with tablefiles.writable(out / "report.html") if out.is_dir() else _new_folder(out):
         if paper_figures:
-            use_one_thread()
+            only_compute()
             _show_paper(out, as_json=as_json)
             return
         start = time.perf_counter()
         check_source(dataset, data_dir)
         from veritracer import demo as library
 
-        use_one_thread()
+        only_compute()
         talks = not (quiet or as_json)
         with _steps(quiet=quiet or as_json) as tell:
             found = library.run(dataset, drift=drift, seed=seed, epochs=epochs, data_dir=data_dir, tell=tell)

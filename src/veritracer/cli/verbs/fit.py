@@ -36,11 +36,11 @@ from veritracer.cli.options import (
     RejectsFile,
     Seed,
     Separator,
-    use_one_thread,
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
 from veritracer.persistence import DOCUMENT
+from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.evaluation import Evaluation, Interval
@@ -176,7 +176,7 @@ def _trained(
     data: Described, params: dict[str, Any], holdout: float, *, quiet: bool
 ) -> tuple[VeriTraCER, Evaluation | None, list[str]]:
     """The model, what it is worth, and what was noticed."""
-    use_one_thread()
+    only_compute()
     from veritracer.evaluation import fit_evaluated
 
     watched = sys.stderr.isatty() and not quiet
