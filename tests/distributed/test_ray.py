@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,17 @@ def test_a_killed_actor_is_replaced_and_errors_are_ours(folder: Path, tmp_path: 
     frame.to_csv(tmp_path / "bad.csv", index=False)
     with pytest.raises(DataError, match="row 2"):
         explained(folder, tmp_path / "out", place=str(tmp_path / "bad.csv"), engine=RayEngine(1))
+
+
+@pytest.mark.long
+def test_the_command_has_a_cluster_of_its_own_while_it_loads(folder: Path, tmp_path: Path) -> None:
+    explained(folder, tmp_path / "alone", rows=1000)
+    command = [sys.executable, "-m", "veritracer", "explain", str(folder / "model")]
+    command += [str(folder / "people.parquet"), "--engine", "ray", "--workers", "1", "--block-rows", "20"]
+    command += ["--keep", "id", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
 
 
 def test_calls_become_tasks() -> None:
