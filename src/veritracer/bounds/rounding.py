@@ -77,11 +77,9 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     depth, slopes = param_set.network.depth, param_set.network.slopes
     magnitude = ranges.inputs[0].magnitude
     error, largest_size = unit * magnitude + tiny, magnitude.amax(-1)
-    for k, (weight, bias) in enumerate(_grown(param_set, precision)):
+    for k, (gamma, weight, bias) in enumerate(_grown(param_set, precision)):
         if k > 0:  # what comes out of a ReLU is its own magnitude
             magnitude = ranges.inputs[k].upper if slopes[k - 1] == 0.0 else ranges.inputs[k].magnitude
-        operations = weight.shape[-1] + 2
-        gamma = _gamma(operations, unit)
         # One product for both: |W| h, which each sum is made of, and |W| e, what the errors so far become.
         error = affine(torch.add(gamma * magnitude, error, alpha=1 + gamma), weight, bias)
         # The sums are in it, γ times: no need to compute them where something a little larger will do.
@@ -100,20 +98,19 @@ def logit_error(param_set: ParamSet, ranges: Trace, precision: Precision) -> Ten
     return torch.where(largest_size < room, total, torch.inf)
 
 
-def _grown(param_set: ParamSet, precision: Precision) -> list[tuple[Tensor, Tensor]]:
-    """For each layer, what takes γ h + (1 + γ) e to the next error: weights and biases.
+def _grown(param_set: ParamSet, precision: Precision) -> list[tuple[float, Tensor, Tensor]]:
+    """For each layer its γ, and what takes γ h + (1 + γ) e to the next error: weights and biases.
 
     Weights that grow by 2τ/γ pay for those that are lost: γ times that is 2τ for each unit of h, and the
     errors get more. (Beside a weight that swallows the addition, it is less than our own rounding.)
     """
 
-    def layers() -> list[tuple[Tensor, Tensor]]:
-        found = []
+    def layers() -> list[tuple[float, Tensor, Tensor]]:
+        found, tiny = [], precision.tiny
         for weight, bias in param_set.magnitudes:
             operations = weight.shape[-1] + 2
             gamma = _gamma(operations, precision.unit)
-            tiny = precision.tiny
-            found.append((weight + 2 * tiny / gamma, gamma * bias + 4 * operations * tiny))
+            found.append((gamma, weight + 2 * tiny / gamma, gamma * bias + 4 * operations * tiny))
         return found
 
     return param_set.once(precision, layers)
