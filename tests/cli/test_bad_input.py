@@ -453,22 +453,28 @@ def test_an_unwritable_folder(work: Path) -> None:
         work.chmod(0o755)
 
 
+def full_disk(size: int) -> str:
+    """Statements after which no file grows past this size, until the command has ended."""
+    return (
+        "import atexit, resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "no = resource.getrlimit(resource.RLIMIT_FSIZE); "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, no[1])); "
+        "atexit.register(resource.setrlimit, resource.RLIMIT_FSIZE, no)"
+    )
+
+
 def test_a_disk_that_fills_up_leaves_nothing(work: Path) -> None:
-    # A limit on the size of files stands for a full disk; the signal that comes with it is turned off.
-    before = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-    before += "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
     names = sorted(p.name for p in work.iterdir())
-    done = run("explain", "model", "people.csv", "--no-refine", "--out", "new.csv", before=before, cwd=work)
+    args = ["explain", "model", "people.csv", "--no-refine", "--out", "new.csv"]
+    done = run(*args, before=full_disk(3000), cwd=work)
     assert_refused(done)
     assert sorted(p.name for p in work.iterdir()) == names
 
 
 def test_a_disk_that_fills_up_while_a_model_is_saved_leaves_nothing(work: Path) -> None:
-    before = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-    before += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"  # the schema fits, tensors do not
     names = sorted(p.name for p in work.iterdir())
     fit = "fit train.csv --target approved --favourable yes --epochs 1 --no-panel --holdout 0 --out another"
-    done = run(*fit.split(), before=before, cwd=work)
+    done = run(*fit.split(), before=full_disk(9000), cwd=work)  # the schema fits, tensors do not
     assert_refused(done)
     assert sorted(p.name for p in work.iterdir()) == names
 
