@@ -34,7 +34,7 @@ ORDER = [
     ["config"],
     ["training"],
     ["preparing", "persistence"],
-    ["recourse", "fine_tuning"],
+    ["recourse", "fitting", "fine_tuning"],
     ["ledger"],
     ["model", "saved"],
     ["datasets", "tablefiles"],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -22,29 +21,27 @@ from veritracer.balls import Norm
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
-from veritracer.decisions import rate_threshold, threshold_logit
-from veritracer.distillation import Distillation, Teacher
+from veritracer.decisions import threshold_logit
 from veritracer.errors import (
     DataError,
     TrainingError,
-    TrainingWarning,
     message,
     unknown_name,
 )
 from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.fitting import Fitted, Run
 from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
-from veritracer.network import Theta, from_module, to_module
+from veritracer.network import from_module, to_module
 from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
 from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.preparing import Prepared, as_table, prepare
+from veritracer.preparing import as_table, prepare
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema
-from veritracer.training import Ending, Trained, train, watch
+from veritracer.training import Ending
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
@@ -210,8 +207,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """The estimator, trained on raw rows and labels. Ctrl-C stops after the batch and keeps the best."""
-        prepared, panels, trained = self._train(X, y, sample_weight, [self._seed()], [[]], share_panel=False)
-        return self._adopt(prepared, panels, trained, 0, X)
+        return self._adopt(self._run(X, y, sample_weight, [self._seed()], [[]]), 0, X)
 
     def fit_many(
         self,
@@ -240,11 +236,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if share_panel and leave_out is not None:
             remedy = "leave out share_panel: one panel for all would have seen what each leaves out"
             raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
-        prepared, panels, trained = self._train(
-            X, y, sample_weight, streams, left_out, share_panel=share_panel
-        )
+        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel)
         made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
-        return [model._adopt(prepared, panels, trained, index, X) for index, model in enumerate(made)]
+        return [model._adopt(fitted, index, X) for index, model in enumerate(made)]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each row."""
@@ -426,7 +420,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         super().set_params(**params)
         return self
 
-    def _train(
+    def _run(
         self,
         X: Any,
         y: ArrayLike,
@@ -434,9 +428,20 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         seeds: list[int],
         leave_out: Sequence[ArrayLike],
         *,
-        share_panel: bool,
-    ) -> tuple[Prepared, list[Panel], Trained]:
-        config = self.training_config()
+        share_panel: bool = False,
+    ) -> Fitted:
+        """One run of training on raw rows, for all seeds."""
+        panel = self.panel
+        if panel == "default":
+            panel = Panel() if self.method == "veritracer" else None
+        run = Run(
+            self.training_config(),
+            panel,
+            self.threshold,
+            self.approval_rate,
+            self.device,
+            bool(self.verbose),
+        )
         prepared = prepare(
             X,
             y,
@@ -447,76 +452,25 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             leave_out=leave_out,
             device=self.device,
         )
-        panels = self._panels(prepared, seeds[:1] if share_panel else seeds)
-        threshold = self._first_threshold(prepared, panels)
-        config = replace(config, threshold_logit=threshold_logit(threshold))
-        teacher = self._teacher(prepared, panels, threshold)
-        with watch(verbose=bool(self.verbose)) as (on_epoch, interrupted):
-            trained = train(
-                config,
-                prepared.encoding,
-                prepared.rows,
-                prepared.validation,
-                seeds,
-                teacher=teacher,
-                on_epoch=on_epoch,
-                interrupted=interrupted,
-            )
-        if trained.ended is Ending.INTERRUPTED:
-            kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
-            warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=3)
-        return prepared, panels, trained
+        return run.fit(prepared, seeds, share_panel=share_panel)
 
-    def _panels(self, prepared: Prepared, seeds: Sequence[int]) -> list[Panel]:
-        """A fitted panel for each seed, on the rows that its model may see; none where none is wanted."""
-        if self.panel is None or (self.panel == "default" and self.method != "veritracer"):
-            return []
-        asked = Panel() if self.panel == "default" else self.panel
-        return [
-            clone(asked).fit_encoded(prepared.encoding, rows, seed=seed)
-            for seed, rows in zip(seeds, _labelled(prepared), strict=False)
-        ]
-
-    def _first_threshold(self, prepared: Prepared, panels: list[Panel]) -> float:
-        """The threshold to train at: as given, or about that which accepts as many people as is asked."""
-        if self.approval_rate is None:
-            return self.threshold
-        x, y, weight = (part.cpu() for part in prepared.rows)
-        if panels:
-            score = torch.logit(panels[0].vote(x), eps=1e-6)
-        else:
-            from sklearn.linear_model import LogisticRegression  # here: few models need it
-
-            linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
-            score = torch.from_numpy(linear.decision_function(x.numpy()))
-        at = float(rate_threshold(score[weight[0] > 0], self.approval_rate))
-        return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
-
-    def _teacher(self, prepared: Prepared, panels: list[Panel], threshold: float) -> Teacher | None:
-        """What the classifiers are held to, where there is a panel that counts in training."""
-        if not panels or self.method != "veritracer" or panels[0].strength == 0:
-            return None
-        options = Distillation().times(panels[0].strength)
-        rows = [Labelled(*(part.to(self.device) for part in mine)) for mine in _labelled(prepared)]
-        return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
-
-    def _adopt(self, prepared: Prepared, panels: list[Panel], trained: Trained, index: int, X: Any) -> Self:
+    def _adopt(self, fitted: Fitted, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
+        prepared, trained = fitted.prepared, fitted.trained
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
-        theta, self.rate_threshold_ = self._decided(prepared, trained, index)
+        theta, self.rate_threshold_ = fitted.classifier(index)
         self.classifier_ = to_module(trained.network, theta).eval()
-        self.panel_: Panel | None = panels[min(index, len(panels) - 1)] if panels else None
+        self.panel_: Panel | None = fitted.panel(index)
         self.generator_: Generator | None = trained.generator
-        self.generator_theta_ = _double(trained.generator_theta[index])
+        self.generator_theta_ = fitted.generator_theta(index)
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
         self.interrupted_ = trained.ended is Ending.INTERRUPTED
-        x, favourable, weight = (part.cpu() for part in prepared.rows)
-        seen = weight[index] > 0
-        self.usual_: Usual | None = Usual.of(prepared.encoding, x[seen], favourable[seen] > 0.5)
-        labelled = thinned(torch.cat([x[seen], favourable[seen].unsqueeze(-1)], -1), self.keep_rows)
+        x, favourable = fitted.seen(index)
+        self.usual_: Usual | None = Usual.of(prepared.encoding, x, favourable)
+        labelled = thinned(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
         ignored = prepared.schema.ignored_names
         named = [c for c in X.columns if c not in ignored] if isinstance(X, pd.DataFrame) else None
@@ -529,19 +483,6 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if self.approval_rate is None or self.rate_threshold_ is None:
             return self.threshold
         return self.rate_threshold_
-
-    def _decided(self, prepared: Prepared, trained: Trained, index: int) -> tuple[Theta, float | None]:
-        """The classifier, moved to where it accepts as many people as is asked, and where that is."""
-        theta, offset = _double(trained.theta[index]), trained.threshold_logit
-        if self.approval_rate is None:
-            return theta, None
-        parts = [
-            (part.x.cpu(), part.weight[index].cpu() > 0) for part in (prepared.rows, prepared.validation)
-        ]
-        logits = torch.cat([trained.network.logit(theta, x[seen].double()) for x, seen in parts])
-        at = rate_threshold(logits, self.approval_rate)
-        threshold = float(torch.sigmoid(at + offset))
-        return (*theta[:-1], theta[-1] - (threshold_logit(threshold) - offset)), threshold
 
     def _encode(self, X: Any) -> Tensor:
         return self.encoding_.encode(self._checked(X))
@@ -595,13 +536,3 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 @recourse_of.register(VeriTraCER)
 def _recourse_of(model: VeriTraCER) -> Recourse:
     return model.recourse()
-
-
-def _labelled(prepared: Prepared) -> list[Labelled]:
-    """The training rows as the panel of each model sees them, on the CPU."""
-    x, y, weight = (part.cpu() for part in prepared.rows)
-    return [Labelled(x, y, mine) for mine in weight]
-
-
-def _double(theta: Theta) -> Theta:
-    return tuple(t.detach().to("cpu", torch.float64) for t in theta)

@@ -161,7 +161,7 @@ class ParamSet:
         """
         return in_words(self.kappa, self.norm, self.rule, self.named_radii.values())
 
-    @property
+    @cached_property
     def center_digest(self) -> str:
         """SHA-256 of today's model, which the set is around."""
         return self.network.digest(self.center)

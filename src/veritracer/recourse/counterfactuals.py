@@ -1,13 +1,10 @@
-"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none.
-
-For other programs: one JSON document, one table, and what is said along the way to one.
-"""
+"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,11 +17,12 @@ from torch import Tensor
 from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
-from veritracer.encoding.exact import in_types, widened
 from veritracer.errors import DataError, Message, message
-from veritracer.files import document_text, envelope
+from veritracer.files import document_text
 from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.recourse.advice import Advice
 from veritracer.recourse.evidence import Evidence
+from veritracer.recourse.exporting import NUMBERS, as_table, document
 from veritracer.recourse.letter import Format, write_letter
 from veritracer.recourse.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
 from veritracer.recourse.wording import (
@@ -37,19 +35,9 @@ from veritracer.recourse.wording import (
     region_in_words,
 )
 from veritracer.recourse.wording import language as letters_language
-from veritracer.refine.problem import OUTWARDS, Drift
-from veritracer.schema.feature import is_number
-from veritracer.schema.values import decimal_of, is_missing, own
+from veritracer.schema.values import own
 
 Status = Literal["certified", "valid", "none"]
-
-FORMAT, VERSION = "veritracer-recourse", 1
-
-NUMBERS = (
-    *("valid", "certified", "radius", "worst_logit", "method", "conditional"),
-    *("cost", "n_changes", "agreement"),
-)
-"""What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,12 +69,11 @@ class Counterfactuals:
     person, alternative, n
         The position of the row in what was asked, the number of the alternative, from 0, and how many were
         asked for.
-    kappa, norm, radius_rule, overshoot, drift
+    radius_rule, overshoot, drift
         What was asked for: a drift is a number where it goes both ways, else the two ends of the moves.
-    param_set
-        The set of models that the certificates speak of: centre, norm, rule and absolute radii.
-    model_digest, encoding_digest, threshold
-        Which model, encoding and threshold they speak of; the threshold is None where nobody said it.
+    param_set, encoding, threshold
+        What the certificates speak of: the set of models (centre, norm, kappa, rule and absolute radii), the
+        encoding, and the threshold, None where nobody said it.
     x, x_cf, lower, upper
         The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
     agreement
@@ -113,22 +100,18 @@ class Counterfactuals:
     person: NDArray[np.int64]
     alternative: NDArray[np.int64]
     n: int
-    kappa: float
-    norm: Norm
     radius_rule: RadiusRule | float
     overshoot: float
     drift: Mapping[str, float | Sequence[float]]
-    model_digest: str
-    encoding_digest: str
     threshold: float | None
-    param_set: ParamSet = field(repr=False)
-    encoding: Encoding = field(repr=False)
-    x: Tensor = field(repr=False)
-    x_cf: Tensor = field(repr=False)
-    lower: Tensor = field(repr=False)
-    upper: Tensor = field(repr=False)
-    agreement: NDArray[np.float64] = field(repr=False)
-    evidence: Evidence = field(repr=False)
+    param_set: ParamSet
+    encoding: Encoding
+    x: Tensor
+    x_cf: Tensor
+    lower: Tensor
+    upper: Tensor
+    agreement: NDArray[np.float64]
+    evidence: Evidence
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -137,6 +120,33 @@ class Counterfactuals:
         return "\n".join([self.summary, *self.notes])
 
     __repr__ = __str__  # and not every row of both tables
+
+    @property
+    def kappa(self) -> float:
+        """At which kappa rows are ``certified``."""
+        return self.param_set.kappa
+
+    @property
+    def norm(self) -> Norm:
+        """The norm of the set."""
+        return self.param_set.norm
+
+    @property
+    def model_digest(self) -> str:
+        """Which model is at the centre of the set."""
+        return self.param_set.center_digest
+
+    @property
+    def encoding_digest(self) -> str:
+        """Which encoding the certificates speak of."""
+        return self.encoding.digest
+
+    @cached_property
+    def advice(self) -> Advice:
+        """What changes in each row, and how far that is covered."""
+        proved = self.certified | (self.radius > 0)
+        shown = self.original, self.frame, self.x, self.x_cf
+        return Advice(self.encoding, *shown, self.overshoot, self.drift, proved)
 
     @property
     def summary(self) -> str:
@@ -188,56 +198,15 @@ class Counterfactuals:
 
     def changes_of(self, i: int) -> list[Change]:
         """The changes of counterfactual ``i``, in the order of the columns."""
-        differs = self.encoding.changed(self.x_cf[i], self.x[i])
-        every = self.encoding.schema.names
-        names = {every[k] for k in differs.nonzero().squeeze(-1).tolist()}
-        return [
-            Change(self.encoding.schema[name], own(before[i]), own(after[i]), self._limit(name, i))
-            for name, (before, after) in self.cells.items()
-            if name in names
-        ]
+        return self.advice.changes_of(i)
 
     def moves_of(self, i: int) -> list[Move]:
-        """What may become of the values of counterfactual ``i`` by themselves, as far as that is proved.
-
-        A cell that is missing has no value that could move.
-        """
-        region = self.region_of(i) if self.drift else {}
-        found = []
-        for name in [name for name in self.drift if name in region]:
-            feature, (low, high), drift = self.encoding.schema[name], region[name], self._drift(name)
-            codes = [c for c in feature.missing_codes if feature.is_numeric and is_number(c)]
-            if any(drift):
-                found.append(Move(feature, drift, tuple(c for c in codes if low <= float(c) <= high)))
-        return found
+        """What may become of values of counterfactual ``i`` by themselves: see ``Advice.moves_of``."""
+        return self.advice.moves_of(i)
 
     def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
-        """Between which two values each feature of counterfactual ``i`` may end up, all of them at once.
-
-        Everything that is covered: changes carried on, and values that move by themselves from wherever they
-        are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
-        Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code
-        that means "missing" is no number.
-        """
-        found: dict[str, tuple[Any, Any]] = {}
-        asked = self.overshoot > 0 or bool(self.drift)
-        for name, (_, cells) in self.cells.items() if asked and self._proved(i) else ():
-            feature, drift = self.encoding.schema[name], self._drift(name)
-            shown, limit = own(cells[i]), self._limit(name, i)
-            if is_missing(shown) or shown in feature.missing_codes:
-                continue
-            if feature.is_numeric:
-                on = [shown] if limit is None else [shown, limit]
-                ends = _moved(min(on), drift.least), _moved(max(on), drift.most)
-            elif feature.kind != "categorical":
-                at, last = feature.categories.index(shown), len(feature.categories) - 1
-                low, high = (min(max(at + int(way), 0), last) for way in drift)
-                ends = feature.categories[low], feature.categories[high]
-            else:
-                continue
-            if ends != (shown, shown):
-                found[name] = ends
-        return found
+        """Between which two values each feature may end up, all at once: see ``Advice.region_of``."""
+        return self.advice.region_of(i)
 
     def sentence(self, i: int) -> str:
         """Counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
@@ -354,89 +323,9 @@ class Counterfactuals:
             label = label[0] if len(label) == 2 else label[:-1]
         return own(label)
 
-    @cached_property
-    def cells(self) -> dict[str, tuple[Any, Any]]:
-        """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow."""
-        own, shown = widened(self.encoding, self.original), widened(self.encoding, self.frame)
-        return {name: (own[name].array, shown[name].array) for name in self.frame.columns}
-
     @property
     def _has_alternatives(self) -> bool:
         return self.n > 1
-
-    def _proved(self, i: int) -> bool:
-        """Whether there is a proof for row ``i`` and its region, at whichever kappa."""
-        return bool(self.certified[i] or self.radius[i] > 0)
-
-    def _drift(self, name: str) -> Drift:
-        """How far a feature may move by itself; an ordered one by whole levels."""
-        drift = Drift.of(self.drift.get(name, 0.0))
-        return drift if self.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
-
-    def _limit(self, name: str, i: int) -> Any:
-        """The last value that a changed number may be carried on to; None where that is not proved."""
-        if name not in self._limits or not self._proved(i):
-            return None
-        cells, inside = self._limits[name]
-        return own(cells[i]) if inside[i] else None
-
-    @cached_property
-    def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
-        """How far every changed number may be carried on: legal values, and where they are really inside.
-
-        What moves by itself is not in it: that may come on top.
-        """
-        if self.overshoot == 0:
-            return {}
-        grown = self.x_cf > self.x
-        way = torch.where(grown, 1.0, -1.0).to(self.x_cf)
-        far = (self.x_cf + self.overshoot * way).clamp(0.0, 1.0)
-        far = far.where(self.x_cf != self.x, self.x_cf)
-        last = self.encoding.snap(far, self.x, ~grown)
-        shown = self.encoding.decode(last, original=self.original, start=self.x)
-        # As anybody's application would be read: rounding to the grid, or to the column's dtype, may pass it.
-        read = self.encoding.encode(shown, out_of_range="ignore")
-        between = (read >= self.x_cf) & (read <= far + OUTWARDS)
-        inside = torch.where(grown, between, (read <= self.x_cf) & (read >= far - OUTWARDS))
-        return {
-            block.feature.name: (shown[block.feature.name].array, inside[:, block.start].numpy())
-            for block in self.encoding.blocks
-            if block.feature.is_numeric
-        }
-
-
-def _moved(value: Any, by: float) -> Any:
-    """The number so much further, in decimal digits as people would add them; whole where it is whole."""
-    end = decimal_of(value) + decimal_of(by)
-    return int(end) if end == end.to_integral_value() else float(end)
-
-
-def document(found: Counterfactuals) -> dict[str, Any]:
-    """Everything, as JSON can hold it, under a versioned schema."""
-    head = {
-        **envelope(FORMAT, VERSION),
-        "kappa": found.kappa,
-        "norm": found.norm,
-        "radius_rule": found.radius_rule,
-        "rule": found.param_set.rule,
-        "radii": found.param_set.named_radii,
-        "center_digest": found.param_set.center_digest,
-        "threshold": found.threshold,
-        "overshoot": found.overshoot,
-        "drift": dict(found.drift),
-        "model_digest": found.model_digest,
-        "encoding_digest": found.encoding_digest,
-    }
-    rows = [_row(found, i) for i in range(len(found))]
-    return {**head, "rows": rows}
-
-
-def as_table(found: Counterfactuals) -> pd.DataFrame:
-    """The values as shown, in the types of the schema, then ``recourse.status`` and so on."""
-    # Side by side by position: labels of the index may repeat.
-    parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]
-    whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
-    return whole.set_axis(found.frame.index)
 
 
 def along_the_way(
@@ -460,36 +349,3 @@ def along_the_way(
         legal = found.encoding.project(points, found.x[i].expand_as(points))
         columns["truth"] = np.asarray(truth(found.encoding.decode(legal, original=person)))
     return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
-
-
-def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
-    numbers = {name: _json_value(getattr(found, name)[i]) for name in NUMBERS}
-    changes = [
-        {"feature": c.feature.name, "from": _json_value(c.before), "to": _json_value(c.after)}
-        | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
-        for c in found.changes_of(i)
-    ]
-    region = {name: [_json_value(end) for end in ends] for name, ends in found.region_of(i).items()}
-    return {
-        "row": _json_value(found.label(i)),
-        "alternative": int(found.alternative[i]),
-        "status": str(found.status[i]),
-        "reason": str(found.reason[i]),
-        **numbers,
-        "original": {name: _json_value(before[i]) for name, (before, _) in found.cells.items()},
-        "counterfactual": {name: _json_value(after[i]) for name, (_, after) in found.cells.items()},
-        "changes": changes,
-        **({"region": region} if region else {}),
-        "sentence": found.sentence(i),
-    }
-
-
-def _json_value(value: Any) -> Any:
-    value = own(value)
-    if isinstance(value, tuple):
-        return [_json_value(part) for part in value]
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -249,7 +249,7 @@ def _direction(found: Counterfactuals, i: int, k: int, x: Tensor, typical: Tenso
     """Which way feature ``k`` is from the accepted rows, as somebody would be asked to go."""
     block = found.encoding.blocks[k]
     feature = block.feature
-    cell = own(found.cells[feature.name][0][i])
+    cell = own(found.advice.cells[feature.name][0][i])
     if is_missing(cell) or cell in feature.missing_codes:
         return "state"
     if not feature.is_numeric and feature.kind != "ordinal":

@@ -34,7 +34,8 @@ from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.times import read_expiry
 from veritracer.network import from_module
-from veritracer.recourse.counterfactuals import Counterfactuals, document
+from veritracer.recourse.counterfactuals import Counterfactuals
+from veritracer.recourse.exporting import document
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
