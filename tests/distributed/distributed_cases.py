@@ -54,7 +54,7 @@ def question(folder: Path, **more: Any) -> Question:
 
 def explained(
     folder: Path,
-    out: Path,
+    out: Path | str,
     *,
     rows: int = 25,
     engine: Engine | None = None,

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -161,7 +162,9 @@ def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- promises
 
 
-def issued(folder: Path, out: Path, ledger: Path, original: Any = "plain", engine: Any = None) -> Outcome:
+def issued(
+    folder: Path, out: Path | str, ledger: Path, original: Any = "plain", engine: Any = None
+) -> Outcome:
     asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
     run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
     terms = IssueTerms("id", 0.5, original=original)
@@ -264,3 +267,75 @@ def test_a_block_names_its_rows() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
     assert (table.start, table.names, sum(chunk.num_rows for chunk in table.chunks)) == (10, ("x",), 2)
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+def fetched(url: str, to: Path) -> Path:
+    """A copy of the folder behind a URL."""
+    files, path = fsspec.core.url_to_fs(url)
+    files.get(path, str(to), recursive=True)
+    return to
+
+
+@pytest.mark.parametrize("scheme", ["memory", "local", "file"])
+def test_a_run_may_write_behind_a_url(scheme: str, folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    url = f"{scheme}://{tmp_path}/out"
+    engine = LocalEngine(1 if scheme == "memory" else 2)  # a process has a memory of its own
+    first = explained(folder, url, engine=engine)
+    assert_same(written(fetched(url, tmp_path / "first")), alone)
+    files, path = fsspec.core.url_to_fs(url)
+    files.rm(f"{path}/_blocks/{first.records[1].name}.json")
+    again = explained(folder, url)
+    assert (again.blocks, again.skipped) == (first.blocks, first.blocks - 1)
+    assert_same(written(fetched(url, tmp_path / "second")), alone)
+    with pytest.raises(DataError, match="another options"):
+        explained(folder, url, overshoot=0.1)
+
+
+@pytest.mark.parametrize("original", ["plain", "commitment"])
+def test_nothing_is_promised_twice_from_elsewhere(original: str, folder: Path, tmp_path: Path) -> None:
+    url, ledger = f"memory://{tmp_path}/out", tmp_path / "promises.db"
+    first = issued(folder, url, ledger, original)
+    told, promised = written(fetched(url, tmp_path / "first")), numbers(ledger)
+    files, path = fsspec.core.url_to_fs(url)
+    files.rm(f"{path}/_blocks", recursive=True)
+    again = issued(folder, url, ledger, original)
+    assert (again.skipped, again.promises, numbers(ledger)) == (0, first.promises, promised)
+    assert_same(written(fetched(url, tmp_path / "second")), told)
+    assert files.find(f"{path}/_prepared") == []
+    if original == "commitment":
+        opening = "recourse.opening"
+        assert written(tmp_path / "second")[opening].tolist() == told[opening].tolist()
+        files.rm(f"{path}/{first.records[0].file}")
+        with pytest.raises(LedgerError, match="restore the file"):
+            issued(folder, url, ledger, original)
+
+
+def test_what_is_no_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place, said in {
+        tmp_path / "file": "got the file",
+        "sqlite:///people.db?table=people": "a database",
+        "nosuchscheme://bucket/out": "nosuchscheme",
+    }.items():
+        with pytest.raises(DataError, match=said):
+            explained(folder, place)
+
+
+def test_a_folder_of_something_else_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    files, path = fsspec.core.url_to_fs(f"memory://{tmp_path}/out")
+    files.pipe_file(f"{path}/notes.txt", b"mine")
+    with pytest.raises(DataError, match="which is there and is not one"):
+        explained(folder, f"memory://{tmp_path}/out")
+    files.rm(f"{path}/notes.txt")
+
+
+def test_what_fails_before_its_first_block_leaves_nothing_elsewhere(folder: Path, tmp_path: Path) -> None:
+    url = f"local://{tmp_path}/out"
+    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"))
+    run = RunFolder.open(url, asked.asked("explain", inputs), "parquet")
+    with pytest.raises(KeyboardInterrupt), run.unless_begun():
+        raise KeyboardInterrupt
+    assert not (tmp_path / "out").exists()

@@ -450,7 +450,7 @@ class Bulk(NamedTuple):
         if out is None:
             remedy = "add --out FOLDER, in which each block is a file"
             raise DataError(message("a folder for the blocks", "no --out", remedy))
-        return distributed.RunFolder.open(Path(out), asked, self.kind)
+        return distributed.RunFolder.open(out, asked, self.kind)
 
     def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
         """What became of all blocks."""

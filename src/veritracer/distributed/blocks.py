@@ -7,7 +7,8 @@
     OUT/NAME.parquet           its rows; NAME is that of the table and the number of the block in it
 
 Files appear only when they are whole, and a block with a record is never done again. Names that begin with a
-line are passed over by whatever reads folders of tables (Arrow, Spark, DuckDB, this library).
+line are passed over by whatever reads folders of tables (Arrow, Spark, DuckDB, this library). OUT may be the
+URL of a folder elsewhere: see ``storage``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from veritracer.defaults import BLOCK_ROWS
+from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
-from veritracer.files import document_text, envelope, write_whole
+from veritracer.files import document_text, envelope
 from veritracer.tablefiles import Table
 from veritracer.tablefiles.opening import ROWS
 from veritracer.tablefiles.sinks import Format
@@ -170,30 +171,32 @@ class Record:
 class RunFolder:
     """The folder of a run: ``name`` is the run's own, ``kind`` what its files are, ``made`` if it is new."""
 
-    place: Path
+    storage: Storage
     name: str
     kind: Format
     made: bool = False
 
     @classmethod
-    def open(cls, place: Path, asked: Mapping[str, Any], kind: Format) -> RunFolder:
-        """The folder, new or to go on in; refuses one that holds something else, or another run."""
+    def open(cls, place: str | os.PathLike[str], asked: Mapping[str, Any], kind: Format) -> RunFolder:
+        """The folder or its URL, new or to go on in; refuses what holds something else, or another run."""
         wanted = json.loads(json.dumps({**asked, "kind": kind}, default=str))
-        there = _read(place / RUN)
+        storage = storage_at(place)
+        held = storage.names()
+        there = _read(storage, RUN) if held else None
         if there is None:
-            if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            if held:
                 received = f"{place}, which is there and is not one"
                 raise DataError(message("the folder of a run", received, "name a new folder"))
-            name, made = os.urandom(8).hex(), not place.exists()
+            name = os.urandom(8).hex()
             document = {**envelope(FORMAT, 1), "run": name, "asked": wanted}
-            write_whole(place / RUN, document_text(document), shared=True)
-            return cls(place, name, kind, made)
+            storage.write(RUN, document_text(document))
+            return cls(storage, name, kind, made=held is None)
         other = [key for key in wanted if there["asked"].get(key) != wanted[key]]
         if other:
             received = f"another {other[0].replace('_', ' ')}"
             remedy = "ask the same to go on, or name a new folder"
             raise DataError(message(f"what the run in {place} was asked", received, remedy))
-        return cls(place, str(there["run"]), kind)
+        return cls(storage, str(there["run"]), kind)
 
     @contextmanager
     def unless_begun(self) -> Iterator[None]:
@@ -201,15 +204,15 @@ class RunFolder:
         try:
             yield
         except BaseException:
-            if {path.name for path in self.place.iterdir()} == {RUN}:
-                (self.place / RUN).unlink()
+            if self.storage.names() == {RUN}:
+                self.storage.remove(RUN)
                 if self.made:
-                    self.place.rmdir()
+                    self.storage.remove("")
             raise
 
-    def file_of(self, block: Block) -> Path:
-        """Where the rows of the block go."""
-        return self.place / f"{block.name}.{self.kind}"
+    def file_of(self, block: Block) -> str:
+        """The name of the file that the rows of the block go to."""
+        return f"{block.name}.{self.kind}"
 
     def key_of(self, block: Block) -> str:
         """What names the block, in this run, for good."""
@@ -217,12 +220,12 @@ class RunFolder:
 
     def finish(self, record: Record) -> Record:
         """The record, after it was written."""
-        write_whole(self._record(record.name), document_text(asdict(record)), shared=True)
+        self.storage.write(_record(record.name), document_text(asdict(record)))
         return record
 
     def done(self, block: Block) -> Record | None:
         """The record of a block that is done; None if it is not. Refuses a table that is another by now."""
-        found = _read(self._record(block.name))
+        found = _read(self.storage, _record(block.name))
         if found is None:
             return None
         record = Record(**found)
@@ -230,18 +233,19 @@ class RunFolder:
             received = f"others in {block.sources[0]} from row {block.start + 1:,} on"
             remedy = "give the tables as they were, in a fixed order, or name a new folder"
             raise DataError(message("the rows that this run began with", received, remedy))
-        return record if not record.file or (self.place / record.file).exists() else None
-
-    def _record(self, name: str) -> Path:
-        return self.place / BLOCKS / f"{name}.json"
+        return record if not record.file or self.storage.exists(record.file) else None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _record(name: str) -> str:
+    """The file of a block's record."""
+    return f"{BLOCKS}/{name}.json"
+
+
+def _read(storage: Storage, name: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+        content = storage.read(name)
+        found = None if content is None else json.loads(content)
     except (OSError, ValueError) as error:
         remedy = "remove it, or name a new folder"
-        raise DataError(message(f"a document of a run in {path}", f"{error}", remedy)) from None
+        raise DataError(message(f"a document of a run in {storage}/{name}", f"{error}", remedy)) from None
     return found if isinstance(found, dict) else None

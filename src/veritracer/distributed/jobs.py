@@ -8,9 +8,8 @@ single process writes, whatever the size of the blocks, their order and the numb
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired
 from veritracer.distributed.engines import Engine
+from veritracer.distributed.storage import digest_of
 from veritracer.errors import LedgerError, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
@@ -36,6 +36,7 @@ from veritracer.streaming import (
 )
 from veritracer.tablefiles import check_columns, check_ids, open_sink, open_table, tables_in
 from veritracer.tablefiles.opening import Columns
+from veritracer.tablefiles.sinks import Sink
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
@@ -111,11 +112,9 @@ class ExplainJob:
         _, recourse = self.question.recourse()
 
         def explain(block: Block) -> Record:
-            file = self.folder.file_of(block)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with open_sink(str(file), shared=True, spreadsheet_safe=self.question.spreadsheet_safe) as sink:
+            with _block_sink(self.folder, block, self.question) as sink:
                 found = explain_table(recourse, block.table(), sink, **_how(self.question))
-            return _finish(self.folder, block, file, asdict(_noted(found, sink.notes())))
+            return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
 
         return explain
 
@@ -133,12 +132,10 @@ class CertifyJob:
         kappa = self.question.options.get("kappa")
 
         def certify(block: Block) -> Record:
-            file = self.folder.file_of(block)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with open_sink(str(file), shared=True, spreadsheet_safe=self.question.spreadsheet_safe) as sink:
+            with _block_sink(self.folder, block, self.question) as sink:
                 pair = block.table(0), block.table(1)
                 found = certify_tables(model, *pair, sink, kappa=kappa, keep=self.question.keep)
-            return _finish(self.folder, block, file, asdict(_noted(found, sink.notes())))
+            return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
 
         return certify
 
@@ -169,7 +166,7 @@ class IssueJob:
 
     def _issue(self, block: Block, recourse: Recourse, ledger: Ledger, terms: IssueTerms) -> Record:
         request = Request(self.folder.key_of(block), block.digest.encode())
-        prepared, file = _Prepared(self.folder, block), self.folder.file_of(block)
+        prepared = _Prepared(self.folder, block)
         self._check_openings(prepared, ledger.requested(request), terms)
         with ExitStack() as stack:
             place, safe = str(prepared.new), self.question.spreadsheet_safe
@@ -186,12 +183,12 @@ class IssueJob:
         prepared.take(_file_of(kept) if prepared.is_there(_file_of(kept)) else prepared.digest)
         numbers = [int(issued.sequence[0]), int(issued.sequence[-1])] if len(issued) else []
         ended = {**asdict(_noted(found, sink.notes())), "issued": numbers, "again": issued.again}
-        return _finish(self.folder, block, file, ended)
+        return _finish(self.folder, block, ended)
 
     def _check_openings(self, prepared: _Prepared, before: Kept | None, terms: IssueTerms) -> None:
         """Refuse to go on where what opens commitments that were made is lost."""
         if terms.original == "commitment" and before and not prepared.is_there(_file_of(before)):
-            received = f"no {prepared.file.name}, in which they were"
+            received = f"no {prepared.file}, in which they were"
             remedy = "restore the file: what opens the commitments is kept nowhere else"
             raise LedgerError(message("the openings of promises that were issued", received, remedy))
 
@@ -242,37 +239,40 @@ class _Prepared:
     """The file of a block before its promises are issued."""
 
     def __init__(self, folder: RunFolder, block: Block) -> None:
-        self.file = folder.file_of(block)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        place = folder.place / PREPARED
-        place.mkdir(exist_ok=True)
-        self.stem = str(place / block.name.replace("/", "."))
-        self.new = Path(f"{self.stem}.{os.urandom(8).hex()}")
+        self.storage, self.file = folder.storage, folder.file_of(block)
+        self.stem = f"{PREPARED}/{block.name.replace('/', '.')}"
+        self.new = self.storage.draft(self.stem)
         self.digest = ""
 
     def is_there(self, digest: str) -> bool:
         """Whether the file with that digest is there, prepared or in its place."""
-        places = Path(f"{self.stem}.{digest}"), self.file
-        return any(place.exists() and _sha256(place) == digest for place in places)
+        names = f"{self.stem}.{digest}", self.file
+        return bool(digest) and any(self.storage.digest(name) == digest for name in names)
 
     def named(self) -> str:
         """The digest of the file, under which it is from now on."""
-        self.digest = _sha256(self.new)
-        self.new.replace(f"{self.stem}.{self.digest}")
+        self.digest = digest_of(self.new)
+        self.storage.publish(self.new, f"{self.stem}.{self.digest}")
         return self.digest
 
     def take(self, digest: str) -> None:
         """Put the file with that digest in its place, and drop what others prepared."""
-        chosen = Path(f"{self.stem}.{digest}")
-        if chosen.exists():
-            chosen.replace(self.file)
-        if self.digest != digest:
-            Path(f"{self.stem}.{self.digest}").unlink(missing_ok=True)
+        chosen = f"{self.stem}.{digest}"
+        if self.storage.exists(chosen):
+            self.storage.move(chosen, self.file)
+        if self.digest and self.digest != digest:
+            self.storage.remove(f"{self.stem}.{self.digest}")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+@contextmanager
+def _block_sink(folder: RunFolder, block: Block, question: Question) -> Iterator[Sink]:
+    """Where the rows of a block are written."""
+    safe = question.spreadsheet_safe
+    with (
+        folder.storage.written(folder.file_of(block)) as place,
+        open_sink(str(place), shared=True, spreadsheet_safe=safe) as sink,
+    ):
+        yield sink
 
 
 def _how(question: Question) -> dict[str, Any]:
@@ -291,9 +291,8 @@ def _noted(found: End, more: Sequence[str]) -> End:
     return replace(found, notes=(*found.notes, *more))
 
 
-def _finish(folder: RunFolder, block: Block, file: Path, ended: dict[str, Any]) -> Record:
-    name = file.relative_to(folder.place).as_posix()
-    return folder.finish(Record(block.name, block.rows, block.digest, name, ended))
+def _finish(folder: RunFolder, block: Block, ended: dict[str, Any]) -> Record:
+    return folder.finish(Record(block.name, block.rows, block.digest, folder.file_of(block), ended))
 
 
 # ---------------------------------------------------------------- the whole of it

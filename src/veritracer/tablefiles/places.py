@@ -87,11 +87,9 @@ def is_many(place: str) -> bool:
 
 
 def _remote_tables(place: str) -> list[Found]:
-    import fsspec
-
     if not is_many(place):
         return [Found(place.rstrip("/").rpartition("/")[2], place)]
-    files, path = fsspec.core.url_to_fs(place)
+    files, path = file_system(place)
     scheme = place.partition("://")[0]
     paths = files.find(path) if place.endswith("/") else files.glob(path)
     above = os.path.commonpath([os.path.dirname(p) for p in paths]) if paths else ""  # noqa: PTH120
@@ -119,20 +117,31 @@ def _is_table(parts: Sequence[str]) -> bool:
 
 def open_url(url: str) -> tuple[BinaryIO, int | None]:
     """The file behind a URL of a file system, and its size where that is known."""
-    import fsspec
-
+    files, path = file_system(url)
     try:
-        files, path = fsspec.core.url_to_fs(url)
         return files.open(path, "rb"), files.size(path)
     except FileNotFoundError:
         remedy = "check the URL"
         raise DataError(message("a file with a table", f"nothing at {url}", remedy)) from None
-    except ImportError as error:
-        remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
-        raise DataError(message(f"a way to read {url}", str(error).strip("."), remedy)) from None
     except (OSError, ValueError) as error:
         received = f"{url}, which can not be read ({str(error).splitlines()[0]})"
         raise DataError(message("a file with a table", received, "check the URL and your rights")) from None
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system that a URL is of, and the path in it."""
+    import fsspec
+
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
+        raise DataError(message(f"a way to reach {url}", str(error).strip("."), remedy)) from None
+    except (OSError, ValueError) as error:
+        received = f"{url} ({str(error).splitlines()[0]})"
+        remedy = "check the URL and your rights"
+        raise DataError(message("the URL of a file system", received, remedy)) from None
+    return found
 
 
 # ---------------------------------------------------------------- databases

@@ -87,6 +87,9 @@ def open_sink(
     With ``spreadsheet_safe`` an apostrophe is put before text that a spreadsheet would take for a formula
     (numbers stay as they are), and ``notes`` says how often. Such text does not read back as it was.
     """
+    if path is not None and "://" in path:
+        remedy = "name one, or write blocks to a folder there: --workers 1 --out URL"
+        raise DataError(message("a file of this machine", path, remedy))
     chosen = kind or format_of(path)
     if spreadsheet_safe and chosen != "csv":
         remedy = "leave it out: only CSV is opened by spreadsheets as if it had been typed"

@@ -82,7 +82,9 @@ def explain(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
+        typer.Option(
+            help="CSV, Parquet or JSON lines (.jsonl); a folder (or its URL) for blocks; standard output."
+        ),
     ] = None,
     kappa: Kappa = None,
     max_changes: MaxChanges = None,
