@@ -3,7 +3,8 @@
 ``python -m benchmarks.scale`` runs small, in a minute or two an item; ``--full`` is what docs/scale.md asks
 for (an idle machine and about an hour). ``--only speed,ray,memory,kill,cost`` chooses.
 
-* ``speed``: one table, refined, by 1 and by 2 workers (``--workers``), local and Ray: the ratio.
+* ``speed``: one table, refined, by 1 and by 2 workers (``--workers``), local and Ray: the ratio; and that of
+  as many commands at once that share nothing, which is what the machine gives.
 * ``ray``: the same rows without refinement, local and Ray with one worker each: what Ray costs.
 * ``memory``: the peak of each worker.
 * ``kill``: a run whose worker, driver or (Ray) raylet is killed with SIGKILL in the middle, then run again:
@@ -29,6 +30,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -38,6 +40,9 @@ import torch
 
 import veritracer as vt
 from benchmarks.record import save, show
+from veritracer.bounds.methods import BoundMethod
+from veritracer.proving import CASCADE, prove
+from veritracer.proving import Question as ProofQuestion
 
 COMMAND = [sys.executable, "-m", "veritracer"]
 ITEMS = ("speed", "ray", "memory", "kill", "cost")
@@ -97,7 +102,24 @@ def speed(folder: Path, rows: dict[int, int], block: int, engines: list[str]) ->
             took = run(folder, f"{engine}{count}", *asked, table=f"people-{most}")
             rates[count] = most / took
             lines.append([engine, count, most, took, rates[count], rates[count] / rates[1]])
+        if engine == "local":
+            count = max(rows)
+            took = apart(folder, count, f"people-{rows[1]}", block)
+            rate = count * rows[1] / took
+            lines.append(["commands apart", count, count * rows[1], took, rate, rate / rates[1]])
     return lines
+
+
+def apart(folder: Path, count: int, table: str, block: int) -> float:
+    """Seconds of so many commands at once, of one worker and a table each, which share nothing.
+
+    What the machine itself gives to that many processes: no engine can do better.
+    """
+    start, asked = time.perf_counter(), ["--workers", "1", "--block-rows", str(block)]
+    running = [run(folder, f"apart{i}", *asked, table=table, wait=False) for i in range(count)]
+    for process in running:
+        process.communicate()
+    return time.perf_counter() - start
 
 
 def overhead(folder: Path, block: int) -> list[list[Any]]:
@@ -308,9 +330,14 @@ def unlike(wanted: Path, found: Path) -> int:
 
 
 def cost(rows: int) -> tuple[list[list[Any]], dict[str, Any]]:
-    """Seconds a row by stage, for tables and networks of several sizes; and a model of them."""
+    """Seconds a row by stage, for tables and networks of several sizes; and a model of them.
+
+    How many proofs ``certify`` looks for, and in how many calls, depends on the model and not on its size:
+    both are counted, and its cost is that of so many proofs and calls.
+    """
     cases = [(8, 16), (8, 64), (24, 16), (24, 64), (48, 32), (16, 32)]
-    measured = {case: stages(*case, rows) for case in cases}
+    both = {case: stages(*case, rows) for case in cases}
+    measured, (proofs, calls) = {case: found for case, (found, _) in both.items()}, both[cases[-1]][1]
     held_out = cases[-1]
     lines, fitted = [], {}
     for stage in measured[cases[0]]:
@@ -318,14 +345,20 @@ def cost(rows: int) -> tuple[list[list[Any]], dict[str, Any]]:
         seconds = np.array([measured[case][stage] for case in cases[:-1]])
         parameters, *_ = np.linalg.lstsq(design / seconds[:, None], np.ones(len(seconds)), rcond=None)
         said = float(np.array([1.0, held_out[0], held_out[1], held_out[0] * held_out[1]]) @ parameters)
+        fitted[stage] = {"parameters": parameters.tolist(), "predicted": said}
+    said = {stage: each["predicted"] for stage, each in fitted.items()}
+    said["certify"] = 2 * said["encode"] + proofs * said["proof"] + calls * said["call"]
+    for stage in said:
         true = measured[held_out][stage]
-        fitted[stage] = {"parameters": parameters.tolist(), "held_out": true, "predicted": said}
-        lines.append([stage, *(1e6 * measured[c][stage] for c in cases), 1e6 * said, said / true - 1])
-    return lines, {"cases": cases, "fitted": fitted}
+        fitted[stage] |= {"predicted": said[stage], "held_out": true}
+        numbers = (1e6 * measured[case][stage] for case in cases)
+        lines.append([stage, *numbers, 1e6 * said[stage], said[stage] / true - 1])
+    counts = {str(case): found for case, (_, found) in both.items()}
+    return lines, {"cases": cases, "fitted": fitted, "proofs and calls of certify a row": counts}
 
 
-def stages(features: int, hidden: int, rows: int) -> dict[str, float]:
-    """CPU seconds a row of each stage, one thread: the best of three."""
+def stages(features: int, hidden: int, rows: int) -> tuple[dict[str, float], tuple[float, float]]:
+    """CPU seconds a row of each stage, one thread, the best of three; proofs and calls of certify a row."""
     rng = np.random.default_rng(features)
     frame = pd.DataFrame(rng.normal(size=(rows, features)), columns=[f"x{i}" for i in range(features)])
     labels = np.where(frame.iloc[:, :4].sum(axis=1) + rng.normal(0, 0.3, rows) > 0, "yes", "no")
@@ -334,6 +367,11 @@ def stages(features: int, hidden: int, rows: int) -> dict[str, float]:
     model = vt.VeriTraCER(schema=schema, **sizes).fit(frame, labels)
     recourse, some = model.recourse(), frame.head(max(200, rows // 8))
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    mirrored = frame.iloc[::-1].reset_index(drop=True)
+    sign = torch.from_numpy(np.sign(model.decision_function(frame)))
+    asked = ProofQuestion(*(model.encoding_.encode(each) for each in (frame, mirrored)), sign)
+    alone, wide = asked.select(torch.zeros(1, dtype=torch.long)), model.param_set(50.0)  # nothing is proved
+    counts = counted(lambda: model.certify(frame, mirrored))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "t.parquet"
         pq.write_table(table, place)
@@ -341,11 +379,29 @@ def stages(features: int, hidden: int, rows: int) -> dict[str, float]:
             "read": (lambda: pq.read_table(place), rows),
             "encode": (lambda: model.encoding_.encode(frame), rows),
             "predict": (lambda: model.predict(frame), rows),
-            "certify": (lambda: model.certify(frame, frame.iloc[::-1].reset_index(drop=True)), rows),
+            "proof": (lambda: prove(wide, asked, CASCADE, decide=True), rows),
+            "call": (lambda: [prove(wide.at(50 + i), alone, CASCADE, decide=True) for i in range(60)], 60),
+            "certify": (lambda: model.certify(frame, mirrored), rows),
             "bulk": (lambda: recourse.explain(frame, refine=False, search_radius=False), rows),
             "refined": (lambda: recourse.explain(some, search_radius=False), len(some)),
         }
-        return {name: min(timed(call) for _ in range(3)) / count for name, (call, count) in calls.items()}
+        found = {name: min(timed(call) for _ in range(3)) / count for name, (call, count) in calls.items()}
+    return found, (counts[0] / rows, counts[1] / rows)
+
+
+def counted(call: Any) -> tuple[int, int]:
+    """How many rows the cascade was asked about, and how often it was."""
+    seen: list[int] = []
+    real = BoundMethod.bound
+
+    def bound(self: BoundMethod, asked: Any) -> Any:
+        if self.name == CASCADE[0]:
+            seen.append(len(asked.sign))
+        return real(self, asked)
+
+    with patch.object(BoundMethod, "bound", bound):
+        call()
+    return sum(seen), len(seen)
 
 
 def timed(call: Any) -> float:
