@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from deadly import Deadly
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veritracer as vt
-from veritracer.distributed import Block, Inputs, Outcome, RunFolder, certify_blocks, issue_blocks, judging
+from veritracer.distributed import (
+    Block,
+    Inputs,
+    Outcome,
+    RunFolder,
+    certify_blocks,
+    engines,
+    issue_blocks,
+    judging,
+)
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.distributed.engines import LocalEngine
+from veritracer.distributed.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
@@ -156,6 +167,16 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
 def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(VeriTracerError, match="3 in a row that were killed"):
         list(LocalEngine(2).map(Deadly(tmp_path, 99), [3]))
+
+
+def test_a_worker_has_one_thread_and_leaves_the_keyboard_to_us(tmp_path: Path) -> None:
+    with processes(1, engines._open, Deadly(tmp_path, 0)) as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
+        assert pool.submit(torch.get_num_threads).result() == 1
+        assert [pool.submit(engines._do, n).result() for n in (2, 3)] == [4, 9]
+        pool.shutdown()
+    with processes(1) as pool:
+        assert pool.submit(divmod, 7, 2).result() == (3, 1)
 
 
 # ---------------------------------------------------------------- promises
