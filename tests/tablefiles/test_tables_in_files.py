@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +126,56 @@ def test_parquet_in_pieces(tmp_path: Path) -> None:
         for piece in pieces:
             sink.write(pa.Table.from_batches([piece]))
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "u.parquet"), frame)
+
+
+def piped(content: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The rows of what comes through standard input, a stream without positions."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError("a pipe has no position")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pipe(content)))
+    return rows_of(Path("-"))
+
+
+def test_a_pipe_may_be_csv_or_parquet(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = io.BytesIO()
+    pd.DataFrame({"a": ["1", "3"], "b": ["2", "4"]}).to_parquet(whole, index=False)
+    assert (
+        piped(b"a,b\n1,2\n3,4\n", monkeypatch)
+        == piped(whole.getvalue(), monkeypatch)
+        == [["1", "2"], ["3", "4"]]
+    )
+
+
+def test_what_is_no_file_or_no_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"expected a file with a table, got the folder"):
+        rows_of(tmp_path)
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": np.random.default_rng(0).random(2000).astype(str)}).to_parquet(path, index=False)
+    content = bytearray(path.read_bytes())
+    content[1000:3000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"expected a whole Parquet file in .*cut off or altered"):
+        rows_of(path)
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(
+        DataError, match=r"which can not be read \(Permission denied\) — check its permissions"
+    ):
+        rows_of(path)
+
+
+def test_how_far_a_table_was_read_is_known_after_it_was_closed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4\n")
+    with open_table(str(tmp_path / "t.csv")) as table:
+        assert sum(chunk.num_rows for chunk in table.chunks) == 2
+        assert table.share() == 1.0
+    assert table.share() == 1.0
