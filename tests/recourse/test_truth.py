@@ -286,3 +286,9 @@ def test_nobody_is_led_where_nothing_may_change(recourse, declined) -> None:
     guides = convincing(nowhere, recourse.evidence)
     assert not guides.convincing.any()
     assert torch.equal(guides.point, problem.x)
+
+
+def test_led_answers_can_be_asked_to_be_usual_too(recourse, declined) -> None:
+    found = recourse.explain(declined.head(6), plausible=True)
+    assert found.valid.any()
+    assert (found.plausibility().lof_favourable[found.valid] <= 1.5).all()

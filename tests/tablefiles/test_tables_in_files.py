@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from veritracer.errors import DataError
 from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles import csv_text, open_sink, open_table, read_table, typed
+from veritracer.tablefiles import csv_text, open_rejects, open_sink, open_table, read_table, typed
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
 
@@ -179,3 +179,43 @@ def test_how_far_a_table_was_read_is_known_after_it_was_closed(tmp_path: Path) -
         assert sum(chunk.num_rows for chunk in table.chunks) == 2
         assert table.share() == 1.0
     assert table.share() == 1.0
+
+
+def test_a_packed_file_that_breaks_off_is_refused_where_it_does(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).random(120_000)
+    content = gzip.compress(b"a\n" + b"\n".join(str(number).encode() for number in numbers), 1)
+    (tmp_path / "t.csv.gz").write_bytes(content[:-1000])
+    with pytest.raises(DataError, match=r"expected all of .*t\.csv\.gz, got .* — copy or pack it again"):
+        rows_of(tmp_path / "t.csv.gz")
+
+
+def test_a_table_without_the_separator_may_have_commas(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with open_table(str(tmp_path / "t.csv"), separator=";", or_comma=True) as table:
+        assert table.names == ("a", "b")
+
+
+def test_somebody_has_to_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"expected columns to read in .*t\.csv, got none"):
+        read_table(str(tmp_path / "t.csv"), ignore=["a", "b"])
+
+
+def test_rows_that_can_not_be_read_are_put_aside(tmp_path: Path) -> None:
+    schema = Schema(
+        [Feature("a", "integer", lower=0, upper=9), Feature("b", "binary", categories=["x", "y"])]
+    )
+    (tmp_path / "t.csv").write_text("a,b\n1,x\nmany,y\n3,z\n4,y\n5\n")
+    with open_rejects(tmp_path / "no.csv") as rejects:
+        found = read_table(str(tmp_path / "t.csv"), schema=schema, rejects=rejects)
+    assert found["a"].tolist() == [1, 4]
+    aside = (tmp_path / "no.csv").read_text().splitlines()
+    assert len(aside) == 4
+    assert "many" in aside[1] + aside[2] + aside[3]
+
+
+def test_truth_values_with_gaps_and_numbers_that_are_codes(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("t,code\ntrue,007\n,012\nfalse,100\n")
+    found = read_table(str(tmp_path / "t.csv"))
+    assert found["t"].tolist() == [True, None, False]
+    assert found["code"].tolist() == ["007", "012", "100"]
