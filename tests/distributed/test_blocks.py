@@ -285,3 +285,25 @@ def test_a_block_names_its_rows() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
     assert (table.start, table.names, sum(chunk.num_rows for chunk in table.chunks)) == (10, ("x",), 2)
+
+
+def test_a_folder_is_left_as_it_was_where_nothing_was_begun(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for place in (tmp_path / "new", tmp_path / "there"):
+        run = RunFolder.open(place, {"verb": "explain"}, "csv")
+        with pytest.raises(KeyError), run.unless_begun():
+            raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    run = RunFolder.open(tmp_path / "there", {"verb": "explain"}, "csv")
+    (tmp_path / "there" / "a.csv").touch()
+    with pytest.raises(KeyError), run.unless_begun():
+        raise KeyError
+    assert len(list((tmp_path / "there").iterdir())) == 2  # to go on with
+
+
+def test_a_document_that_can_not_be_read_is_not_gone_on_with(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
+    (document,) = run.place.iterdir()
+    document.write_text("{")
+    with pytest.raises(DataError, match=r"expected a document of a run in .*remove it, or name a new folder"):
+        RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
