@@ -455,6 +455,17 @@ def test_projection_works_inside_vmap_and_with_any_leading_shape(relax: bool) ->
         torch.testing.assert_close(other, whole, rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("relax", [False, True])
+def test_projection_needs_nothing_from_another_device(relax: bool) -> None:
+    """On ``meta``, where tensors have no values: a constant left on the CPU would be refused there."""
+    encoding, x = mixed()
+    there = x.to("meta")
+    projected = encoding.project(torch.rand_like(there), there, relax=relax)
+    assert (projected.device.type, projected.shape, projected.dtype) == ("meta", x.shape, x.dtype)
+    assert encoding.changed(projected, there).shape == (len(x), len(encoding.schema))
+    assert encoding.project(x, x, relax=relax).device.type == "cpu"
+
+
 def test_changed_counts_a_one_hot_group_as_one_feature() -> None:
     encoding, x = mixed()
     other = x.clone()

@@ -161,3 +161,35 @@ def test_a_model_of_somebody_else_is_refused(tmp_path: Path) -> None:
     flow.models.Model(flavors={"other": {}}).save(str(tmp_path / "MLmodel"))
     with pytest.raises(DataError, match="a model that veritracer logged"):
         flavour.load_model(str(tmp_path))
+
+
+def test_a_function_gives_labels_chances_or_recourse() -> None:
+    import veritracer.mlflow as flavour
+
+    model, frame = trained(0), applicants(6, seed=3)[0]
+    function = flavour.RecourseFunction(model)
+    assert function.predict(frame).tolist() == model.predict(frame).tolist()
+    chance = function.predict(frame, {"output": "probability"})
+    assert ((chance > model.threshold_) == (model.predict(frame) == "yes")).all()
+    with pytest.raises(DataError, match="expected one of label, probability, recourse, got 'poem'"):
+        function.predict(frame, {"output": "poem"})
+
+
+def test_an_evaluation_has_a_report(tracked: Any) -> None:
+    import veritracer.mlflow as flavour
+
+    frame, y = applicants(12, seed=3)
+    measured = flavour.log_evaluation(trained(0), frame, y)
+    run = tracked.search_runs(output_format="list", max_results=1)[0]
+    assert run.data.metrics == pytest.approx(measured)
+    files = tracked.MlflowClient().list_artifacts(run.info.run_id)
+    assert [file.path for file in files] == ["report.html"]
+
+
+def test_an_install_without_mlflow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.delitem(sys.modules, "veritracer.mlflow", raising=False)
+    with pytest.raises(ImportError, match=r"expected the package mlflow.*veritracer\[mlflow\]"):
+        importlib.import_module("veritracer.mlflow")

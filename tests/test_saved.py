@@ -219,3 +219,19 @@ def test_a_model_that_an_earlier_version_wrote_opens_and_answers_as_it_did() -> 
     np.testing.assert_allclose(said, [0.495355, 0.466496, 0.482955, 0.524425], atol=1e-5)
     statuses = ["certified", "valid", "valid", "none", "none", "none", "valid", "none"]
     assert model.explain(X[:8]).status.tolist() == statuses
+
+
+def test_a_parameter_that_there_is_not_is_refused() -> None:
+    content, tensors, rows = saved("neighbour")
+    error = check(changed(content, ("params", "speed"), 3), tensors, rows)
+    assert "expected parameters of VeriTraCER in a saved model, got 'speed'" in str(error)
+
+
+def test_columns_are_known_before_a_model_is_loaded(tmp_path: Path) -> None:
+    content, tensors, _ = saved("neighbour")
+    persistence.write(tmp_path / "whole", content, tensors)
+    found = persistence.columns(tmp_path / "whole")
+    assert found is not None
+    assert (found.names, found.target) == (tuple(SCHEMA.names), "approved")
+    persistence.write(tmp_path / "other", changed(content, ("encoding",), None), tensors)
+    assert persistence.columns(tmp_path / "other") is None  # load says what is wrong with it

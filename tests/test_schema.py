@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
 from veritracer.schema.recognition import characteristic
+from veritracer.schema.tables import arrow_table
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 three_parts = r"(?s)^expected .+, got .+ — .+"
@@ -468,3 +470,38 @@ def test_names_that_look_like_a_protected_characteristic(name: str, kind: str | 
     assert ("protected characteristic" in feature.note) == (kind is not None)
     (feature,) = Schema.infer(frame, "y", free=[name]).features
     assert feature.action == "free"
+
+
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [
+        (
+            {"kind": "binary", "categories": ["a", "b"], "limit": 0.3},
+            "expected limit as a share, of a number",
+        ),
+        ({"kind": "continuous", "limit": -1.0}, "expected limit as a share, of a number"),
+        ({"kind": "integer", "display_step": 5.0}, "a display_step only for a continuous feature"),
+        ({"kind": "continuous", "display_step": -1.0}, "expected a positive display_step"),
+    ],
+)
+def test_a_feature_that_makes_no_sense_is_refused(feature: dict[str, object], said: str) -> None:
+    with pytest.raises(SchemaError, match=said):
+        Feature("a", **{"lower": 0, "upper": 9, **feature} if feature["kind"] != "binary" else feature)
+
+
+def test_labels_are_values() -> None:
+    features = [Feature("a", "continuous", lower=0, upper=1)]
+    with pytest.raises(SchemaError, match="expected finite labels, got nan and 1"):
+        Schema(features, "y", float("nan"), 1.0)
+    assert str(Schema(features)).startswith("1 feature; target None")
+    assert "is favourable" not in str(Schema(features, "y"))
+    assert "'yes' is favourable, 'no' is not" in str(Schema(features, "y", "yes", "no"))
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "pandera"])
+def test_installs_without_a_package_say_so(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    schema = Schema([Feature("a", "continuous", lower=0, upper=1)])
+    extra = {"pyarrow": "arrow", "pandera": "pandera"}[package]
+    with pytest.raises((DataError, SchemaError), match=rf"the package {package}.*veritracer\[{extra}\]"):
+        schema.to_pandera() if package == "pandera" else arrow_table({"a": [1.0]})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -218,3 +221,47 @@ def test_a_small_start_has_a_small_first_layer_and_no_biases() -> None:
     assert torch.equal(small[0], 0.2 * usual[0])
     assert all(torch.equal(s, u) for s, u in zip(small[2::2], usual[2::2], strict=True))
     assert all(not bias.any() for bias in small[1::2])
+
+
+def test_epochs_follow_from_the_rows_where_nobody_says() -> None:
+    config = TrainingConfig(batch_size=64)
+    found = [config.epochs_for(rows) for rows in (40, 1_000, 100_000)]
+    assert found == sorted(found, reverse=True)  # about as many steps, whatever the rows
+    assert config.epochs_for(1_000) * (1_000 // 64) == pytest.approx(1_900, rel=0.05)
+    assert TrainingConfig(epochs=7).epochs_for(1_000) == 7
+
+
+def test_ctrl_c_is_asked_for_and_pressed_twice_it_interrupts() -> None:
+    with training.watch(verbose=False) as (report, interrupted):
+        assert (report, interrupted()) == (None, False)
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_in_another_thread_nobody_listens() -> None:
+    told: list[bool] = []
+
+    def run() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        with training.watch(verbose=False) as (_, interrupted):
+            told.extend([interrupted(), signal.getsignal(signal.SIGINT) is before])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert told == [False, True]
+
+
+def test_an_epoch_without_counterfactuals_says_nothing_of_them() -> None:
+    reported: list[training.Epoch] = []
+    encoding, x, y = encoded()
+    rows = Rows(x, y, torch.ones(1, 240, dtype=torch.float64))
+    for method in ("standard", "veritracer"):
+        config = TrainingConfig(epochs=1, batch_size=64, hidden=(4,), generator_hidden=(4,), method=method)
+        train(config, encoding, rows, rows, [0], on_epoch=reported.append)
+    plain, robust = (training.summary(epoch) for epoch in reported)
+    assert plain.startswith("epoch 1/1: loss ")
+    assert "validity" not in plain
+    assert "certified" in robust

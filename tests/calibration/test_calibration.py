@@ -28,7 +28,7 @@ from veritracer.calibration.coverage import (
     recommend,
     rounded_up,
 )
-from veritracer.calibration.displacement import Table, Updates, simulated
+from veritracer.calibration.displacement import Table, Updates, displacements_of, simulated
 from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
 from veritracer.schema import Schema
 
@@ -333,3 +333,26 @@ def test_the_result_as_tables_text_and_json(quick, data, tmp_path: Path) -> None
 def test_bad_questions_are_refused(quick, options, said) -> None:
     with pytest.raises(DataError, match=said):
         vt.calibrate(quick, **options)
+
+
+def test_what_was_not_measured_is_not_claimed() -> None:
+    found = recommend(covered(0.1, 0.2, None), [], Acceptable(), from_scratch=False)
+    assert (found.kappa, found.covers, found.train_for_it) == (0.2, 0.9, False)
+    assert "what it costs was not measured" in found.sentence
+    dear = recommend(covered(0.1, 0.2, None), [price(0.2, 0.0)], Acceptable(), from_scratch=False)
+    assert dear.kappa is None
+    assert "already 50 % of updates need kappa = 0.1" in dear.sentence
+    assert (rounded_up(0.0), rounded_up(math.inf)) == (0.0, math.inf)
+
+
+def test_a_history_is_as_long_as_a_promise(quick) -> None:
+    with pytest.raises(ModelFileError, match="expected a history of models, got 1 before today's"):
+        displacements_of([quick], quick, horizon=2)
+
+
+def test_whoever_watches_is_told_of_each_run(quick, data) -> None:
+    told: list[tuple[str, float]] = []
+    updates = Updates("fine-tune", runs=2, epochs=1)
+    found = simulated(quick, Table(*data), updates, watch=lambda stage, share: told.append((stage, share)))
+    assert len(found) == 2
+    assert told == [("simulating updates", 0.5), ("simulating updates", 1.0)]

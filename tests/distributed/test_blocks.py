@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,25 @@ import fsspec
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from deadly import Deadly
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veritracer as vt
-from veritracer.distributed import Block, Inputs, Outcome, RunFolder, certify_blocks, issue_blocks, judging
+from veritracer.distributed import (
+    Block,
+    Inputs,
+    Outcome,
+    RunFolder,
+    certify_blocks,
+    engines,
+    issue_blocks,
+    judging,
+)
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.distributed.engines import LocalEngine
+from veritracer.distributed.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
@@ -159,6 +170,16 @@ def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
         list(LocalEngine(2).map(Deadly(tmp_path, 99), [3]))
 
 
+def test_a_worker_has_one_thread_and_leaves_the_keyboard_to_us(tmp_path: Path) -> None:
+    with processes(1, engines._open, Deadly(tmp_path, 0)) as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
+        assert pool.submit(torch.get_num_threads).result() == 1
+        assert [pool.submit(engines._do, n).result() for n in (2, 3)] == [4, 9]
+        pool.shutdown()
+    with processes(1) as pool:
+        assert pool.submit(divmod, 7, 2).result() == (3, 1)
+
+
 # ---------------------------------------------------------------- promises
 
 
@@ -267,6 +288,28 @@ def test_a_block_names_its_rows() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
     assert (table.start, table.names, sum(chunk.num_rows for chunk in table.chunks)) == (10, ("x",), 2)
+
+
+def test_a_folder_is_left_as_it_was_where_nothing_was_begun(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for place in (tmp_path / "new", tmp_path / "there"):
+        run = RunFolder.open(place, {"verb": "explain"}, "csv")
+        with pytest.raises(KeyError), run.unless_begun():
+            raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    run = RunFolder.open(tmp_path / "there", {"verb": "explain"}, "csv")
+    (tmp_path / "there" / "a.csv").touch()
+    with pytest.raises(KeyError), run.unless_begun():
+        raise KeyError
+    assert len(list((tmp_path / "there").iterdir())) == 2  # to go on with
+
+
+def test_a_document_that_can_not_be_read_is_not_gone_on_with(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
+    for content in ("{", "{}", '{"run": "ab", "asked": 3}'):
+        (tmp_path / "out" / "_run.json").write_text(content)
+        with pytest.raises(DataError, match=r"a document of a run in .*remove it, or name a new folder"):
+            RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
 
 
 # ---------------------------------------------------------------- elsewhere

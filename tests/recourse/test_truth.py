@@ -13,7 +13,7 @@ from veritracer.errors import AdviceWarning, DataError
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
 from veritracer.recourse.evidence import Usual
-from veritracer.recourse.leading import convincing, nearest
+from veritracer.recourse.leading import convincing, led, nearest
 from veritracer.refine import CoveredRegion, Problem
 
 SCHEMA = vt.Schema(
@@ -253,3 +253,42 @@ def test_without_rows_a_model_still_knows_what_is_usual(tmp_path) -> None:
     assert torch.equal(again.usual_.lower, model.usual_.lower)
     with pytest.raises(DataError, match="keep_rows"):
         again.explain(X.head(5)).plausibility()
+
+
+def posed(recourse, table) -> Problem:
+    x = recourse.encoding.encode(table)
+    still = torch.zeros(4, dtype=torch.float64)
+    sign, cost = -torch.ones(len(x), dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    reach = CoveredRegion(still, still, still)
+    return Problem.of(recourse.encoding, recourse.param_set(), x, sign, cost, reach)
+
+
+def test_whoever_is_content_with_nothing_less_ends_at_what_convinces(recourse, declined) -> None:
+    problem = posed(recourse, declined.head(20))
+    guides = convincing(problem, recourse.evidence)
+    assert guides.convincing.any()
+
+    def only_guides(points: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
+        return (points == guides.point[some]).all(-1)
+
+    found = led(problem, recourse.evidence, only_guides)
+    assert torch.equal(found.x_cf[guides.convincing], guides.point[guides.convincing])
+    assert found.proved[guides.convincing].all()
+    easily = led(problem, recourse.evidence, lambda points, some: torch.ones(len(some), dtype=torch.bool))
+    both = easily.proved & guides.convincing
+    assert both.sum() > 10
+    assert easily.objective[both].mean() < found.objective[both].mean()  # they follow at a distance
+
+
+def test_nobody_is_led_where_nothing_may_change(recourse, declined) -> None:
+    problem = posed(recourse, declined.head(5))
+    nowhere = problem.within(problem.x, problem.x)
+    guides = convincing(nowhere, recourse.evidence)
+    assert not guides.convincing.any()
+    assert torch.equal(guides.point, problem.x)
+
+
+def test_led_answers_can_be_asked_to_be_usual_too(recourse, declined) -> None:
+    found = recourse.explain(declined.head(6), plausible=True)
+    assert found.valid.any()
+    assert (found.plausibility().lof_favourable[found.valid] <= 1.5).all()

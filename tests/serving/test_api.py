@@ -197,6 +197,8 @@ def test_an_audit_is_a_job_with_a_report(client: httpx.Client, saved: Path) -> N
     files["tensors"] = b"nothing"
     spoiled = finished(client, client.post("/v1/audits", files=files).headers["location"])
     assert (spoiled["state"], spoiled["problem"]["status"]) == ("failed", 422)
+    undone = client.get(f"/v1/audits/{spoiled['id']}/result")
+    assert (undone.status_code, undone.json()["received"]) == (409, "failed")
 
 
 def test_a_model_is_exchanged_only_if_it_keeps_every_promise(client: httpx.Client) -> None:
@@ -240,6 +242,28 @@ def test_kserve(client: httpx.Client) -> None:
     assert client.get("/v2/health/ready").json() == {"ready": True}
     assert client.post("/v2/models/other/infer", json={"inputs": inputs}).status_code == 404
     assert client.post("/v2/models/veritracer/infer", json={"inputs": inputs[1:]}).status_code == 422
+
+
+def test_kserve_says_what_it_is_and_what_it_does_not_take(client: httpx.Client) -> None:
+    assert client.get("/v2").json()["name"] == "veritracer"
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/models/veritracer/ready").json() == {"name": "veritracer", "ready": True}
+    row = asked()[0]
+    inputs = [{"name": k, "shape": [1], "datatype": "BYTES", "data": [v]} for k, v in row.items()]
+
+    def refused(some: list[dict[str, Any]], status: int = 422, verb: str = "infer", **more: Any) -> str:
+        headers = more.pop("headers", {})
+        place = f"/v2/models/veritracer/{verb}"
+        answer = client.post(place, json={"inputs": some, **more}, headers=headers)
+        assert answer.status_code == status
+        return str(answer.json()["detail"])
+
+    assert "got 3" in refused(inputs, verb="explain", parameters={"n": 3})
+    assert "got one of them twice" in refused([*inputs, inputs[0]])
+    assert "got [3]" in refused([{**inputs[0], "shape": [3]}, *inputs[1:]])
+    uneven = {**inputs[0], "shape": [2], "data": inputs[0]["data"] * 2}
+    assert "expected tensors of one length, got [1, 2]" in refused([uneven, *inputs[1:]])
+    assert "the binary extension" in refused(inputs, 415, headers={"Inference-Header-Content-Length": "9"})
 
 
 def test_the_document_of_the_interface(client: httpx.Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -282,6 +283,106 @@ def test_forms_of_others_are_refused(url: str, site: tuple[str, str]) -> None:
         assert "SameSite=strict" in cookie
         assert site[1] not in cookie
         assert stranger.post("/v1/recourse", json={"rows": []}).status_code == 401  # a cookie is no key
+
+
+def token_of(client: httpx.Client, path: str = "/") -> str:
+    """The token of the session's forms."""
+    found = re.search(r'name="token" value="([^"]+)"', client.get(path).text)
+    assert found
+    return found[1]
+
+
+def filled(row: dict[str, Any]) -> dict[str, str]:
+    """The fields of an application."""
+    return {f"f.{name}": "" if value is None else str(value) for name, value in row.items()}
+
+
+def test_coming_and_going(site: tuple[str, str]) -> None:
+    with httpx.Client(base_url=site[0]) as client:
+        client.post("/login", data={"key": site[1]})
+        left = client.post("/logout", data={"token": token_of(client)})
+        assert (left.status_code, left.headers["location"]) == (303, "/login")
+        assert client.get("/").headers["location"] == "/login"
+        assert "set-cookie" not in client.get("/language/xx").headers
+        assert "=de;" in client.get("/language/de").headers["set-cookie"]
+        assert '<html lang="de"' in client.get("/login").text
+    with httpx.Client(base_url=site[0], headers={"Accept-Language": "fr;q=much, de;q=0.5"}) as client:
+        assert '<html lang="de"' in client.get("/login").text
+
+
+def test_one_row_is_read_from_a_file_into_the_form(url: str) -> None:
+    row = people()[0]
+    lines = [",".join(row), ",".join("" if value is None else str(value) for value in row.values())]
+    with httpx.Client(base_url=url, timeout=30) as client:
+        sent = {"data": {"token": token_of(client)}, "files": {"file": ("one.csv", "\n".join(lines))}}
+        answer = client.post("/case", **sent)
+        assert answer.status_code == 200
+        assert re.search(rf'id="f.age"[^>]*value="{row["age"]}"', answer.text)
+        sent["files"] = {"file": ("one.csv", "age\n3\n")}
+        refused = client.post("/case", **sent)
+        assert (refused.status_code, "a header with all columns" in refused.text) == (422, True)
+
+
+def test_prices_of_a_form(url: str) -> None:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        form = {"token": token_of(client), **filled(people()[0]), "n": "1"}
+        priced = client.post("/case", data={**form, "price.income": "1000000", "price.age": " "})
+        assert priced.status_code == 200
+        assert "Raise income" not in priced.text
+        bad = client.post("/case", data={**form, "price.income": "cheap"})
+        assert bad.status_code == 422
+        assert "a number as the price of &#39;income&#39;" in bad.text
+
+
+def test_sliders_send_two_rows(url: str) -> None:
+    with httpx.Client(base_url=url, timeout=30, headers={"Accept": "application/json"}) as client:
+        given = {"X-CSRF-Token": token_of(client)}
+        row = {name: "" if value is None else str(value) for name, value in people()[0].items()}
+        told = client.post("/case/whatif", json={"row": row, "other": {"age": "30"}}, headers=given).json()
+        assert (told["values"]["age"], told["values"]["job"]) == (30, row["job"])
+        for body in ({"row": row}, [], {"row": 1, "other": 2}):
+            answer = client.post("/case/whatif", json=body, headers=given)
+            assert (answer.status_code, answer.json()["expected"]) == (422, "two rows")
+        assert client.post("/case/whatif", data={"row": "1"}, headers=given).status_code == 415
+        assert client.post("/case", json={}, headers=given).status_code == 415
+        assert client.get("/static/other.css").status_code == 404
+
+
+def test_a_promise_needs_a_person_and_advice(url: str) -> None:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        form = {"token": token_of(client), "n": "1", "key": "page-test"}
+        nobody = client.post("/case/issue", data={**form, **filled(people()[0]), "person": " "})
+        assert (nobody.status_code, "the number of the applicant" in nobody.text) == (422, True)
+        helpless = client.post("/case/issue", data={**form, **filled(people()[-1]), "person": "p"})
+        assert (helpless.status_code, "advice to promise" in helpless.text) == (422, True)
+        assert client.get("/promise").status_code == 200
+
+
+def test_compliance_without_scripts(url: str) -> None:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        token = token_of(client)
+        wrong = client.post("/compliance/verify", data={"token": token, "head": "short"})
+        assert wrong.status_code == 422
+        assert 'role="alert"' in wrong.text
+        assert client.post("/compliance/verify", data={"token": token}).status_code == 200
+        place = client.post("/compliance/audits", data={"token": token, "candidate": "same"}).headers[
+            "location"
+        ]
+        deadline = time.monotonic() + 60
+        while (job := client.get(f"{place}/progress").json())["state"] in ("waiting", "running"):
+            assert time.monotonic() < deadline
+        assert job["passes"]
+        result = client.get(f"{place}/result")
+        assert result.headers["content-disposition"].startswith('attachment; filename="audit-')
+        assert result.json()["counts"].get("broken", 0) == 0
+        assert client.get(f"{place}/other").status_code == 404
+
+
+def test_visitors_ask_as_often_as_callers(settings: Settings) -> None:
+    with served(replace(settings, rate=1.0, ledger=None)) as address:
+        answers = [httpx.get(address) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert "more than are allowed" in answers[2].text
 
 
 def test_every_text_of_the_page_is_in_every_catalogue() -> None:

@@ -254,12 +254,16 @@ def test_ids_that_lead_elsewhere(client: httpx.Client, path: str) -> None:
     refused(client.get(path), 404, 422)
 
 
-def exchange(url: str, data: bytes, *, patience: float = 3.0) -> bytes:
-    """What the service says to these very bytes, until it closes or the patience is over."""
+def exchange(url: str, data: bytes, more: bytes = b"", *, patience: float = 3.0) -> bytes:
+    """What the service says to these very bytes, until it closes or the patience is over.
+
+    ``more`` is sent when the first of them were answered.
+    """
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=patience) as connection:
         connection.sendall(data)
-        said = b""
+        said = connection.recv(65_536) if more else b""
+        connection.sendall(more)
         try:
             while piece := connection.recv(65_536):
                 said += piece
@@ -271,6 +275,8 @@ def exchange(url: str, data: bytes, *, patience: float = 3.0) -> bytes:
 def test_slow_heads_and_bodies_are_given_up(guarded: str, keys: dict[str, str]) -> None:
     start = time.monotonic()
     assert exchange(guarded, b"GET /healthz HTTP/1.1\r\nHost: 127") == b""
+    again = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    assert exchange(guarded, again, b"GET /healthz HTTP/1.1\r\nHost: 127").endswith(b"}")  # and closed
     head = f"POST /v1/recourse HTTP/1.1\r\nHost: {guarded[7:]}\r\nX-API-Key: {keys['decide']}\r\n"
     slow = exchange(guarded, f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode())
     assert slow.startswith(b"HTTP/1.1 408")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+import sys
+import warnings
 from pathlib import Path
 
 import fsspec
@@ -10,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import open_table, tables_in
+from veritracer.tablefiles import is_many, open_table, tables_in
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
 
@@ -113,3 +116,59 @@ def test_folders_and_patterns(tmp_path: Path) -> None:
     assert tables_in("people.csv") == [("people.csv", "people.csv")]
     with pytest.raises(DataError, match=r"tables in .+, got none"):
         tables_in(f"{tmp_path}/*.parquet")
+
+
+def test_a_single_name_is_one_table(sql: str, tmp_path: Path) -> None:
+    assert tables_in(f"{sql}?table=people") == [("people.sqlite.people", f"{sql}?table=people")]
+    assert not is_many(f"{sql}?query=select * from people")  # a star, and no pattern
+    assert tables_in("s3://bucket/2027/people.csv") == [("people.csv", "s3://bucket/2027/people.csv")]
+    FRAME.to_csv(tmp_path / "people.csv", index=False)
+    ((name, path),) = tables_in(f"file://{tmp_path}/")
+    assert (name, len(read(path))) == ("people.csv", 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "match"),
+    [
+        (
+            ImportError("Install s3fs to access S3."),
+            r"got Install s3fs to access S3 — pip install the package",
+        ),
+        (PermissionError("Forbidden\nand more"), r"which can not be read \(Forbidden\) — check the URL"),
+    ],
+)
+def test_urls_that_can_not_be_read(monkeypatch: pytest.MonkeyPatch, error: Exception, match: str) -> None:
+    def refuse(url: str) -> None:
+        raise error
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(DataError, match=match):
+        read("s3://bucket/people.csv")
+
+
+@pytest.mark.parametrize(
+    ("package", "place"),
+    [("duckdb", "duckdb:people.db?people"), ("sqlalchemy", "sqlite:///people.sqlite?table=people")],
+)
+def test_installs_without_a_database(monkeypatch: pytest.MonkeyPatch, package: str, place: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(DataError, match=f"expected the package {package}, got an install without it"):
+        read(place)
+
+
+def test_databases_that_have_no_answer(duck: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected a SQLite file, got no file .*nothing\.sqlite"):
+        read(f"sqlite:///{tmp_path}/nothing.sqlite?table=people")
+    with pytest.raises(DataError, match="expected a query with an answer, got '-- nothing'"):
+        read(f"{duck}?query=-- nothing")
+
+
+def test_sql_types_that_do_not_say_what_they_hold(tmp_path: Path) -> None:
+    """SQLite keeps any value in any column; a type that nobody knows lets the values speak."""
+    with sqlite3.connect(tmp_path / "odd.sqlite") as connection:
+        connection.execute("create table odd (id integer primary key, whole integer, thing geometry)")
+        connection.execute("insert into odd values (1, 5, 0.5), (2, 'five', null)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sa.exc.SAWarning)  # of the type that it does not know
+        found = read(f"sqlite:///{tmp_path}/odd.sqlite?table=odd")
+    assert found == [{"id": 1, "whole": "5", "thing": 0.5}, {"id": 2, "whole": "five", "thing": None}]

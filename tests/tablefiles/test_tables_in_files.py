@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from veritracer.errors import DataError
 from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles import csv_text, open_sink, open_table, read_table, typed
+from veritracer.tablefiles import csv_text, open_rejects, open_sink, open_table, read_table, typed
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
 
@@ -124,3 +126,96 @@ def test_parquet_in_pieces(tmp_path: Path) -> None:
         for piece in pieces:
             sink.write(pa.Table.from_batches([piece]))
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "u.parquet"), frame)
+
+
+def piped(content: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The rows of what comes through standard input, a stream without positions."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError("a pipe has no position")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pipe(content)))
+    return rows_of(Path("-"))
+
+
+def test_a_pipe_may_be_csv_or_parquet(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = io.BytesIO()
+    pd.DataFrame({"a": ["1", "3"], "b": ["2", "4"]}).to_parquet(whole, index=False)
+    assert (
+        piped(b"a,b\n1,2\n3,4\n", monkeypatch)
+        == piped(whole.getvalue(), monkeypatch)
+        == [["1", "2"], ["3", "4"]]
+    )
+
+
+def test_what_is_no_file_or_no_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"expected a file with a table, got the folder"):
+        rows_of(tmp_path)
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": np.random.default_rng(0).random(2000).astype(str)}).to_parquet(path, index=False)
+    content = bytearray(path.read_bytes())
+    content[1000:3000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"expected a whole Parquet file in .*cut off or altered"):
+        rows_of(path)
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(
+        DataError, match=r"which can not be read \(Permission denied\) — check its permissions"
+    ):
+        rows_of(path)
+
+
+def test_how_far_a_table_was_read_is_known_after_it_was_closed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4\n")
+    with open_table(str(tmp_path / "t.csv")) as table:
+        assert sum(chunk.num_rows for chunk in table.chunks) == 2
+        assert table.share() == 1.0
+    assert table.share() == 1.0
+
+
+def test_a_packed_file_that_breaks_off_is_refused_where_it_does(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).random(120_000)
+    content = gzip.compress(b"a\n" + b"\n".join(str(number).encode() for number in numbers), 1)
+    (tmp_path / "t.csv.gz").write_bytes(content[:-1000])
+    with pytest.raises(DataError, match=r"expected all of .*t\.csv\.gz, got .* — copy or pack it again"):
+        rows_of(tmp_path / "t.csv.gz")
+
+
+def test_a_table_without_the_separator_may_have_commas(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with open_table(str(tmp_path / "t.csv"), separator=";", or_comma=True) as table:
+        assert table.names == ("a", "b")
+
+
+def test_somebody_has_to_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"expected columns to read in .*t\.csv, got none"):
+        read_table(str(tmp_path / "t.csv"), ignore=["a", "b"])
+
+
+def test_rows_that_can_not_be_read_are_put_aside(tmp_path: Path) -> None:
+    schema = Schema(
+        [Feature("a", "integer", lower=0, upper=9), Feature("b", "binary", categories=["x", "y"])]
+    )
+    (tmp_path / "t.csv").write_text("a,b\n1,x\nmany,y\n3,z\n4,y\n5\n")
+    with open_rejects(tmp_path / "no.csv") as rejects:
+        found = read_table(str(tmp_path / "t.csv"), schema=schema, rejects=rejects)
+    assert found["a"].tolist() == [1, 4]
+    aside = (tmp_path / "no.csv").read_text().splitlines()
+    assert len(aside) == 4
+    assert "many" in aside[1] + aside[2] + aside[3]
+
+
+def test_truth_values_with_gaps_and_numbers_that_are_codes(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("t,code\ntrue,007\n,012\nfalse,100\n")
+    found = read_table(str(tmp_path / "t.csv"))
+    assert found["t"].tolist() == [True, None, False]
+    assert found["code"].tolist() == ["007", "012", "100"]

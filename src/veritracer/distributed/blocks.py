@@ -191,6 +191,9 @@ class RunFolder:
             document = {**envelope(FORMAT, 1), "run": name, "asked": wanted}
             storage.write(RUN, document_text(document))
             return cls(storage, name, kind, made=held is None)
+        if not isinstance(there.get("asked"), dict) or "run" not in there:
+            remedy = "remove it, or name a new folder"
+            raise DataError(message(f"a document of a run in {place}/{RUN}", "something else", remedy))
         other = [key for key in wanted if there["asked"].get(key) != wanted[key]]
         if other:
             received = f"another {other[0].replace('_', ' ')}"

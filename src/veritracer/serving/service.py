@@ -402,11 +402,9 @@ class Audits:
             return model, None
         return model, vt.audit(self.host.ledger, model, watch=watch)
 
-    def _report(self, audit: Audit | None, candidate: str) -> bytes:
+    def _report(self, audit: Audit, candidate: str) -> bytes:
         from veritracer.report.html import write_audit
 
-        if audit is None:
-            return b""
         with tempfile.TemporaryDirectory() as place:
             title = f"Audit of promises: {candidate}"
             return write_audit(Path(place) / "audit.html", audit, title=title).read_bytes()

@@ -108,6 +108,8 @@ def _written(found: RemoteRecourse, kept: pd.DataFrame, schema: Schema, *, sente
 
 def _array(values: list[Any], kind: pa.DataType, name: str) -> pa.Array:
     try:
+        if pa.types.is_integer(kind) and any(isinstance(value, float) and value % 1 for value in values):
+            raise pa.ArrowInvalid("a fraction among whole numbers")  # which pyarrow would cut off
         return pa.array(np.array(values, dtype=object), kind, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         remedy = "ask with another table, or from Python"

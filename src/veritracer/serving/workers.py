@@ -42,6 +42,9 @@ LENGTH = struct.Struct("<I")
 STARTING = 120.0
 """Seconds that a worker may take to load its model."""
 
+ENDING = 5.0
+"""Seconds that a worker may take to end, before it is killed."""
+
 Key = tuple[Operation, str]
 
 LONGEST = 10
@@ -152,7 +155,7 @@ class ProcessWorker:
         self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(ENDING):
                     await self.process.wait()
             except TimeoutError:
                 self.process.kill()
@@ -236,7 +239,11 @@ def main() -> None:
     """Answer frames until there are no more: what a worker process does."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get between the frames
-    source = sys.stdin.buffer
+    answer_frames(sys.stdin.buffer, out)
+
+
+def answer_frames(source: BinaryIO, out: BinaryIO) -> None:
+    """Read frames until there are no more, and write the answers: settings first, then what is asked."""
     host: ModelHost | None = None
     while (frame := _read(source)) is not None:
         try:
@@ -393,19 +400,16 @@ class Batcher:
             await self.arrived.wait()
             worker = await self.pool.idle.get()
             key = await self._ripe()
-            batch = self._take(key) if key is not None else []
-            if key is None or not batch:
+            batch = self._take(key)
+            if not batch:  # all of them gave up
                 self.pool.idle.put_nowait(worker)
                 continue
             task = asyncio.get_running_loop().create_task(self._run(worker, key, batch))
             self.running.add(task)
             task.add_done_callback(self.running.discard)
 
-    async def _ripe(self) -> Key | None:
-        """The kind of request that waited longest, once it has waited long enough; None if all gave up."""
-        if not self.groups:
-            self.arrived.clear()
-            return None
+    async def _ripe(self) -> Key:
+        """The kind of request that waited longest, once it has waited long enough."""
         key, group = min(self.groups.items(), key=lambda pair: pair[1][0].since)
         while not self.closed and sum(one.rows for one in group) < self.most:
             complete = min(group[-1].since + self.window, group[0].since + LONGEST * self.window)
