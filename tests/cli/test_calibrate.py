@@ -10,25 +10,10 @@ import pytest
 
 from processes import Done, assert_refused, run_many
 
-pytestmark = pytest.mark.long  # minutes of training and of processes
-
-QUICK = ["--runs", "6", "--epochs", "1", "--rows", "20", "--no-refit"]
+QUICK = ["--runs", "6", "--epochs", "1", "--rows", "4", "--no-refit"]
 SIMULATE = ["calibrate", "model", "--simulate", "fine-tune", "--table", "people.csv"]
-SCHEMA = ["--schema", "model/schema.json"]
 COMMANDS = {
-    "second": [
-        "fit",
-        "train.csv",
-        *SCHEMA,
-        "--seed",
-        "1",
-        "--epochs",
-        "1",
-        "--no-panel",
-        "--out",
-        "second",
-        "-q",
-    ],
+    "second": ["update", "model", "people.csv", "--epochs", "1", "--no-compare", "--out", "second", "-q"],
     "other": [
         "fit",
         "people.csv",
@@ -37,6 +22,8 @@ COMMANDS = {
         "--epochs",
         "1",
         "--no-panel",
+        "--holdout",
+        "0",
         "--out",
         "other",
         "-q",
