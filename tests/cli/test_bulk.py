@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from processes import Done, assert_refused, run, run_many
+from processes import Done, assert_refused, run, run_here
 
 HERE = ["--workers", "1"]  # in this process
 FAST = ["--no-refine", "--no-radius", "--quiet"]
@@ -85,7 +85,7 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(folder: Path) -> dict[str, Done]:
     commands = {**COMMANDS, **FAILS, **{name: typed for name, (typed, _) in BAD.items()}}
-    return dict(zip(commands, run_many(list(commands.values()), folder), strict=True))
+    return dict(zip(commands, run_here(list(commands.values()), folder), strict=True))
 
 
 def test_every_command_ends_as_it_should(done: dict[str, Done], folder: Path) -> None:

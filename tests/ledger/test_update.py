@@ -23,6 +23,7 @@ from veritracer.ledger.constrained_update import (
     UpdateReport,
     UpdateVariant,
     Variant,
+    _at_border,
     constrained_update,
 )
 from veritracer.ledger.obligations import SetConstraints, split, update
@@ -146,6 +147,32 @@ def test_a_limit_that_binds_is_reported_with_what_its_release_would_gain() -> No
     said = str(report)
     for words in ("from scratch: accuracy", "releasing them gains +", f"{limit.limit.count} promises of"):
         assert words in said
+
+
+def test_a_classifier_alone_is_compared_with_its_own_layers_from_scratch() -> None:
+    """Whoever has no training at hand: the same layers at random weights, at five times the rate."""
+    model, _, _ = issued()
+    frame, y = turned(300)
+    labels = torch.from_numpy((y == "yes").astype(float))
+    settings = Settings(epochs=30, learning_rate=1e-2)
+    _, report = constrained_update(Candidate.of(model), model.encoding_.encode(frame), labels, None, settings)
+    assert set(report.ways) == {"today", "free", "from scratch"}
+    assert report.ways["today"].accuracy < 0.3  # all labels were turned
+    assert report.ways["from scratch"].accuracy > 0.7
+    assert all(way.counts is None and way.kept is None for way in report.ways.values())
+
+
+@pytest.mark.parametrize(("norm", "share"), [("linf", 1 / 12), ("l2", 12 / 12)])
+def test_weights_are_held_back_one_by_one_in_a_box_and_together_in_a_ball(norm: str, share: float) -> None:
+    """One of 12 weights goes to the border; biases can not move at all, and do not count."""
+    center = nn.Sequential(nn.Linear(12, 1)).double()
+    param_set = vt.ParamSet.around(center, radius=[0.5, 0.0], norm=norm)
+    module = nn.Sequential(nn.Linear(12, 1)).double()
+    module.load_state_dict(center.state_dict())
+    assert _at_border(param_set, module) == 0
+    with torch.no_grad():
+        module[0].weight[0, 3] += 0.5
+    assert _at_border(param_set, module) == pytest.approx(share)
 
 
 def test_where_no_acceptable_model_is_inside_it_says_so_with_numbers() -> None:
