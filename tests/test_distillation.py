@@ -31,10 +31,14 @@ def test_likeness_fades_with_the_distance_from_favourable_rows(
     assert far < near
 
 
-def test_nobody_to_be_like_makes_nobody_unlike() -> None:
-    """One favourable row has no neighbour: no distance is usual, so none counts against anybody."""
+@pytest.mark.parametrize("count", [0, 1])
+def test_nobody_to_be_like_makes_nobody_unlike(count: int) -> None:
+    """One favourable row has no neighbour: no distance is usual, so none counts against anybody.
+
+    There is none at all where all of them weigh nothing.
+    """
     x = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
-    likeness = _Likeness.of(Ranks.of(x), labelled(x, torch.arange(20) < 1), 0)
+    likeness = _Likeness.of(Ranks.of(x), labelled(x, torch.arange(20) < count), 0)
     assert likeness.usual == float("inf")
     assert likeness(x).tolist() == [1.0] * 20
 
