@@ -15,6 +15,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import applicants
+from veritracer.cli.verbs.update import print_summary
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.intersection import Intersection
 from veritracer.ledger.auditing import audit
@@ -297,3 +298,18 @@ def test_the_better_of_both_counts(free: float, scratch: float | None, cost: flo
 def test_nothing_is_kept_without_promises() -> None:
     report = UpdateReport({Variant.FREE: UpdateVariant(0.8, 0.5)}, max_loss=0.0)
     assert (report.cost, report.costs, report.acceptable) == (None, {}, True)
+
+
+def test_what_no_set_protects_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = {str(Variant.TODAY): UpdateVariant(0.75, 0.5), str(Variant.FREE): UpdateVariant(0.8, 0.4)}
+    unproved = {"valid on its day, nothing proved": 1200}
+    print_summary(UpdateReport(ways, trained=80, held_out=20, unproved=unproved, newly_broken=(4, 9)))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        "80 new rows learned from, judged on 20 others",
+        "model accuracy promises kept by proof broken not checkable",
+        "today 0.7500 – – – –",
+        "free 0.8000 – – – –",
+        "1,200 promises have no proof to keep: valid on its day, nothing proved.",
+        "2 promises are newly broken.",
+    ]
