@@ -2,17 +2,23 @@
 
 Most of the time of a short command goes into importing other people's packages. ``run`` and ``run_many`` fork
 their process from one that has these already, and nothing of ours.
+``run_here`` needs no process at all; it can not tell whether a command imports too much, or leaves something
+behind in its process.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
+import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,6 +100,33 @@ def run_many(commands: list[list[str]], cwd: Path) -> list[Done]:
     return [
         subprocess.CompletedProcess(*pair) for pair in zip(commands, *zip(*answers, strict=True), strict=True)
     ]
+
+
+def run_here(commands: list[list[str]], cwd: Path) -> list[Done]:
+    """Each of the commands, in this process."""
+    from veritracer.cli import main
+
+    done = []
+    before = sys.argv, signal.getsignal(signal.SIGINT)
+    try:
+        for args in commands:
+            sys.argv = ["veritracer", *args]
+            said, noted = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+            with chdir(cwd), redirect_stdout(said), redirect_stderr(noted), warnings.catch_warnings():
+                warnings.simplefilter("default")  # the suite makes errors of them
+                try:
+                    main()
+                except SystemExit as end:
+                    code = end.code
+            told = []
+            for stream in (said, noted):
+                stream.flush()
+                told.append(stream.buffer.getvalue().decode())
+            done.append(subprocess.CompletedProcess(args, code, *told))
+    finally:
+        sys.argv = before[0]
+        signal.signal(signal.SIGINT, before[1])
+    return done
 
 
 @cache

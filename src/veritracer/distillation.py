@@ -87,7 +87,9 @@ class _Likeness(NamedTuple):
         order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))
         mine = ranks(mine[order])
         pool, others = mine[:POOL], mine[POOL : 2 * POOL]
-        if len(others) < POOL // 4:  # each of the pool against the rest of it
+        if len(pool) == 0:  # every favourable row weighs nothing
+            distance = pool.new_empty(0)
+        elif len(others) < POOL // 4:  # each of the pool against the rest of it
             distance = torch.cdist(pool, pool).fill_diagonal_(torch.inf).amin(-1)
         else:
             distance = torch.cdist(others, pool).amin(-1)

@@ -241,6 +241,37 @@ def test_a_term_between_two_years_is_the_nearest() -> None:
     np.testing.assert_array_equal(became.before, became.after)
 
 
+def test_answers_are_acted_on_before_they_are_counted() -> None:
+    """Somebody is told of fewer missed payments: approved more often, and where no answer is, as before."""
+    data = vt.datasets.loans(300)
+    sizes = {"hidden": (8,), "learning_rate": 0.05, "epochs": 15}
+    model = vt.VeriTraCER(data.schema.unconstrained(), method="standard", **sizes).fit(
+        data.X[:200], data.y[:200]
+    )
+    x = model.encoding_.encode(people(), out_of_range="ignore")
+    rows = np.flatnonzero(model.decision_function(model.encoding_.decode(x)) <= 0)
+    X, x = people().iloc[rows], x[rows]
+    wished = X.assign(missed_payments=0, savings=X["savings"] + 20_000, loan_amount=5_000)
+    answers = Answers(rows, X, x, model.encoding_.encode(wished, out_of_range="ignore"))
+    answers.x_cf[0] = math.nan
+    known = torch.from_numpy(data.schema.labels(data.y) == 1)
+    neighbours = Neighbours(model.encoding_.encode(data.X, out_of_range="ignore"), known)
+    jury = Jury((), (), np.zeros(300, dtype=np.int64))
+    values = measured(model, answers, jury, neighbours, simulator=Simulator("approved", 300))
+    found = values["found"]
+    assert not found[0]
+    assert found.sum() > 2
+    np.testing.assert_array_equal(values["true"][~found], values["true after"][~found])
+    assert (values["true after"] - values["true"])[found].mean() > 0.02
+    numbers = {name: number.value for name, number in summary(values).items()}
+    assert numbers["true gain"] == pytest.approx(float((values["true after"] - values["true"]).mean()))
+    accepted = values["accepted after"] & found
+    assert numbers["acceptance after acting"] == pytest.approx(accepted.mean())
+    assert numbers["gaming gap"] == pytest.approx(accepted.mean() - values["happened after"].mean())
+    assert numbers["truly cross"] == pytest.approx(((values["true after"] > 0.5) & found).mean())
+    assert math.isnan(numbers["lowest"])  # nobody judged
+
+
 # ---------------------------------------------------------------- what a model is worth
 
 
@@ -316,7 +347,10 @@ def test_tables_are_made_of_what_is_there(tmp_path: Path) -> None:
     assert "### HELOC: who else accepts" in text
     assert "| ROAR | – | 0.900 [0.85, 0.93] |" in text
     assert "VeriTraCER, as it comes, plausibility 0.5" in text
+    some.append(cell("loans", "veritracer-default", distance=0.04))
     assert frontier(Truth(some), tmp_path / "frontier.png") is not None
+    assert frontier(Truth([]), tmp_path / "none.png") is None
+    assert [path.name for path in tmp_path.glob("*.png")] == ["frontier.png"]
 
 
 def test_the_lowest_judge_is_one_that_counts() -> None:
@@ -356,6 +390,57 @@ def test_a_method_takes_options_of_explain() -> None:
 
 
 # ---------------------------------------------------------------- a run
+
+
+def above(limit: float) -> dict[str, NDArray[Any]]:
+    """A classifier of one column that is favourable above the limit."""
+    return {"theta.0": np.array([[1.0]]), "theta.1": np.array([-limit]), "slopes": np.zeros(0)}
+
+
+def test_cells_are_counted_over_models_and_methods(tmp_path: Path) -> None:
+    """Two methods on one seed share the rows 3 and 7; answers at 0.2, 0.4 and 0.6 meet other models."""
+    meta: dict[str, Any] = {"configuration": {"rows": 4}, "seconds": 2.0, "where": {"torch": "2"}}
+    said = {f"{name} {when}": four()[f"forest {when}"] for name in NAMES for when in ("at x", "at x'")}
+    mine = four() | said | {"x_cf": np.array([[0.2], [0.4], [0.6], [0.0]])}
+    asked = meta | {"trainer": "standard", "threshold": 0.5}
+    truth.write_file(tmp_path, ("truth", "heloc", "roar", 0), asked, mine)
+    truth.write_file(
+        tmp_path, ("truth", "heloc", "module:Class", 0), asked, mine | {"rows": np.array([3, 7, 8, 1])}
+    )
+    truth.write_file(tmp_path, ("truth", "heloc", "sns", 1), asked, {})  # nobody was declined
+    for seed, limit in enumerate((0.0, 0.3, 0.5)):
+        worth = meta | {"numbers": {"accuracy": 0.8}}
+        truth.write_file(tmp_path, ("model", "heloc", "standard", seed), worth, above(limit))
+    truth.write_file(tmp_path, ("left out", "heloc", "standard", 7), meta, above(0.5))
+    truth.write_file(
+        tmp_path, ("judges", "heloc", "judges", 0), meta | {"judges": {"forest": {"auc": 0.7}}}, {}
+    )
+    cells = truth.summarised(tmp_path)
+    assert [cell.key for cell in cells] == sorted(cell.key for cell in cells)
+    numbers = {cell.key: cell.numbers for cell in cells}
+    roar = numbers[Key("truth", "heloc", "roar", 0)]
+    assert roar["RI, same training"] == pytest.approx((2 / 3 + 1 / 3) / 2)  # above 0.3: two, above 0.5: one
+    assert roar["LOO, same training"] == pytest.approx(1 / 3)
+    assert (roar["rows"], roar["rows, common rows"]) == (4.0, 2.0)
+    assert roar["acceptance, forest, common rows"] == 1 / 2
+    assert roar["distance"] == pytest.approx(0.2)
+    assert roar["distance ±"] == pytest.approx(np.std([0.1, 0.2, 0.3]) / math.sqrt(3))
+    assert numbers[Key("truth", "heloc", "sns", 1)] == {"rows": 0.0, "explain seconds": 2.0}
+    assert numbers[Key("model", "heloc", "standard", 2)] == {"accuracy": 0.8, "fit seconds": 2.0}
+    assert numbers[Key("judges", "heloc", "forest", 0)] == {"auc": 0.7}
+    assert Key("truth", "heloc", "module:Class", 0) in numbers
+
+
+def test_a_damaged_or_renamed_cell_is_none(tmp_path: Path) -> None:
+    name: truth.Name = ("judges", "heloc", "judges", 0)
+    assert truth.read_meta(tmp_path, name) is None
+    truth.write_file(tmp_path, name, {"seconds": 1.0}, {})
+    assert truth.read_meta(tmp_path, name) == {"seconds": 1.0}
+    (path,) = (tmp_path / "cells").iterdir()
+    path.rename(path.with_name("judges.who.judges.0.npz"))
+    assert truth.read_meta(tmp_path, ("judges", "who", "judges", 0)) is None
+    path.write_bytes(b"half")
+    assert truth.read_meta(tmp_path, name) is None
 
 
 @pytest.mark.long

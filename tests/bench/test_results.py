@@ -14,7 +14,7 @@ import pytest
 import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
-from veritracer_bench import plan, results
+from veritracer_bench import plan, plots, results
 from veritracer_bench.methods import COMPARED, resolve
 from veritracer_bench.page import targets
 from veritracer_bench.plan import Subject, subject_of
@@ -196,6 +196,16 @@ def test_the_page_says_where_we_lose() -> None:
     assert "Proximity, HELOC: 0.200; the paper prints 0.099." in lost
     assert "Random initialisation, f_m(x′) = f(x′), HELOC: 0.900; the paper prints 0.93." in lost
     assert "Random initialisation, f_m(x′) = f(x′), HELOC: 0.900; ROAR" not in lost
+
+
+def test_pictures_show_what_there_are_numbers_for(tmp_path: Path) -> None:
+    """Ours and the paper's points side by side; without numbers there is no picture."""
+    some = [cell(name, seed, keeps=0.9, proximity=0.1) for name in ("veritracer", "roar") for seed in (0, 1)]
+    assert plots._pareto(Results(some), tmp_path) == tmp_path / "pareto.png"
+    assert (tmp_path / "pareto.png").read_bytes().startswith(b"\x89PNG")
+    nothing = Results([cell("veritracer", accuracy=0.9)])
+    assert plots._pareto(nothing, tmp_path) is None
+    assert [plots._boxes(nothing, *kind, tmp_path) for kind in plots.BOXES] == [None] * len(plots.BOXES)
 
 
 def test_goals_are_judged_by_the_means() -> None:

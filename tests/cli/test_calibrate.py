@@ -1,4 +1,4 @@
-"""``veritracer calibrate``, as a process: a history, simulated updates, and what it refuses."""
+"""``veritracer calibrate``: a history, simulated updates, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,27 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from processes import Done, assert_refused, run_many
+from processes import Done, assert_refused, run_here
 
-pytestmark = pytest.mark.long  # minutes of training and of processes
-
-QUICK = ["--runs", "6", "--epochs", "1", "--rows", "20", "--no-refit"]
+QUICK = ["--runs", "6", "--epochs", "1", "--rows", "4", "--no-refit"]
 SIMULATE = ["calibrate", "model", "--simulate", "fine-tune", "--table", "people.csv"]
-SCHEMA = ["--schema", "model/schema.json"]
 COMMANDS = {
-    "second": [
-        "fit",
-        "train.csv",
-        *SCHEMA,
-        "--seed",
-        "1",
-        "--epochs",
-        "1",
-        "--no-panel",
-        "--out",
-        "second",
-        "-q",
-    ],
+    "second": ["update", "model", "people.csv", "--epochs", "1", "--no-compare", "--out", "second", "-q"],
     "other": [
         "fit",
         "people.csv",
@@ -37,6 +22,8 @@ COMMANDS = {
         "--epochs",
         "1",
         "--no-panel",
+        "--holdout",
+        "0",
         "--out",
         "other",
         "-q",
@@ -81,7 +68,7 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(folder: Path) -> dict[str, Done]:
     commands = {**COMMANDS, **{name: typed for name, (typed, _) in BAD.items()}}
-    return dict(zip(commands, run_many(list(commands.values()), folder), strict=True))
+    return dict(zip(commands, run_here(list(commands.values()), folder), strict=True))
 
 
 def test_every_command_ends_well(done: dict[str, Done]) -> None:

@@ -19,7 +19,7 @@ from veritracer import cli
 from veritracer import datasets as library
 from veritracer.cli import app, options, printing
 from veritracer.cli.options import Bulk, check_table
-from veritracer.cli.verbs import datasets
+from veritracer.cli.verbs import datasets, demo
 from veritracer.distributed import Outcome
 from veritracer.errors import DataError, message
 from veritracer.streaming import Explained
@@ -157,7 +157,21 @@ def test_nothing_is_shown_in_a_pipe_or_where_it_is_to_be_quiet(
         assert (watch, told) == (None, None)
 
 
+def test_steps_of_the_demo_turn_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with demo._steps(quiet=False) as tell:
+        tell("a year passes")
+    assert "a year passes" in terminal.getvalue()
+    assert "… a year passes" not in terminal.getvalue()
+
+
 # ---------------------------------------------------------------- tables, blocks, datasets
+
+
+def test_a_folder_for_the_demo_goes_where_it_fails(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no dataset"), demo._new_folder(tmp_path / "new" / "folder"):
+        raise DataError("no dataset")
+    assert not list(tmp_path.iterdir())
 
 
 def test_standard_input_is_read_once() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
+from veritracer.cli.verbs.audit import print_summary
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
@@ -296,13 +297,19 @@ def test_expired_promises_are_counted_and_not_judged() -> None:
     assert verdict(promise, linear((-1.0, 0.0), 0.5), at=100.0) == "expired"
 
 
-def test_a_proof_that_the_prediction_contradicts_is_not_called_kept() -> None:
+def test_a_proof_that_the_prediction_contradicts_is_not_called_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Such a promise can not be issued; in a ledger it is the work of somebody who changed x'."""
     promise = by_hand(linear((1.0, 0.0), -0.5), [0.4, 0.0], [0.45, 0.0])
     found = audit(promise, linear((1.0, 0.0), -0.5), encoding=promise.issuing[0].encoding)
     assert found.counts["not checkable"] == found.live == 1
     assert not found.ok
     assert "run veritracer verify" in found.unchecked["reason"].item()
+    print_summary(found, None, passed=False, out=None)
+    said = capsys.readouterr().out
+    assert "Promises that can not be checked\nnumber  whose" in said
+    assert said.endswith("FAILED: 1 can not be checked (--allow-unchecked).\n")
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7])

@@ -15,6 +15,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import applicants
+from veritracer.cli.verbs.update import print_summary
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.intersection import Intersection
 from veritracer.ledger.auditing import audit
@@ -23,6 +24,7 @@ from veritracer.ledger.constrained_update import (
     UpdateReport,
     UpdateVariant,
     Variant,
+    _at_border,
     constrained_update,
 )
 from veritracer.ledger.obligations import SetConstraints, split, update
@@ -148,6 +150,32 @@ def test_a_limit_that_binds_is_reported_with_what_its_release_would_gain() -> No
         assert words in said
 
 
+def test_a_classifier_alone_is_compared_with_its_own_layers_from_scratch() -> None:
+    """Whoever has no training at hand: the same layers at random weights, at five times the rate."""
+    model, _, _ = issued()
+    frame, y = turned(300)
+    labels = torch.from_numpy((y == "yes").astype(float))
+    settings = Settings(epochs=30, learning_rate=1e-2)
+    _, report = constrained_update(Candidate.of(model), model.encoding_.encode(frame), labels, None, settings)
+    assert set(report.ways) == {"today", "free", "from scratch"}
+    assert report.ways["today"].accuracy < 0.3  # all labels were turned
+    assert report.ways["from scratch"].accuracy > 0.7
+    assert all(way.counts is None and way.kept is None for way in report.ways.values())
+
+
+@pytest.mark.parametrize(("norm", "share"), [("linf", 1 / 12), ("l2", 12 / 12)])
+def test_weights_are_held_back_one_by_one_in_a_box_and_together_in_a_ball(norm: str, share: float) -> None:
+    """One of 12 weights goes to the border; biases can not move at all, and do not count."""
+    center = nn.Sequential(nn.Linear(12, 1)).double()
+    param_set = vt.ParamSet.around(center, radius=[0.5, 0.0], norm=norm)
+    module = nn.Sequential(nn.Linear(12, 1)).double()
+    module.load_state_dict(center.state_dict())
+    assert _at_border(param_set, module) == 0
+    with torch.no_grad():
+        module[0].weight[0, 3] += 0.5
+    assert _at_border(param_set, module) == pytest.approx(share)
+
+
 def test_where_no_acceptable_model_is_inside_it_says_so_with_numbers() -> None:
     model, promises, _ = issued()
     with pytest.raises(PromiseError, match="costs at most 0") as caught:
@@ -270,3 +298,18 @@ def test_the_better_of_both_counts(free: float, scratch: float | None, cost: flo
 def test_nothing_is_kept_without_promises() -> None:
     report = UpdateReport({Variant.FREE: UpdateVariant(0.8, 0.5)}, max_loss=0.0)
     assert (report.cost, report.costs, report.acceptable) == (None, {}, True)
+
+
+def test_what_no_set_protects_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = {str(Variant.TODAY): UpdateVariant(0.75, 0.5), str(Variant.FREE): UpdateVariant(0.8, 0.4)}
+    unproved = {"valid on its day, nothing proved": 1200}
+    print_summary(UpdateReport(ways, trained=80, held_out=20, unproved=unproved, newly_broken=(4, 9)))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        "80 new rows learned from, judged on 20 others",
+        "model accuracy promises kept by proof broken not checkable",
+        "today 0.7500 – – – –",
+        "free 0.8000 – – – –",
+        "1,200 promises have no proof to keep: valid on its day, nothing proved.",
+        "2 promises are newly broken.",
+    ]

@@ -16,6 +16,7 @@ from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
+from veritracer.report.advice import belief_figures, cards, way_figure
 from veritracer.report.html import write_report
 from veritracer.report.levers import groups_of
 from veritracer.report.quality import Reliability, intervals, limits, reliability
@@ -168,3 +169,38 @@ def test_a_model_without_generator_is_reported_too(lending: Case, tmp_path: Path
     assert page.unbalanced == []
     assert "accuracy" in page.caption("rates")
     assert torch.get_default_dtype() == torch.float32  # nothing global was changed on the way
+
+
+# ---------------------------------------------------------------- who else believes it
+
+
+@pytest.mark.parametrize(
+    ("panel", "verdict"),
+    [(0.7, "The opinions rise together."), (0.3, "The model's opinion rises where nobody else's does")],
+)
+def test_a_trap_door_is_called_one(panel: float, verdict: str) -> None:
+    """At x′ the model says 0.8: others at 0.7 agree, others at 0.3 do not."""
+    steps = np.linspace(0, 1.2, 7)
+    opinions = {"model": 0.2 + 0.6 * steps, "panel": 0.2 + (panel - 0.2) * steps, "truth": np.full(7, panel)}
+    figure = way_figure(pd.DataFrame(opinions, index=steps), "somebody")
+    assert f"For somebody, at x′: this model 80 %, its panel {shown(panel)}, the truth {shown(panel)}." in (
+        figure.caption.replace("\u00a0", " ")
+    )
+    assert verdict in figure.caption
+    assert [name for _, name in figure.legend] == ["this model", "its panel", "the truth"]
+    assert [row[0] for row in figure.table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
+
+
+def test_without_a_panel_nobody_is_asked(lending: Case) -> None:
+    model, X, _, recourse = lending
+    assert belief_figures(subject_of(model, X, None, recourse)) == []
+
+
+def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
+    """Asked at a kappa that is out of reach, people have a reason instead of a certificate."""
+    model, X, _, _ = lending
+    found = model.explain(X[:40], kappa=3.0)
+    last = cards(subject_of(model, X[:40], None, found))[-1]
+    assert last.status == "valid"
+    assert [name for name, _ in last.certificate] == ["why", "reaches to"]
+    assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}
