@@ -100,3 +100,12 @@ def test_all_exceptions_stand_in_one_tree() -> None:
 def test_every_public_name_is_documented() -> None:
     for name in veritracer.__all__:
         assert getattr(veritracer, name).__doc__, name
+
+
+def test_no_test_imports_another() -> None:
+    """What tests share is in modules of their own (``*_cases.py`` and the like)."""
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [n for n in names if n.rpartition(".")[2].startswith("test_")], path

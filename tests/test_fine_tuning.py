@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import veritracer as vt
-from test_shifts import parameters
+from training_cases import parameters
 from veritracer import metrics
 from veritracer.errors import TrainingError
 from veritracer.fine_tuning import FineTuning, FineTuningChoices, fine_tune

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import veritracer as vt
-from test_training import people
+from training_cases import people
 from veritracer.errors import DataError, ModelFileError, TargetError, TrainingError, TrainingWarning
 
 QUICK = {"panel": None, "epochs": 3, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}

@@ -6,18 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor, nn
 
 import veritracer as vt
-from test_training import people
+from training_cases import parameters, people
 from veritracer import metrics, shifts
-from veritracer.network import from_module
 
 QUICK = vt.VeriTraCER(method="standard", epochs=4, hidden=(8, 6), batch_size=64)
-
-
-def parameters(module: nn.Module) -> Tensor:
-    return torch.cat([t.detach().flatten() for t in from_module(module)[1]])
 
 
 @pytest.fixture(scope="module")

@@ -6,49 +6,17 @@ import signal
 import threading
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
 import veritracer as vt
+from training_cases import encoded, people
 from veritracer import optimisation, training
 from veritracer.config import TrainingConfig
-from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError
 from veritracer.generator import Context, init_parameters, make_generator, project_straight_through
-from veritracer.schema import Schema
 from veritracer.training import Rows, train
-
-
-def people(n: int = 240, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """A small lender's table with every kind of feature, and who was approved."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, n),
-            "savings": rng.normal(5000, 2000, n).round(2),
-            "lines": rng.integers(0, 9, n),
-            "purpose": rng.choice(["car", "house", "study"], n),
-            "grade": rng.choice(["low", "mid", "high"], n),
-        }
-    )
-    score = frame["savings"] / 2000 - frame["lines"] / 3 + (frame["grade"] == "high") + rng.normal(0, 0.3, n)
-    return frame, np.where(score > score.median(), "yes", "no")
-
-
-SCHEMA_OPTIONS = {
-    "immutable": ["age"],
-    "decrease_only": ["lines"],
-    "ordinal": {"grade": ["low", "mid", "high"]},
-}
-
-
-def encoded(n: int = 240) -> tuple[Encoding, Tensor, Tensor]:
-    frame, y = people(n)
-    schema = Schema.infer(frame, **SCHEMA_OPTIONS).with_labels(y, favourable="yes")
-    encoding = Encoding.fit(schema, frame)
-    return encoding, encoding.encode(frame), torch.as_tensor(schema.labels(y)).double()
 
 
 def run(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import veritracer as vt
-from test_training import people
+from training_cases import people
 from veritracer import metrics
 from veritracer.baselines import BASELINES, Baseline, CounterNet, GeneratorOptions, RoarOptions
 from veritracer.errors import DataError, NotSupportedError

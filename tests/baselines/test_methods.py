@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from test_training import encoded
+from training_cases import encoded
 from veritracer import metrics
 from veritracer.baselines import (
     Elastic,

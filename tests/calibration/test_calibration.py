@@ -17,7 +17,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants, fitted
-from test_shifts import parameters
+from training_cases import parameters
 from veritracer.calibration import measure
 from veritracer.calibration.coverage import (
     FROM_SCRATCH,
