@@ -69,11 +69,12 @@ class Counterfactuals:
     person, alternative, n
         The position of the row in what was asked, the number of the alternative, from 0, and how many were
         asked for.
-    radius_rule, overshoot, drift
+    kappa, norm, radius_rule, overshoot, drift
         What was asked for: a drift is a number where it goes both ways, else the two ends of the moves.
-    param_set, encoding, threshold
-        What the certificates speak of: the set of models (centre, norm, kappa, rule and absolute radii), the
-        encoding, and the threshold, None where nobody said it.
+    param_set
+        The set of models that the certificates speak of: centre, norm, rule and absolute radii.
+    model_digest, encoding_digest, threshold
+        Which model, encoding and threshold they speak of; the threshold is None where nobody said it.
     x, x_cf, lower, upper
         The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
     agreement
@@ -100,9 +101,13 @@ class Counterfactuals:
     person: NDArray[np.int64]
     alternative: NDArray[np.int64]
     n: int
+    kappa: float
+    norm: Norm
     radius_rule: RadiusRule | float
     overshoot: float
     drift: Mapping[str, float | Sequence[float]]
+    model_digest: str
+    encoding_digest: str
     threshold: float | None
     param_set: ParamSet
     encoding: Encoding
@@ -120,26 +125,6 @@ class Counterfactuals:
         return "\n".join([self.summary, *self.notes])
 
     __repr__ = __str__  # and not every row of both tables
-
-    @property
-    def kappa(self) -> float:
-        """At which kappa rows are ``certified``."""
-        return self.param_set.kappa
-
-    @property
-    def norm(self) -> Norm:
-        """The norm of the set."""
-        return self.param_set.norm
-
-    @property
-    def model_digest(self) -> str:
-        """Which model is at the centre of the set."""
-        return self.param_set.center_digest
-
-    @property
-    def encoding_digest(self) -> str:
-        """Which encoding the certificates speak of."""
-        return self.encoding.digest
 
     @cached_property
     def advice(self) -> Advice:

@@ -196,9 +196,13 @@ class Explanation:
         """The fields that are the same for all rows: which models are spoken of, and what was asked."""
         return {
             "n": self.options.n,
+            "kappa": self.param_set.kappa,
+            "norm": self.param_set.norm,
             "radius_rule": self.radius_rule,
             "overshoot": self.options.overshoot,
             "drift": {name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
+            "model_digest": self.param_set.center_digest,
+            "encoding_digest": self.encoding.digest,
             "threshold": self.threshold,
             "param_set": self.param_set,
             "encoding": self.encoding,

@@ -138,7 +138,7 @@ def file_system(url: str) -> tuple[Any, str]:
         remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
         raise DataError(message(f"a way to reach {url}", str(error).strip("."), remedy)) from None
     except (OSError, ValueError) as error:
-        received = f"{url} ({str(error).splitlines()[0]})"
+        received = f"{url}, which can not be read ({str(error).splitlines()[0]})"
         remedy = "check the URL and your rights"
         raise DataError(message("the URL of a file system", received, remedy)) from None
     return found
