@@ -82,9 +82,7 @@ def explain(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            help="CSV, Parquet or JSON lines (.jsonl); a folder (or its URL) for blocks; standard output."
-        ),
+        typer.Option(help="CSV, Parquet or .jsonl, or a folder (its URL) for blocks; else standard output."),
     ] = None,
     kappa: Kappa = None,
     max_changes: MaxChanges = None,
