@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
@@ -65,11 +65,11 @@ from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
-    from veritracer.distributed import Question
-    from veritracer.recourse import Recourse
+    from veritracer.schema import Schema
     from veritracer.serving.client import Client
     from veritracer.serving.tables import RemotelyExplained
-    from veritracer.streaming import Explained
+    from veritracer.streaming import Explained, LetterTerms
+    from veritracer.tablefiles.sinks import Sink
 
 NOT_ACHIEVED = 1
 
@@ -176,87 +176,155 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    place = model if server is not None else table
-    if place is None or (server is not None and table is not None):
-        received = "one of them" if server is None else "a model beside --server"
-        remedy = "veritracer explain MODEL TABLE, or veritracer explain TABLE --server URL"
-        raise DataError(message("a model and a table", received, remedy))
-    kept, unseen = carried(keep, id_column), names(ignore)
-    known = None if server is not None else persistence.columns(model)
+    place = _table(model, table, server)
+    asked = _Asked(
+        table=place,
+        out=out,
+        options=options,
+        keep=carried(keep, id_column),
+        ignore=names(ignore),
+        schema=schema,
+        sentences=sentences,
+        rejects=rejects,
+        spreadsheet_safe=spreadsheet_safe,
+        separator=separator,
+        require_certified=require_certified,
+        quiet=quiet,
+        as_json=as_json,
+    )
     bulk = Bulk(engine, workers, block_rows, block_format)
     if server is None and bulk.wanted(place):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
-        question = bulk.question(
-            model,
-            options,
-            keep=tuple(kept),
-            ignore=tuple(unseen),
-            sentences=sentences,
-            rules=None if schema is None else schema_file(schema),
-            spreadsheet_safe=spreadsheet_safe,
-        )
-        _in_blocks(bulk, question, place, separator, out, require_certified, quiet=quiet, as_json=as_json)
+        _in_blocks(asked, model, bulk)
         return
+    if server is not None:
+        _refuse_local({"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects})
     check_output(out, [place], force=force)
     check_rejects(rejects, [place], out, force=force)
-    found: Explained | RemotelyExplained
+    terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+    if server is None:
+        _at_hand(asked, model, terms)
+    else:
+        _by_service(asked, server, api_key_file)
+
+
+class _Asked(NamedTuple):
+    """What was typed, whoever does the work."""
+
+    table: str
+    out: str | None
+    options: dict[str, Any]
+    keep: list[str]
+    ignore: list[str]
+    schema: Path | None
+    sentences: bool
+    rejects: Path | None
+    spreadsheet_safe: bool
+    separator: str
+    require_certified: bool
+    quiet: bool
+    as_json: bool
+
+    def rules(self) -> Schema | None:
+        """What may change, where that is not as the model has it."""
+        return None if self.schema is None else schema_file(self.schema)
+
+    def sink(self) -> AbstractContextManager[Sink]:
+        """Where answers go."""
+        kind: Literal["jsonl"] | None = "jsonl" if self.as_json and self.out is None else None
+        return tablefiles.open_sink(self.out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
+
+    def end(self, found: Explained | RemotelyExplained, notes: list[str]) -> None:
+        """Print how it ended, and leave with 1 if that is not what was required."""
+        note([*found.notes, *notes], quiet=self.quiet)
+        if self.out is not None and self.as_json:
+            print_json({"out": self.out, **asdict(found)})
+        elif self.out is not None and not self.quiet:
+            say(*_summary(found), f"The recourse: {self.out}")
+        self.require(found)
+
+    def require(self, found: Explained | RemotelyExplained) -> None:
+        """Leave with 1 if every answer was to be certified, and one is not."""
+        if self.require_certified and found.certified < found.asked:
+            raise typer.Exit(NOT_ACHIEVED)
+
+
+def _table(model: str, table: str | None, server: str | None) -> str:
+    """The table: the second argument, or the only one where a service has the model."""
+    if server is None and table is not None:
+        return table
+    if server is not None and table is None:
+        return model
+    received = "one of them" if server is None else "a model beside --server"
+    remedy = "veritracer explain MODEL TABLE, or veritracer explain TABLE --server URL"
+    raise DataError(message("a model and a table", received, remedy))
+
+
+def _at_hand(asked: _Asked, model: str, terms: LetterTerms | None) -> None:
+    """Explain one table in this process."""
+    known = persistence.columns(model)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        source = stack.enter_context(open_applicants(place, separator, rejected))
-        asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-        carry = [] if asked is None else list(asked.columns.values())
+        rejected = stack.enter_context(tablefiles.open_rejects(asked.rejects, asked.separator))
+        source = stack.enter_context(open_applicants(asked.table, asked.separator, rejected))
+        carry = [] if terms is None else list(terms.columns.values())
         if known is not None:
-            tablefiles.check_columns(source, known, [*kept, *carry], unseen)
-        writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
-        sink = stack.enter_context(
-            tablefiles.open_sink(
-                out,
-                kind="jsonl" if as_json and out is None else None,
-                spreadsheet_safe=spreadsheet_safe,
-            )
+            tablefiles.check_columns(source, known, [*asked.keep, *carry], asked.ignore)
+        writer = None if terms is None else stack.enter_context(streaming.letter_folder(terms))
+        sink = stack.enter_context(asked.sink())
+        recourse = saved_model(model).recourse(asked.rules())
+        found = streaming.explain_table(
+            recourse,
+            source,
+            sink,
+            options=asked.options,
+            keep=asked.keep,
+            carry=carry,
+            ignore=asked.ignore,
+            rejects=rejected,
+            sentences=asked.sentences,
+            also=None if writer is None else writer.write,
+            watch=stack.enter_context(progress("explaining", quiet=asked.quiet)),
         )
-        rest: dict[str, Any] = {"options": options, "keep": kept, "sentences": sentences}
-        if server is not None:
-            _refuse_local(
-                {"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects}
-            )
-            client = stack.enter_context(_client(server, api_key_file))
-            watch = stack.enter_context(progress("explaining", quiet=quiet))
-            found = explain_remotely(client, source, sink, watch=watch, **rest)
-        else:
-            recourse = _recourse(model, schema)
-            watch = stack.enter_context(progress("explaining", quiet=quiet))
-            also = None if writer is None else writer.write
-            rest |= {"carry": carry, "ignore": unseen, "rejects": rejected}
-            found = streaming.explain_table(recourse, source, sink, also=also, watch=watch, **rest)
-    told = rejected.note(str(rejects)) if rejected else []
-    note([*found.notes, *sink.notes(), *told], quiet=quiet)
-    if out is not None:
-        _print_summary(found, out, quiet=quiet, as_json=as_json)
-    if require_certified and found.certified < found.asked:
-        raise typer.Exit(NOT_ACHIEVED)
+    asked.end(found, [*sink.notes(), *(rejected.note(str(asked.rejects)) if rejected else [])])
 
 
-def _in_blocks(
-    bulk: Bulk,
-    asked: Question,
-    table: str,
-    separator: str,
-    out: str | None,
-    require_certified: bool,
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def _by_service(asked: _Asked, url: str, key_file: Path | None) -> None:
+    """Explain one table by a service."""
+    with ExitStack() as stack:
+        source = stack.enter_context(open_applicants(asked.table, asked.separator, None))
+        sink = stack.enter_context(asked.sink())
+        client = stack.enter_context(_client(url, key_file))
+        watch = stack.enter_context(progress("explaining", quiet=asked.quiet))
+        found = explain_remotely(
+            client,
+            source,
+            sink,
+            options=asked.options,
+            keep=asked.keep,
+            sentences=asked.sentences,
+            watch=watch,
+        )
+    asked.end(found, sink.notes())
+
+
+def _in_blocks(asked: _Asked, model: str, bulk: Bulk) -> None:
     """Explain many tables, or one on many cores."""
-    inputs = bulk.inputs(table, separator)
-    folder = bulk.folder(out, asked.asked("explain", inputs))
-    args = asked, inputs, folder, bulk.engine_for()
-    outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=quiet)
+    question = bulk.question(
+        model,
+        asked.options,
+        keep=tuple(asked.keep),
+        ignore=tuple(asked.ignore),
+        sentences=asked.sentences,
+        rules=asked.rules(),
+        spreadsheet_safe=asked.spreadsheet_safe,
+    )
+    inputs = bulk.inputs(asked.table, asked.separator)
+    folder = bulk.folder(asked.out, question.asked("explain", inputs))
+    args = question, inputs, folder, bulk.engine_for()
+    outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
-    print_outcome(outcome, out, _summary(found), quiet=quiet, as_json=as_json)
-    if require_certified and found.certified < found.asked:
-        raise typer.Exit(NOT_ACHIEVED)
+    print_outcome(outcome, asked.out, _summary(found), quiet=asked.quiet, as_json=asked.as_json)
+    asked.require(found)
 
 
 def _refuse_local(given: dict[str, Any]) -> None:
@@ -280,18 +348,6 @@ def explain_remotely(*args: Any, **options: Any) -> RemotelyExplained:
     from veritracer.serving.tables import explain_remotely as run
 
     return run(*args, **options)
-
-
-def _recourse(folder: str, schema: Path | None) -> Recourse:
-    rules = None if schema is None else schema_file(schema)
-    return saved_model(folder).recourse(rules)
-
-
-def _print_summary(found: Explained | RemotelyExplained, out: str, *, quiet: bool, as_json: bool) -> None:
-    if as_json:
-        print_json({"out": out, **asdict(found)})
-    elif not quiet:
-        say(*_summary(found), f"The recourse: {out}")
 
 
 def _summary(found: Explained | RemotelyExplained) -> list[str]:
