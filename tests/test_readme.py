@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from veritracer_bench import Results, read_results
-from veritracer_bench.results import PAPER
+from veritracer_bench.results import PAPER, mean_of, settled
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[1]
@@ -67,14 +67,14 @@ def test_who_else_believes_is_what_was_stored() -> None:
 
     def of_model(dataset: str, trainer: str) -> str:
         numbers = [truth.results.values("model", dataset, trainer, name) for name in ("accuracy", "auc")]
-        return ", ".join(f"{np.mean(values):.3f}" for values in numbers)
+        return ", ".join(f"{mean_of(values):.3f}" for values in numbers)
 
     def line(dataset: str, method: str, *, ours: bool) -> list[str]:
         judged = [truth.spread(dataset, method, Column(name, "", 1)) for name in JUDGES]
         cells = [f"{each.mean:.3f}" + (f" ({each.worst:.2f})" if ours else "") for each in judged]
-        mean = {n: float(np.mean(answered(dataset, method, n))) for n in ("LOF", "certified", "distance")}
-        changes, share = (np.mean(answered(dataset, method, n)) for n in ("changes", "changed share"))
-        proved = np.floor(1000 * mean["certified"]) / 1000  # never more than it was
+        mean = {n: mean_of(answered(dataset, method, n)) for n in ("LOF", "certified", "distance")}
+        changes, share = (mean_of(answered(dataset, method, n)) for n in ("changes", "changed share"))
+        proved = math.floor(settled(1000 * mean["certified"])) / 1000  # never more than it was
         cells += [f"{mean['LOF']:.2f}", f"{proved:.3f}", f"{mean['distance']:.3f}"]
         cells.append(f"{changes:.1f} of {changes / share:.0f}" if ours else f"{changes:.1f}")
         if ours:
@@ -102,7 +102,7 @@ def test_the_paper_s_setting_is_what_was_stored() -> None:
 
     def line(dataset: str) -> list[str]:
         names = ("certified", "keeps", "proximity", "sparsity", "accuracy")
-        own = [f"{np.mean(results.values('ri', dataset, 'veritracer', n)):.3f}" for n in names]
+        own = [f"{mean_of(results.values('ri', dataset, 'veritracer', n)):.3f}" for n in names]
         paper = [printed("delta", dataset, 2), printed("ri", dataset, 2), printed("proximity", dataset, 3)]
         near = min(PAPER["proximity", dataset, rival].mean for rival in ("roar", "sns"))
         return [*own, ", ".join([*paper, printed("sparsity", dataset, 2)]), f"{near:.3f}"]

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from veritracer.files import write_whole
 from veritracer_bench.plan import TABLES, TITLES
-from veritracer_bench.results import Cell, write_json, write_results
+from veritracer_bench.results import Cell, mean_of, write_json, write_results
 from veritracer_bench.tables import Results, Table, markdown, number_text, plain, tables_of, verdict
 
 THREE, FIVE = ("heloc", "taiwan_credit", "oula"), ("heloc", "taiwan_credit", "oula", "ctg", "who")
@@ -43,8 +41,7 @@ def targets_markdown(found: list[Target]) -> str:
 
 def _all(results: Results) -> Iterator[Target]:
     def mean(experiment: str, dataset: str, number: str, method: str = "veritracer") -> float:
-        values = results.values(experiment, dataset, method, number)
-        return float(np.mean(values)) if values else math.nan
+        return mean_of(results.values(experiment, dataset, method, number))
 
     def at_least(what: str, least: float, measured: float) -> Target:
         return Target(what, f"≥ {least:g}", measured, measured >= least)

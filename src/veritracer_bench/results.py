@@ -12,7 +12,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -131,6 +131,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
+
+
+def settled(value: float) -> float:
+    """The value without its last bits, which differ between machines.
+
+    What lies on the edge of a rounding, as the mean of ten seeds often does, is then printed alike by all.
+    """
+    return float(f"{round(value, 12):.9g}")
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean over seeds, nan where there is none."""
+    return settled(math.fsum(values) / len(values)) if values else math.nan
 
 
 class Printed(NamedTuple):

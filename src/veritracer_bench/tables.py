@@ -14,7 +14,7 @@ import numpy as np
 
 from veritracer_bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, METHODS, TIMED
 from veritracer_bench.plan import PAPER_DATASETS, THREE, TITLES
-from veritracer_bench.results import PAPER, Cell, Printed
+from veritracer_bench.results import PAPER, Cell, Printed, mean_of, settled
 
 
 class Column(NamedTuple):
@@ -92,11 +92,11 @@ class Results:
             return None
         limits = self.values(*key, cap) if cap else []
         return Entry(
-            float(np.mean(values)),
-            float(np.std(values)),
+            mean_of(values),
+            settled(float(np.std(values))),
             len(values),
             PAPER.get((printed, key[1], key[2])),
-            float(np.mean(limits)) if limits else None,
+            mean_of(limits) if limits else None,
             sum(self.values(*key, "broken_groups")) > 0,
         )
 

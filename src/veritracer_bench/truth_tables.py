@@ -16,7 +16,7 @@ from veritracer_bench.judges import COUNTED, DISTANT, EVERYBODY, NAMES, NEIGHBOU
 from veritracer_bench.methods import COMPARED, resolve
 from veritracer_bench.page import Target, targets_markdown
 from veritracer_bench.plan import TITLES
-from veritracer_bench.results import Cell
+from veritracer_bench.results import Cell, mean_of, settled
 from veritracer_bench.tables import Results
 from veritracer_bench.truth import COMMON, ERROR, MIDDLE
 
@@ -67,9 +67,9 @@ def interval(
     if count > 1:
         between = float(np.square(weights * (each - mean)).sum()) * count / (count - 1)
         half += float(student.ppf(0.975, count - 1)) ** 2 * between
-    ends = _wilson(mean, half, max(rows)) if column.share else (mean - half**0.5, mean + half**0.5)
-    worst = math.nan if column.sign == 0 else each.min() if column.sign > 0 else each.max()
-    return Spread(mean, ends[0], ends[1], float(worst), count)
+    low, high = _wilson(mean, half, max(rows)) if column.share else (mean - half**0.5, mean + half**0.5)
+    worst = math.nan if column.sign == 0 else float(each.min() if column.sign > 0 else each.max())
+    return Spread(settled(mean), settled(low), settled(high), settled(worst), count)
 
 
 def _wilson(share: float, half: float, rows: float) -> tuple[float, float]:
@@ -169,7 +169,7 @@ class Truth:
     def group_differences(self, dataset: str, trainer: str, kind: str) -> dict[str, float]:
         """How each group differs from a standard model's: in approval, Brier score or agreement."""
         found = {name: self.paired(dataset, trainer, f"{kind}, {name}") for name in self.groups(dataset)}
-        return {group: float(np.mean(values)) for group, values in found.items() if values}
+        return {group: mean_of(values) for group, values in found.items() if values}
 
 
 def worst_of(differences: dict[str, float], kind: str) -> tuple[str, float]:
@@ -321,8 +321,7 @@ def _table(
 
 def _details(truth: Truth, dataset: str, title: str) -> str:
     def mean(method: str, number: str) -> float:
-        values = truth.results.values("truth", dataset, method, number)
-        return float(np.mean(values)) if values else math.nan
+        return mean_of(truth.results.values("truth", dataset, method, number))
 
     lines = []
     for method in truth.methods(dataset):
@@ -345,7 +344,9 @@ def _models(truth: Truth) -> str:
                 truth.results.values("model", dataset, trainer, name)
                 for name in ("accuracy", "auc", "fit seconds")
             ]
-            shown = [f"{np.mean(n):.3f} ({min(n):.3f})" for n in numbers[:2]] + [f"{np.mean(numbers[2]):.0f}"]
+            shown = [f"{mean_of(n):.3f} ({settled(min(n)):.3f})" for n in numbers[:2]] + [
+                f"{mean_of(numbers[2]):.0f}"
+            ]
             if trainer == "standard":
                 shown += ["–"] * 4
             else:
@@ -381,7 +382,7 @@ def _judges(truth: Truth) -> str:
         line = [title_of(dataset)]
         for judge in NAMES:
             pair = [truth.results.values("judges", dataset, judge, n) for n in ("accuracy", "auc")]
-            line.append(f"{pair[0][0]:.3f}, {pair[1][0]:.3f}" if all(pair) else "–")
+            line.append(f"{settled(pair[0][0]):.3f}, {settled(pair[1][0]):.3f}" if all(pair) else "–")
         lines.append(line)
     return _markdown("The judges themselves: accuracy and AUC on the test rows", ["", *NAMES], lines)
 
@@ -446,7 +447,7 @@ def _wanted_of_models(truth: Truth, dataset: str, title: str) -> Iterator[Target
     for number, least in (("accuracy", -0.005), ("auc", -0.005)):
         values = truth.paired(dataset, OURS, number)
         if values:
-            yield _least(f"{number} less a standard model's, {title}", least, float(np.mean(values)))
+            yield _least(f"{number} less a standard model's, {title}", least, mean_of(values))
     for kind, most in (("approval", 0.01), ("Brier", 0.005), ("agreement", 0.05)):
         differences = truth.group_differences(dataset, OURS, kind)
         if differences:

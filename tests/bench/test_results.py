@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
-from veritracer_bench import plan, plots, results
+from veritracer_bench import plan, plots, results, truth_tables
 from veritracer_bench.methods import COMPARED, resolve
 from veritracer_bench.page import targets
 from veritracer_bench.plan import Subject, subject_of
@@ -217,6 +218,25 @@ def test_goals_are_judged_by_the_means() -> None:
 def test_the_page_of_results_is_the_one_that_the_stored_results_give() -> None:
     text = runpy.run_path(str(ROOT / "docs/write_results.py"))["text"]()
     assert (ROOT / "docs/RESULTS.md").read_text(encoding="utf-8") == text, "run python docs/write_results.py"
+
+
+@pytest.mark.parametrize("side", [-math.inf, math.inf])
+def test_the_last_bits_of_a_machine_do_not_show(side: float) -> None:
+    """A mean of ten seeds often lies on the edge of a rounding."""
+    folder = ROOT / "benchmarks/results"
+
+    def page(change: Callable[[float], float]) -> str:
+        def read(name: str) -> list[Cell]:
+            found = bench.read_results(folder / name)
+            return [each._replace(numbers={k: change(v) for k, v in each.numbers.items()}) for each in found]
+
+        return bench.page(read("bench"), head="", truth=truth_tables.page(read("truth"), ""))
+
+    def moved(value: float) -> float:
+        near = math.nextafter(value, side)
+        return value if value.is_integer() else math.nextafter(near, side)  # a count has no such bits
+
+    assert page(moved).splitlines() == page(float).splitlines()
 
 
 def test_stored_results_are_small_and_whole() -> None:

@@ -188,7 +188,7 @@ def issued(
 ) -> Outcome:
     asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
     run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
-    terms = IssueTerms("id", 0.5, original=original)
+    terms = IssueTerms("id", original=original)
     return issue_blocks(asked, inputs, run, engine or LocalEngine(1), str(ledger), terms)
 
 

@@ -26,7 +26,7 @@ def test_actors_say_what_one_process_says_and_promise_once(folder: Path, tmp_pat
     run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
     ledger = str(tmp_path / "promises.db")
     for attempt in range(2):
-        done = issue_blocks(asked, inputs, run, RayEngine(2), ledger, IssueTerms("id", 0.5))
+        done = issue_blocks(asked, inputs, run, RayEngine(2), ledger, IssueTerms("id"))
         assert (done.blocks, done.skipped) == (9, 9 * attempt)
         assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
     with vt.Ledger(ledger) as place:

@@ -192,7 +192,7 @@ class Witness:
         people.to_csv(source, index=False)
         tongue = "de" if folder.name[-1] in "13579" else "en"
         asked = LetterTerms(folder / "letters", codes=CODES, columns={"recipient": "who"}, language=tongue)
-        terms = IssueTerms("who", 0.5, timedelta(days=90), uncertified="skip", again=False)
+        terms = IssueTerms("who", timedelta(days=90), uncertified="skip", again=False)
         with (
             open_table(str(source)) as table,
             vt.Ledger(folder / "issued.db") as ledger,

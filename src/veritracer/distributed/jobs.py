@@ -155,19 +155,18 @@ class IssueJob:
 
     def open(self) -> Callable[[Block], Record]:
         """What issues the promises of a block."""
-        model, recourse = self.question.recourse()
-        terms = self.terms._replace(threshold=model.threshold_)
+        _, recourse = self.question.recourse()
 
         def issue(block: Block) -> Record:
             with Ledger(self.ledger) as ledger:
-                return self._issue(block, recourse, ledger, terms)
+                return self._issue(block, recourse, ledger)
 
         return issue
 
-    def _issue(self, block: Block, recourse: Recourse, ledger: Ledger, terms: IssueTerms) -> Record:
+    def _issue(self, block: Block, recourse: Recourse, ledger: Ledger) -> Record:
         request = Request(self.folder.key_of(block), block.digest.encode())
         prepared = _Prepared(self.folder, block)
-        self._check_openings(prepared, ledger.requested(request), terms)
+        self._check_openings(prepared, ledger.requested(request))
         with ExitStack() as stack:
             place, safe = str(prepared.new), self.question.spreadsheet_safe
             sink = stack.enter_context(open_sink(place, kind=self.folder.kind, spreadsheet_safe=safe))
@@ -176,18 +175,18 @@ class IssueJob:
                 stack.close()  # from here on the file is whole
                 return {"file": prepared.named()}
 
-            args = recourse, block.table(), sink, ledger, terms
+            args = recourse, block.table(), sink, ledger, self.terms
             found, issued = issue_table(*args, request=request, answer=answer, **_how(self.question))
         kept = ledger.requested(request)  # what another worker has issued meanwhile, if it was faster
-        self._check_openings(prepared, kept, terms)
+        self._check_openings(prepared, kept)
         prepared.take(_file_of(kept) if prepared.is_there(_file_of(kept)) else prepared.digest)
         numbers = [int(issued.sequence[0]), int(issued.sequence[-1])] if len(issued) else []
         ended = {**asdict(_noted(found, sink.notes())), "issued": numbers, "again": issued.again}
         return _finish(self.folder, block, ended)
 
-    def _check_openings(self, prepared: _Prepared, before: Kept | None, terms: IssueTerms) -> None:
+    def _check_openings(self, prepared: _Prepared, before: Kept | None) -> None:
         """Refuse to go on where what opens commitments that were made is lost."""
-        if terms.original == "commitment" and before and not prepared.is_there(_file_of(before)):
+        if self.terms.original == "commitment" and before and not prepared.is_there(_file_of(before)):
             received = f"no {prepared.file}, in which they were"
             remedy = "restore the file: what opens the commitments is kept nowhere else"
             raise LedgerError(message("the openings of promises that were issued", received, remedy))

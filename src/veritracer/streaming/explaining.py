@@ -177,7 +177,6 @@ class IssueTerms(NamedTuple):
     """What is the same for all promises of one run."""
 
     id_column: str
-    threshold: float
     expires: timedelta | datetime | None = None
     original: Original = "plain"
     key: bytes | str | None = None
@@ -212,7 +211,7 @@ def issue_table(
     check_ids(table, terms.id_column)
     with ledger.issuing(
         recourse.module,
-        threshold=terms.threshold,
+        threshold=0.5 if recourse.threshold is None else recourse.threshold,
         expires=terms.expires,
         original=terms.original,
         key=terms.key,
