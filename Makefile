@@ -62,12 +62,12 @@ long: $(READY)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
-	tests/test_certificate.py tests/recourse/test_regions.py tests/statements
+	tests/test_certificate.py tests/recourse/test_regions.py tests/statements tests/bench/test_results.py tests/test_readme.py
 kernels: $(READY)
 	$(BIN)/python -m pytest tests/test_kernels.py --long
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n auto $(KERNELS)
 	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n auto $(KERNELS)
-	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
 	OMP_NUM_THREADS=2 TEST_THREADS=2 $(BIN)/python -m pytest $(KERNELS)
 
 # Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.

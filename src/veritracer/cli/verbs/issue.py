@@ -162,7 +162,7 @@ def issue(
     }
     kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
     uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
-    terms = streaming.IssueTerms(id_column, until, original, key, uncertified, again)
+    promised = id_column, until, original, key, uncertified, again
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
@@ -176,6 +176,7 @@ def issue(
             rules=rules,
             spreadsheet_safe=spreadsheet_safe,
         )
+        terms = streaming.IssueTerms(*promised)
         _in_blocks(bulk, question, table, separator, out, ledger, terms, quiet=quiet, as_json=as_json)
         return
     check_rejects(rejects, [table, ledger], out, force=force)
@@ -202,7 +203,7 @@ def issue(
             source,
             sink or streaming.NullSink(),
             place,
-            terms,
+            streaming.IssueTerms(*promised),
             options=options,
             keep=kept,
             sentences=sentences,
