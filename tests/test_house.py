@@ -9,6 +9,7 @@ from pathlib import Path
 
 TOOL = Path(__file__).parents[1] / "tools/house.py"
 
+SAME = "".join(f"{name} = 1\n" for name in "abcdefg")
 FILES = {
     "veritracer/__init__.py": '"""Two\nlines."""\n\nfrom veritracer import top\n',
     "veritracer/top.py": "from veritracer.middle import Room  # a comment\n\nSIZE = Room\n",
@@ -17,8 +18,8 @@ FILES = {
         'class Room:\n    """A room."""\n\n    def enter(self, who, *, when, why):\n'
         "        from veritracer import aside\n\n        return aside\n\n\ndef _hidden():\n    return 1\n"
     ),
-    "veritracer/aside.py": "# nothing\n",
-    "veritracer/alone.py": "def public(a):\n    return a\n",
+    "veritracer/aside.py": f"# nothing\n{SAME}",
+    "veritracer/alone.py": f"def public(a):\n    return a\n{SAME}",
 }
 
 
@@ -31,9 +32,9 @@ def test_the_numbers_of_a_small_house(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {
         str(tmp_path): {
             "modules": 5,
-            "physical lines": 27,
-            "code lines": 14,
-            "code lines a module": 3,
+            "physical lines": 41,
+            "code lines": 28,
+            "code lines a module": 6,
             "longest import chain": 3,
             "modules loaded by `import veritracer`": 3,
             "public names": 2,
@@ -42,5 +43,6 @@ def test_the_numbers_of_a_small_house(tmp_path: Path) -> None:
             "longest function": "4 (veritracer.middle.enter)",
             "widest signature": "3 (veritracer.middle.enter)",
             "modules with one importer": 3,
+            "lines written twice": 14,
         }
     }

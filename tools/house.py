@@ -7,7 +7,9 @@ Everything is read from the source, except for what ``import veritracer`` loads:
 process. Code lines are those that hold a token other than a comment or a docstring. The import graph has the
 imports that happen when a module is imported, so neither those in functions nor those for type checkers.
 A lazy package (``veritracer/lazy.py``) imports nothing: whoever asks it for a name imports the module of that
-name. A public name is a function or a class of a module, without a leading underscore.
+name. A public name is a function or a class of a module, without a leading underscore. Lines are written
+twice where six of them in a row, empty ones apart, stand in the tree once more. Which value types a row
+crosses is what tools/walk.py counts.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import os
 import subprocess
 import sys
 import tokenize
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +30,7 @@ from pathlib import Path
 
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+RUN = 6
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,19 @@ class House:
         plain = [name for name, module in self.modules.items() if module.path.name != "__init__.py"]
         return [name for name in plain if len(users[name] - {name}) == 1]
 
+    def written_twice(self) -> int:
+        """How many lines are part of a run of ``RUN`` lines of code that stands in the tree once more."""
+        lines = {
+            name: [line for text in module.text.splitlines() if (line := text.strip())]
+            for name, module in self.modules.items()
+        }
+        places = defaultdict[tuple[str, ...], list[tuple[str, int]]](list)
+        for name, kept in lines.items():
+            for start in range(len(kept) - RUN + 1):
+                places[tuple(kept[start : start + RUN])].append((name, start))
+        repeated = [place for found in places.values() if len(found) > 1 for place in found]
+        return len({(name, start + i) for name, start in repeated for i in range(RUN)})
+
     def loaded(self, package: str = "veritracer") -> int:
         """How many modules of the tree a fresh ``import`` of the package loads."""
         program = f"import sys, {package}; print(*sys.modules)"
@@ -203,6 +220,7 @@ def measure(root: Path) -> dict[str, int | float | str]:
         "longest function": f"{longest[0]} ({longest[1]})",
         "widest signature": f"{widest[0]} ({widest[1]})",
         "modules with one importer": len(house.single_importer()),
+        "lines written twice": house.written_twice(),
     }
 
 

@@ -9,25 +9,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer.cli import options as typed
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
-    Applicants,
-    AsJson,
-    BlockFormat,
-    BlockRows,
     Bulk,
-    EngineName,
-    Force,
-    IdColumn,
-    Ignore,
-    Kappa,
-    Keep,
-    ModelFolder,
-    Quiet,
-    RejectsFile,
-    Separator,
-    SpreadsheetSafe,
-    Workers,
     carried,
     check_output,
     names,
@@ -47,8 +32,8 @@ NOT_ACHIEVED = 1
 
 
 def certify(
-    model: ModelFolder,
-    table: Applicants,
+    model: typed.ModelFolder,
+    table: typed.Applicants,
     counterfactuals: Annotated[
         str,
         typer.Argument(metavar="COUNTERFACTUALS", help="CSV or Parquet, row by row; - is standard input."),
@@ -57,20 +42,20 @@ def certify(
         str | None,
         typer.Option(help="CSV, Parquet or JSON lines with a line for each row.", show_default=False),
     ] = None,
-    kappa: Kappa = None,
-    keep: Keep = None,
-    id_column: IdColumn = None,
-    ignore: Ignore = None,
-    rejects: RejectsFile = None,
-    spreadsheet_safe: SpreadsheetSafe = False,
-    separator: Separator = ",",
-    engine: EngineName = "local",
-    workers: Workers = None,
-    block_rows: BlockRows = BLOCK_ROWS,
-    block_format: BlockFormat = "parquet",
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    kappa: typed.Kappa = None,
+    keep: typed.Keep = None,
+    id_column: typed.IdColumn = None,
+    ignore: typed.Ignore = None,
+    rejects: typed.RejectsFile = None,
+    spreadsheet_safe: typed.SpreadsheetSafe = False,
+    separator: typed.Separator = ",",
+    engine: typed.EngineName = "local",
+    workers: typed.Workers = None,
+    block_rows: typed.BlockRows = BLOCK_ROWS,
+    block_format: typed.BlockFormat = "parquet",
+    force: typed.Force = False,
+    quiet: typed.Quiet = False,
+    as_json: typed.AsJson = False,
 ) -> None:
     """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
 

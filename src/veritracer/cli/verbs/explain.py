@@ -3,79 +3,41 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.describing import check_rejects
+from veritracer import distributed, persistence, streaming
+from veritracer.cli import options as typed
+from veritracer.cli.asking import Asked, Opened
 from veritracer.cli.options import (
-    Agreement,
-    Alternatives,
-    AsJson,
-    BlockFormat,
-    BlockRows,
     Bulk,
-    Codes,
-    Cost,
-    Drift,
-    EngineName,
-    Extremes,
-    Force,
-    IdColumn,
-    Ignore,
-    Kappa,
-    Keep,
-    LetterColumns,
-    LetterFields,
-    LetterFormat,
-    LetterLanguage,
-    Letters,
-    LetterTemplate,
-    Limits,
-    MaxChanges,
-    ModelFolder,
-    Overshoot,
-    Pdf,
-    Plausible,
-    Quiet,
-    RejectsFile,
-    Rules,
-    Sentences,
-    Separator,
-    SpreadsheetSafe,
-    Workers,
     amounts,
     carried,
-    check_output,
     drifts,
     letter_terms,
     names,
-    open_applicants,
     print_outcome,
     read_key,
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.cli.printing import percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
 
 if TYPE_CHECKING:
-    from veritracer.schema import Schema
     from veritracer.serving.client import Client
     from veritracer.serving.tables import RemotelyExplained
     from veritracer.streaming import Explained, LetterTerms
-    from veritracer.tablefiles.sinks import Sink
 
 NOT_ACHIEVED = 1
 
 
 def explain(
-    model: ModelFolder,
+    model: typed.ModelFolder,
     table: Annotated[
         str | None,
         typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False),
@@ -84,20 +46,20 @@ def explain(
         str | None,
         typer.Option(help="CSV, Parquet or .jsonl, or a folder (its URL) for blocks; else standard output."),
     ] = None,
-    kappa: Kappa = None,
-    max_changes: MaxChanges = None,
-    cost: Cost = None,
-    overshoot: Overshoot = 0.0,
-    drift: Drift = None,
+    kappa: typed.Kappa = None,
+    max_changes: typed.MaxChanges = None,
+    cost: typed.Cost = None,
+    overshoot: typed.Overshoot = 0.0,
+    drift: typed.Drift = None,
     plausibility: Annotated[
         float | None,
         typer.Option(min=0.0, help="How strongly to stay near the data.", show_default=False),
     ] = None,
-    agreement: Agreement = None,
-    plausible: Plausible = False,
-    limit: Limits = None,
-    extremes: Extremes = False,
-    n: Alternatives = 1,
+    agreement: typed.Agreement = None,
+    plausible: typed.Plausible = False,
+    limit: typed.Limits = None,
+    extremes: typed.Extremes = False,
+    n: typed.Alternatives = 1,
     time_budget: Annotated[
         float | None,
         typer.Option(min=0.0, help="Seconds for each 16,384 rows, then the best so far.", show_default=False),
@@ -112,20 +74,20 @@ def explain(
     radius: Annotated[
         bool, typer.Option("--radius/--no-radius", help="Look for the largest kappa, or not (faster).")
     ] = True,
-    schema: Rules = None,
-    keep: Keep = None,
-    id_column: IdColumn = None,
-    ignore: Ignore = None,
-    rejects: RejectsFile = None,
-    sentences: Sentences = False,
-    letters: Letters = None,
-    codes: Codes = None,
-    template: LetterTemplate = None,
-    letter_format: LetterFormat = None,
-    field: LetterFields = None,
-    field_column: LetterColumns = None,
-    language: LetterLanguage = "en",
-    pdf: Pdf = False,
+    schema: typed.Rules = None,
+    keep: typed.Keep = None,
+    id_column: typed.IdColumn = None,
+    ignore: typed.Ignore = None,
+    rejects: typed.RejectsFile = None,
+    sentences: typed.Sentences = False,
+    letters: typed.Letters = None,
+    codes: typed.Codes = None,
+    template: typed.LetterTemplate = None,
+    letter_format: typed.LetterFormat = None,
+    field: typed.LetterFields = None,
+    field_column: typed.LetterColumns = None,
+    language: typed.LetterLanguage = "en",
+    pdf: typed.Pdf = False,
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
@@ -140,15 +102,15 @@ def explain(
     api_key_file: Annotated[
         Path | None, typer.Option(help="The service's API key, in a file.", show_default=False)
     ] = None,
-    spreadsheet_safe: SpreadsheetSafe = False,
-    separator: Separator = ",",
-    engine: EngineName = "local",
-    workers: Workers = None,
-    block_rows: BlockRows = BLOCK_ROWS,
-    block_format: BlockFormat = "parquet",
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    spreadsheet_safe: typed.SpreadsheetSafe = False,
+    separator: typed.Separator = ",",
+    engine: typed.EngineName = "local",
+    workers: typed.Workers = None,
+    block_rows: typed.BlockRows = BLOCK_ROWS,
+    block_format: typed.BlockFormat = "parquet",
+    force: typed.Force = False,
+    quiet: typed.Quiet = False,
+    as_json: typed.AsJson = False,
 ) -> None:
     """Give every declined row the closest certified counterfactual, for files of any length.
 
@@ -177,76 +139,35 @@ def explain(
         "search_radius": radius,
     }
     place = _table(model, table, server)
-    asked = _Asked(
+    asked = Asked(
         table=place,
         out=out,
         options=options,
         keep=carried(keep, id_column),
         ignore=names(ignore),
-        schema=schema,
+        rules=None if schema is None else schema_file(schema),
         sentences=sentences,
         rejects=rejects,
         spreadsheet_safe=spreadsheet_safe,
         separator=separator,
-        require_certified=require_certified,
         quiet=quiet,
         as_json=as_json,
     )
+    found: Explained | RemotelyExplained
     bulk = Bulk(engine, workers, block_rows, block_format)
     if server is None and bulk.wanted(place):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
-        _in_blocks(asked, model, bulk)
-        return
-    if server is not None:
-        _refuse_local({"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects})
-    check_output(out, [place], force=force)
-    check_rejects(rejects, [place], out, force=force)
-    terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-    if server is None:
-        _at_hand(asked, model, terms)
+        found = _in_blocks(asked, model, bulk)
     else:
-        _by_service(asked, server, api_key_file)
-
-
-class _Asked(NamedTuple):
-    """What was typed, whoever does the work."""
-
-    table: str
-    out: str | None
-    options: dict[str, Any]
-    keep: list[str]
-    ignore: list[str]
-    schema: Path | None
-    sentences: bool
-    rejects: Path | None
-    spreadsheet_safe: bool
-    separator: str
-    require_certified: bool
-    quiet: bool
-    as_json: bool
-
-    def rules(self) -> Schema | None:
-        """What may change, where that is not as the model has it."""
-        return None if self.schema is None else schema_file(self.schema)
-
-    def sink(self) -> AbstractContextManager[Sink]:
-        """Where answers go."""
-        kind: Literal["jsonl"] | None = "jsonl" if self.as_json and self.out is None else None
-        return tablefiles.open_sink(self.out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
-
-    def end(self, found: Explained | RemotelyExplained, notes: list[str]) -> None:
-        """Print how it ended, and leave with 1 if that is not what was required."""
-        note([*found.notes, *notes], quiet=self.quiet)
-        if self.out is not None and self.as_json:
-            print_json({"out": self.out, **asdict(found)})
-        elif self.out is not None and not self.quiet:
-            say(*_summary(found), f"The recourse: {self.out}")
-        self.require(found)
-
-    def require(self, found: Explained | RemotelyExplained) -> None:
-        """Leave with 1 if every answer was to be certified, and one is not."""
-        if self.require_certified and found.certified < found.asked:
-            raise typer.Exit(NOT_ACHIEVED)
+        if server is not None:
+            _refuse_local(
+                {"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects}
+            )
+        asked.check(force=force)
+        terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        found = _at_hand(asked, model, terms) if server is None else _by_service(asked, server, api_key_file)
+    if require_certified and found.certified < found.asked:
+        raise typer.Exit(NOT_ACHIEVED)
 
 
 def _table(model: str, table: str | None, server: str | None) -> str:
@@ -260,71 +181,49 @@ def _table(model: str, table: str | None, server: str | None) -> str:
     raise DataError(message("a model and a table", received, remedy))
 
 
-def _at_hand(asked: _Asked, model: str, terms: LetterTerms | None) -> None:
+def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    known = persistence.columns(model)
-    with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(asked.rejects, asked.separator))
-        source = stack.enter_context(open_applicants(asked.table, asked.separator, rejected))
-        carry = [] if terms is None else list(terms.columns.values())
-        if known is not None:
-            tablefiles.check_columns(source, known, [*asked.keep, *carry], asked.ignore)
-        writer = None if terms is None else stack.enter_context(streaming.letter_folder(terms))
-        sink = stack.enter_context(asked.sink())
-        recourse = saved_model(model).recourse(asked.rules())
-        found = streaming.explain_table(
-            recourse,
-            source,
-            sink,
-            options=asked.options,
-            keep=asked.keep,
-            carry=carry,
-            ignore=asked.ignore,
-            rejects=rejected,
-            sentences=asked.sentences,
-            also=None if writer is None else writer.write,
-            watch=stack.enter_context(progress("explaining", quiet=asked.quiet)),
-        )
-    asked.end(found, [*sink.notes(), *(rejected.note(str(asked.rejects)) if rejected else [])])
+    with asked.opened(persistence.columns(model), terms) as opened:
+        recourse = saved_model(model).recourse(asked.rules)
+        with progress("explaining", quiet=asked.quiet) as watch:
+            found = streaming.explain_table(
+                recourse,
+                opened.source,
+                opened.sink,
+                options=asked.options,
+                keep=asked.keep,
+                carry=opened.carry,
+                ignore=asked.ignore,
+                rejects=opened.rejected,
+                sentences=asked.sentences,
+                also=None if opened.letters is None else opened.letters.write,
+                watch=watch,
+            )
+    _end(asked, found, opened)
+    return found
 
 
-def _by_service(asked: _Asked, url: str, key_file: Path | None) -> None:
+def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplained:
     """Explain one table by a service."""
-    with ExitStack() as stack:
-        source = stack.enter_context(open_applicants(asked.table, asked.separator, None))
-        sink = stack.enter_context(asked.sink())
-        client = stack.enter_context(_client(url, key_file))
-        watch = stack.enter_context(progress("explaining", quiet=asked.quiet))
-        found = explain_remotely(
-            client,
-            source,
-            sink,
-            options=asked.options,
-            keep=asked.keep,
-            sentences=asked.sentences,
-            watch=watch,
-        )
-    asked.end(found, sink.notes())
+    from veritracer.serving.tables import explain_remotely  # here: only this needs it
+
+    how: dict[str, Any] = {"options": asked.options, "keep": asked.keep, "sentences": asked.sentences}
+    waiting = progress("explaining", quiet=asked.quiet)
+    with asked.opened(None) as opened, _client(url, key_file) as client, waiting as watch:
+        found = explain_remotely(client, opened.source, opened.sink, watch=watch, **how)
+    _end(asked, found, opened)
+    return found
 
 
-def _in_blocks(asked: _Asked, model: str, bulk: Bulk) -> None:
+def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     """Explain many tables, or one on many cores."""
-    question = bulk.question(
-        model,
-        asked.options,
-        keep=tuple(asked.keep),
-        ignore=tuple(asked.ignore),
-        sentences=asked.sentences,
-        rules=asked.rules(),
-        spreadsheet_safe=asked.spreadsheet_safe,
-    )
-    inputs = bulk.inputs(asked.table, asked.separator)
+    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
     folder = bulk.folder(asked.out, question.asked("explain", inputs))
     args = question, inputs, folder, bulk.engine_for()
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
     print_outcome(outcome, asked.out, _summary(found), quiet=asked.quiet, as_json=asked.as_json)
-    asked.require(found)
+    return found
 
 
 def _refuse_local(given: dict[str, Any]) -> None:
@@ -343,11 +242,13 @@ def _client(url: str, key_file: Path | None) -> Client:
     return vt.Client(url, key)
 
 
-def explain_remotely(*args: Any, **options: Any) -> RemotelyExplained:
-    """What a service makes of the table; imported when it is needed."""
-    from veritracer.serving.tables import explain_remotely as run
-
-    return run(*args, **options)
+def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> None:
+    """Print how it ended."""
+    asked.tell(found.notes, opened)
+    if asked.out is not None and asked.as_json:
+        print_json({"out": asked.out, **asdict(found)})
+    elif asked.out is not None and not asked.quiet:
+        say(*_summary(found), f"The recourse: {asked.out}")
 
 
 def _summary(found: Explained | RemotelyExplained) -> list[str]:

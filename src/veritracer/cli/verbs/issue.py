@@ -6,79 +6,40 @@ import math
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tablefiles
-from veritracer.cli.describing import check_rejects
+from veritracer import distributed, persistence, streaming
+from veritracer.cli import options as typed
+from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
-    Agreement,
-    Alternatives,
-    Applicants,
-    AsJson,
-    BlockFormat,
-    BlockRows,
     Bulk,
-    Codes,
-    Cost,
-    Drift,
-    EngineName,
-    Extremes,
-    Force,
-    Ignore,
-    Kappa,
-    Keep,
-    KeyFile,
-    LedgerPlace,
-    LetterColumns,
-    LetterFields,
-    LetterFormat,
-    LetterLanguage,
-    Letters,
-    LetterTemplate,
-    Limits,
-    MaxChanges,
-    ModelFolder,
-    Overshoot,
-    Pdf,
-    Plausible,
-    Quiet,
-    RejectsFile,
-    Rules,
-    Sentences,
-    Separator,
-    SpreadsheetSafe,
-    Workers,
     amounts,
-    check_output,
     drifts,
     letter_terms,
     names,
-    open_applicants,
     print_outcome,
     read_key,
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.cli.printing import percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
 from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
-    from veritracer.distributed import Question
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, IssueTerms, LetterTerms
-    from veritracer.tablefiles import Sink
+    from veritracer.streaming import Explained, LetterTerms
 
 
 def issue(
-    model: ModelFolder,
-    table: Applicants,
-    ledger: LedgerPlace,
+    model: typed.ModelFolder,
+    table: typed.Applicants,
+    ledger: typed.LedgerPlace,
     id_column: Annotated[
         str, typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False)
     ],
@@ -99,43 +60,43 @@ def issue(
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
     ] = "plain",
-    key_file: KeyFile = None,
+    key_file: typed.KeyFile = None,
     out: Annotated[
         str | None,
         typer.Option(help="Also write the recourse: CSV, Parquet or JSON lines.", show_default=False),
     ] = None,
-    kappa: Kappa = None,
-    max_changes: MaxChanges = None,
-    cost: Cost = None,
-    overshoot: Overshoot = 0.0,
-    drift: Drift = None,
-    agreement: Agreement = None,
-    plausible: Plausible = False,
-    limit: Limits = None,
-    extremes: Extremes = False,
-    n: Alternatives = 1,
-    schema: Rules = None,
-    letters: Letters = None,
-    codes: Codes = None,
-    template: LetterTemplate = None,
-    letter_format: LetterFormat = None,
-    field: LetterFields = None,
-    field_column: LetterColumns = None,
-    language: LetterLanguage = "en",
-    pdf: Pdf = False,
-    keep: Keep = None,
-    ignore: Ignore = None,
-    rejects: RejectsFile = None,
-    sentences: Sentences = False,
-    spreadsheet_safe: SpreadsheetSafe = False,
-    separator: Separator = ",",
-    engine: EngineName = "local",
-    workers: Workers = None,
-    block_rows: BlockRows = BLOCK_ROWS,
-    block_format: BlockFormat = "parquet",
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    kappa: typed.Kappa = None,
+    max_changes: typed.MaxChanges = None,
+    cost: typed.Cost = None,
+    overshoot: typed.Overshoot = 0.0,
+    drift: typed.Drift = None,
+    agreement: typed.Agreement = None,
+    plausible: typed.Plausible = False,
+    limit: typed.Limits = None,
+    extremes: typed.Extremes = False,
+    n: typed.Alternatives = 1,
+    schema: typed.Rules = None,
+    letters: typed.Letters = None,
+    codes: typed.Codes = None,
+    template: typed.LetterTemplate = None,
+    letter_format: typed.LetterFormat = None,
+    field: typed.LetterFields = None,
+    field_column: typed.LetterColumns = None,
+    language: typed.LetterLanguage = "en",
+    pdf: typed.Pdf = False,
+    keep: typed.Keep = None,
+    ignore: typed.Ignore = None,
+    rejects: typed.RejectsFile = None,
+    sentences: typed.Sentences = False,
+    spreadsheet_safe: typed.SpreadsheetSafe = False,
+    separator: typed.Separator = ",",
+    engine: typed.EngineName = "local",
+    workers: typed.Workers = None,
+    block_rows: typed.BlockRows = BLOCK_ROWS,
+    block_format: typed.BlockFormat = "parquet",
+    force: typed.Force = False,
+    quiet: typed.Quiet = False,
+    as_json: typed.AsJson = False,
 ) -> None:
     """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
 
@@ -147,7 +108,6 @@ def issue(
     """
     until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
-    rules = None if schema is None else schema_file(schema)
     options: dict[str, Any] = {
         "kappa": kappa,
         "max_changes": max_changes,
@@ -160,63 +120,75 @@ def issue(
         "extremes": extremes,
         "n": n,
     }
-    kept, unseen, known = names(keep), names(ignore), persistence.columns(model)
+    asked = Asked(
+        table=table,
+        out=out,
+        options=options,
+        keep=names(keep),
+        ignore=names(ignore),
+        rules=None if schema is None else schema_file(schema),
+        sentences=sentences,
+        rejects=rejects,
+        spreadsheet_safe=spreadsheet_safe,
+        separator=separator,
+        quiet=quiet,
+        as_json=as_json,
+    )
     uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
-    promised = id_column, until, original, key, uncertified, again
+    promised = _Promised(id_column, until, original, key, uncertified, again)
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
-        options["drift"] = {**_yearly(rules or saved_model(model).schema_, until), **options["drift"]}
-        question = bulk.question(
-            model,
-            options,
-            keep=tuple(kept),
-            ignore=tuple(unseen),
-            sentences=sentences,
-            rules=rules,
-            spreadsheet_safe=spreadsheet_safe,
-        )
-        terms = streaming.IssueTerms(*promised)
-        _in_blocks(bulk, question, table, separator, out, ledger, terms, quiet=quiet, as_json=as_json)
+        _in_blocks(asked, model, bulk, ledger, promised)
         return
-    check_rejects(rejects, [table, ledger], out, force=force)
-    check_output(out, [table, ledger], force=force)
-    with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        source = stack.enter_context(open_applicants(table, separator, rejected))
-        asked = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-        _check_recorded(asked)
-        if known is not None:
-            tablefiles.check_ids(source, id_column)
-            carry = [] if asked is None else list(asked.columns.values())
-            tablefiles.check_columns(source, known, [id_column, *kept, *carry], unseen)
-        writer = None if asked is None else stack.enter_context(streaming.letter_folder(asked))
-        sink: Sink | None = None
-        if out is not None:
-            sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
-        loaded = saved_model(model)
-        options["drift"] = {**_yearly(rules or loaded.schema_, until), **options["drift"]}
-        place = stack.enter_context(vt.Ledger(ledger))
-        watch = stack.enter_context(progress("issuing", quiet=quiet))
-        explained, issued = streaming.issue_table(
-            loaded.recourse(rules),
-            source,
-            sink or streaming.NullSink(),
-            place,
-            streaming.IssueTerms(*promised),
-            options=options,
-            keep=kept,
-            sentences=sentences,
-            watch=watch,
-            letters=writer,
-            ignore=unseen,
-            rejects=rejected,
-        )
-    told = rejected.note(str(rejects)) if rejected else []
-    note([*explained.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
-    print_summary(explained, issued, out, quiet=quiet, as_json=as_json)
+    asked.check(ledger, force=force)
+    terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+    _check_recorded(terms)
+    _at_hand(asked, model, ledger, promised, terms)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")
+
+
+class _Promised(NamedTuple):
+    """What is the same for all promises; ``IssueTerms``, which takes long to import, has the same fields."""
+
+    id_column: str
+    expires: timedelta | datetime | None
+    original: Literal["plain", "encrypted", "commitment"]
+    key: str | None
+    uncertified: Literal["skip", "advice"]
+    again: bool
+
+    def drifting(self, asked: Asked, schema: Schema) -> Asked:
+        """The same question, with what changes by itself until promises end."""
+        drift = {**_yearly(schema, self.expires), **asked.options["drift"]}
+        return asked._replace(options={**asked.options, "drift": drift})
+
+
+def _at_hand(asked: Asked, model: str, ledger: str, promised: _Promised, letters: LetterTerms | None) -> None:
+    """Issue for one table in this process."""
+    known = persistence.columns(model)
+    with ExitStack() as stack:
+        opened = stack.enter_context(asked.opened(known, letters, ids=[promised.id_column]))
+        loaded = saved_model(model)
+        asked = promised.drifting(asked, asked.rules or loaded.schema_)
+        place = stack.enter_context(vt.Ledger(ledger))
+        explained, issued = streaming.issue_table(
+            loaded.recourse(asked.rules),
+            opened.source,
+            opened.sink,
+            place,
+            streaming.IssueTerms(*promised),
+            options=asked.options,
+            keep=asked.keep,
+            sentences=asked.sentences,
+            watch=stack.enter_context(progress("issuing", quiet=asked.quiet)),
+            letters=opened.letters,
+            ignore=asked.ignore,
+            rejects=opened.rejected,
+        )
+    asked.tell(explained.notes, opened)
+    print_summary(explained, issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
 
 
 def _check_recorded(asked: LetterTerms | None) -> None:
@@ -235,33 +207,24 @@ def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tup
     return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
 
 
-def _in_blocks(
-    bulk: Bulk,
-    asked: Question,
-    table: str,
-    separator: str,
-    out: str | None,
-    ledger: str,
-    terms: IssueTerms,
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: _Promised) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
-    inputs = bulk.inputs(table, separator)
-    said = {"ledger": ledger, "id_column": terms.id_column, "original": terms.original}
-    folder = bulk.folder(out, {**asked.asked("issue", inputs), **said, "expires": str(terms.expires)})
-    args = asked, inputs, folder, bulk.engine_for(), ledger, terms
-    outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=quiet)
-    explained = cast("Explained", outcome.ended)
+    asked = promised.drifting(asked, asked.rules or saved_model(model).schema_)
+    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
+    said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
+    folder = bulk.folder(
+        asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
+    )
+    args = question, inputs, folder, bulk.engine_for(), ledger, streaming.IssueTerms(*promised)
+    outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=asked.quiet)
     with vt.Ledger(ledger) as place:
         head = place.head
     lines = [
-        *_told(explained),
+        *_told(cast("Explained", outcome.ended)),
         f"{outcome.promises:,} promises are issued in this run.",
         f"The head, to be noted elsewhere: {head}",
     ]
-    print_outcome(outcome, out, lines, quiet=quiet, as_json=as_json)
+    print_outcome(outcome, asked.out, lines, quiet=asked.quiet, as_json=asked.as_json)
 
 
 def _told(explained: Explained) -> list[str]:

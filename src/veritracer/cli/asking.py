@@ -1,0 +1,99 @@
+"""What ``explain`` and ``issue`` are asked about the people of a table, whoever does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from veritracer import streaming, tablefiles
+from veritracer.cli.describing import check_rejects
+from veritracer.cli.options import Bulk, check_output, open_applicants
+from veritracer.cli.printing import note
+
+if TYPE_CHECKING:
+    from veritracer.distributed import Question
+    from veritracer.persistence import Columns
+    from veritracer.schema import Schema
+    from veritracer.streaming import LetterTerms
+    from veritracer.streaming.letters import LetterWriter
+    from veritracer.tablefiles import Rejects, Sink, Table
+
+
+class Asked(NamedTuple):
+    """What was typed: the table, what is wanted of each row, and what is written how.
+
+    ``rules`` say what may change, where that is not as the model has it.
+    """
+
+    table: str
+    out: str | None
+    options: dict[str, Any]
+    keep: list[str]
+    ignore: list[str]
+    rules: Schema | None
+    sentences: bool
+    rejects: Path | None
+    spreadsheet_safe: bool
+    separator: str
+    quiet: bool
+    as_json: bool
+
+    def check(self, *inputs: str, force: bool) -> None:
+        """Refuse outputs that are inputs, or other people's work."""
+        read = [self.table, *inputs]
+        check_output(self.out, read, force=force)
+        check_rejects(self.rejects, read, self.out, force=force)
+
+    def question(self, model: str, bulk: Bulk) -> Question:
+        """The same, of every block."""
+        return bulk.question(
+            model,
+            self.options,
+            keep=tuple(self.keep),
+            ignore=tuple(self.ignore),
+            sentences=self.sentences,
+            rules=self.rules,
+            spreadsheet_safe=self.spreadsheet_safe,
+        )
+
+    @contextmanager
+    def opened(
+        self, known: Columns | None, letters: LetterTerms | None = None, *, ids: Sequence[str] = ()
+    ) -> Iterator[Opened]:
+        """The table, when it has what a model knows, and all that is written; files appear at the end."""
+        with ExitStack() as stack:
+            rejected = stack.enter_context(tablefiles.open_rejects(self.rejects, self.separator))
+            source = stack.enter_context(open_applicants(self.table, self.separator, rejected))
+            carry = [] if letters is None else list(letters.columns.values())
+            if known is not None:
+                for name in ids:
+                    tablefiles.check_ids(source, name)
+                tablefiles.check_columns(source, known, [*ids, *self.keep, *carry], self.ignore)
+            writer = None if letters is None else stack.enter_context(streaming.letter_folder(letters))
+            yield Opened(source, self._sink(stack, silent=bool(ids)), rejected, writer, carry)
+
+    def _sink(self, stack: ExitStack, *, silent: bool) -> Sink:
+        """Where answers go: a file, or standard output unless the verb is ``silent``."""
+        if self.out is None and silent:
+            return streaming.NullSink()
+        kind: Literal["jsonl"] | None = "jsonl" if self.as_json and self.out is None else None
+        return stack.enter_context(
+            tablefiles.open_sink(self.out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
+        )
+
+    def tell(self, notes: Iterable[str], opened: Opened) -> None:
+        """Print what is worth knowing of the rows, the output and the rejected."""
+        rejected = opened.rejected.note(str(self.rejects)) if opened.rejected else []
+        note([*notes, *opened.sink.notes(), *rejected], quiet=self.quiet)
+
+
+class Opened(NamedTuple):
+    """Where rows come from and go to; ``carry`` are columns that letters need."""
+
+    source: Table
+    sink: Sink
+    rejected: Rejects | None
+    letters: LetterWriter | None
+    carry: list[str]
