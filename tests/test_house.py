@@ -1,11 +1,16 @@
-"""``tools/house.py`` counts what it says it counts, on a house of five modules."""
+"""``tools/house.py`` and ``tools/walk.py`` count what they say they count."""
 
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 TOOL = Path(__file__).parents[1] / "tools/house.py"
 
@@ -46,3 +51,30 @@ def test_the_numbers_of_a_small_house(tmp_path: Path) -> None:
             "lines written twice": 14,
         }
     }
+
+
+def test_a_type_is_crossed_when_one_of_its_objects_holds_everybody() -> None:
+    tool = runpy.run_path(str(TOOL.with_name("walk.py")))
+    everybody = [0] * tool["PEOPLE"]
+
+    class Named(NamedTuple):
+        rows: Any
+        note: str = ""
+
+    @dataclass
+    class Kept:
+        rows: Any
+
+    class Other:
+        def __init__(self, rows: Any) -> None:
+            self.rows = rows
+
+    for kind in (Named, Kept):
+        kind.__module__ = "veritracer.somewhere"
+
+    def life() -> None:
+        Named(everybody), Named(everybody), Kept(np.array(everybody)), Other(everybody)
+        Named(everybody[1:]), Kept("x" * tool["PEOPLE"])
+
+    found = {name.rpartition(".")[2]: count for name, count in tool["crossed"](life).items()}
+    assert found == {"Named": 2, "Kept": 1}
