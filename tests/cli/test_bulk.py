@@ -62,7 +62,7 @@ BAD = {
     "a model alone": (["explain", "model"], "a model and a table, got one of them"),
     "nobody listens": (SERVER, "is it running?"),
     "nobody listens to a key": ([*SERVER, "--api-key-file", "key"], "is it running?"),
-    "too much for a service": ([*SERVER, "--ignore", "age"], "a service can be asked, got --ignore"),
+    "too much for a service": ([*SERVER, "--rejects", "r.csv"], "a service can be asked, got --rejects"),
 }
 
 

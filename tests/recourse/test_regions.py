@@ -19,6 +19,8 @@ import veritracer as vt
 from recourse_tables import LEVELS, fitted
 from veritracer.errors import DataError
 from veritracer.recourse import Counterfactuals
+from veritracer.recourse.advice import Advice
+from veritracer.recourse.wording import change_in_words
 from veritracer.schema import Feature, Schema
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
@@ -278,3 +280,25 @@ def test_drifts_that_make_no_sense_are_refused(drift: dict[str, object], said: s
     recourse, frame = lender()
     with pytest.raises(DataError, match=said):
         recourse.explain(frame, drift=drift)
+
+
+def test_numbers_that_are_text_are_compared_and_moved_as_numbers() -> None:
+    """The text 5.880 € comes before the text 983 €."""
+    rng = np.random.default_rng(0)
+    income = [f"{value:,}".replace(",", ".") + " €" for value in rng.integers(100, 7_000, 200)]
+    table = pd.DataFrame({"income": income, "age": rng.integers(20, 60, 200)})
+    written = {"income": "1.234,5 €"}
+    known = table.assign(ok=rng.permutation(["yes", "no"] * 100))
+    schema = vt.Schema.infer(known, target="ok", number_formats=written)
+    encoding = vt.Encoding.fit(schema, table)
+    own = pd.DataFrame({"income": ["983 €"], "age": [30]})
+    shown = pd.DataFrame({"income": ["5.880 €"], "age": [30]})
+    rows = [encoding.encode(each) for each in (own, shown)]
+    advice = Advice(encoding, own, shown, *rows, 0.05, {"age": (0, 2), "income": 50}, np.array([True]))
+    (change,) = advice.changes_of(0)
+    assert (change.before, change.after) == (983, 5880)
+    assert change_in_words(change).startswith("raise income from 983 to ")
+    region = advice.region_of(0)
+    assert region["age"] == (30, 32)
+    assert region["income"][0] == 5830
+    assert region["income"][1] == change.limit + 50 > 5930

@@ -48,6 +48,8 @@ def test_a_table_is_written_as_the_library_would(near: vt.Client, tmp_path: Path
     own = model().explain(frame().drop(columns="id"))
     assert told["recourse.status"].tolist() == own.status.tolist()
     assert told["recourse.sentence"].tolist() == [own.sentence(i) for i in range(len(own))]
+    assert told["recourse.decision"].tolist() == own.decision.tolist()
+    assert told["recourse.probability"].to_numpy() == pytest.approx(own.probability)
     assert told["id"].tolist() == frame()["id"].tolist()
     for name in own.frame.columns:
         assert told[name].fillna("").tolist() == own.frame[name].astype(object).fillna("").tolist()
@@ -122,9 +124,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, handler: Handler) -> vt.Client:
     return vt.Client("http://service")
 
 
-def answers_of(other: dict[str, Any]) -> Handler:
+def answers_of(other: dict[str, Any], schema: dict[str, Any] | None = None) -> Handler:
     """A service that gives everybody their own row, with some values exchanged."""
-    schema = json.loads(model().schema_.to_json())
+    schema = schema or json.loads(model().schema_.to_json())
     features = [{"name": name} for name in model().schema_.names]
     plain = ("status", "reason", "sentence", "letter", "method", *module.NUMBERS, "agreement")
 
@@ -150,6 +152,32 @@ def answers_of(other: dict[str, Any]) -> Handler:
         return httpx.Response(200, json={"answers": answers, "notes": ["a note"]})
 
     return answer
+
+
+def test_numbers_that_are_text_travel_as_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They come back as the column writes them, in frames and in files."""
+    schema = json.loads(model().schema_.to_json())
+    for feature in schema["features"]:
+        feature |= {"number_format": "1.234,5 €"} if feature["name"] == "income" else {}
+    answer, seen = answers_of({"income": 15880.5}, schema), []
+
+    def watched(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            seen.extend(row["income"] for row in json.loads(request.content)["rows"])
+        return answer(request)
+
+    near, X = scripted(monkeypatch, watched), frame().drop(columns="id")
+    X["income"] = ["1.234,5 €", "983 €", "20.000 €"]
+    assert near.explain(X).frame["income"].tolist() == ["15.880,5 €"] * 3
+    X.to_csv(tmp_path / "people.csv", index=False)
+    place = str(tmp_path / "out.csv")
+    with open_table(str(tmp_path / "people.csv")) as table, open_sink(place) as sink:
+        explain_remotely(near, table, sink, options={})
+    assert seen == [1234.5, 983.0, 20000.0] * 2
+    told = pd.read_csv(place)
+    assert told["income"].tolist() == ["15.880,5 €"] * 3
+    assert told["recourse.decision"].tolist() == ["no"] * 3
+    assert told["recourse.probability"].tolist() == [0.1] * 3
 
 
 def test_cells_travel_as_people_read_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from veritracer.encoding import Encoding
 from veritracer.encoding.exact import widened
 from veritracer.recourse.wording import Change, Move
 from veritracer.refine.problem import OUTWARDS, Drift
-from veritracer.schema.feature import is_number
+from veritracer.schema.feature import Feature, is_number
+from veritracer.schema.formats import PLAIN_FORMAT
 from veritracer.schema.values import decimal_of, is_missing, own
 
 
@@ -93,9 +94,15 @@ class Advice:
 
     @cached_property
     def cells(self) -> dict[str, tuple[Any, Any]]:
-        """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow."""
-        own, shown = widened(self.encoding, self.original), widened(self.encoding, self.frame)
-        return {name: (own[name].array, shown[name].array) for name in self.frame.columns}
+        """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow.
+
+        Numbers are numbers here, also where the table writes them as text.
+        """
+        both = widened(self.encoding, self.original), widened(self.encoding, self.frame)
+        features = [self.encoding.schema[name] for name in self.frame.columns]
+        return {
+            one.name: (_cells(one, both[0][one.name]), _cells(one, both[1][one.name])) for one in features
+        }
 
     def _drift(self, name: str) -> Drift:
         """How far a feature may move by itself; an ordered one by whole levels."""
@@ -107,7 +114,7 @@ class Advice:
         if name not in self._limits or not self.proved[i]:
             return None
         cells, inside = self._limits[name]
-        return own(cells[i]) if inside[i] else None
+        return _number(self.encoding.schema[name], own(cells[i])) if inside[i] else None
 
     @cached_property
     def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
@@ -132,6 +139,19 @@ class Advice:
             for block in self.encoding.blocks
             if block.feature.is_numeric
         }
+
+
+def _cells(feature: Feature, column: pd.Series[Any]) -> Any:
+    texts = feature.is_numeric and not pd.api.types.is_numeric_dtype(column.dtype)
+    return [_number(feature, cell) for cell in column] if texts else column.array
+
+
+def _number(feature: Feature, cell: Any) -> Any:
+    """The number that stands in the cell, as a number or as text; else the cell itself."""
+    found = (feature.writing or PLAIN_FORMAT).read(cell) if isinstance(cell, str) else None
+    if found is None or cell in feature.missing_codes:
+        return cell
+    return int(found) if found.is_integer() else found
 
 
 def _moved(value: Any, by: float) -> Any:

@@ -7,6 +7,7 @@ stays with the model; ``certify`` asks for it again.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from veritracer.errors import DataError, ServiceError, listing, message
 
 if TYPE_CHECKING:
     import httpx
+
+    from veritracer.encoding.exact import Texts
 
 PIECE = 250
 """Rows that are sent at once."""
@@ -48,7 +51,9 @@ class RemoteRecourse:
     documents: list[dict[str, Any]]
     person: NDArray[np.int64]
     alternative: NDArray[np.int64]
+    decision: NDArray[np.object_]
     favourable: NDArray[np.bool_]
+    probability: NDArray[np.float64]
     about: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
 
@@ -187,7 +192,8 @@ class Client:
             about = told
             if watch is not None:
                 watch(len(answers), len(answers) / len(X))
-        return _recourse(X, answers, about, notes, several=options.get("n", 1) > 1)
+        writings = self._writings()
+        return _recourse(X, answers, about, notes, writings, several=options.get("n", 1) > 1)
 
     def certify(self, X: pd.DataFrame, X_cf: pd.DataFrame, *, kappa: float | None = None) -> pd.DataFrame:
         """Certificates for counterfactuals from anywhere: a line for each pair."""
@@ -274,14 +280,32 @@ class Client:
 
     def _pieces(self, X: pd.DataFrame, size: int = PIECE) -> Iterator[tuple[list[dict[str, Any]], int]]:
         """The rows as they travel, some at once, and the position of the first."""
-        names = [one["name"] for one in (self._described or self.model())["features"]]
+        names, writings = (
+            [one["name"] for one in (self._described or self.model())["features"]],
+            self._writings(),
+        )
         lacking = [name for name in names if name not in X.columns]
         if lacking:
             raise DataError(message(f"{len(names)} columns", f"none called {listing(lacking)}", "add them"))
         for start in range(0, len(X), max(size, 1)):
             part = X.iloc[start : start + size]
-            columns = (part[name].array for name in names)  # whose cells, unlike a column's own, stay float32
+            # An array's cells, unlike a column's own, stay float32.
+            columns = (_read(part[name].array, writings.get(name)) for name in names)
             yield [_row(cells, names) for cells in zip(*columns, strict=True)], start
+
+    def _writings(self) -> dict[str, Texts]:
+        """The columns that write numbers as text, and how."""
+        from veritracer.encoding.exact import Texts
+        from veritracer.schema import Schema
+
+        told = (self._described or self.model()).get("schema")
+        schema = None if told is None else Schema.from_json(json.dumps(told))
+        written = (
+            []
+            if schema is None
+            else [feature for feature in schema.features if feature.number_format is not None]
+        )
+        return {feature.name: Texts.of(feature) for feature in written}
 
     def _ask(
         self,
@@ -337,6 +361,13 @@ def _seconds(text: str | None) -> float:
         return 1.0
 
 
+def _read(cells: Any, writing: Texts | None) -> Any:
+    """The cells, numbers where they were written as text."""
+    if writing is None:
+        return cells
+    return [writing.value(cell) if isinstance(cell, str) else cell for cell in cells]
+
+
 def _row(cells: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: _cell(value) for name, value in zip(names, cells, strict=True)}
 
@@ -352,34 +383,52 @@ def _cell(value: Any) -> Any:
 
 
 def _recourse(
-    X: pd.DataFrame, answers: list[dict[str, Any]], about: dict[str, Any], notes: list[str], *, several: bool
+    X: pd.DataFrame,
+    answers: list[dict[str, Any]],
+    about: dict[str, Any],
+    notes: list[str],
+    writings: Mapping[str, Texts],
+    *,
+    several: bool,
 ) -> RemoteRecourse:
-    documents, person, number, favourable = [], [], [], []
+    documents, person, number = [], [], []
     for i, answer in enumerate(answers):
         for k, one in enumerate(answer["alternatives"]):
             documents.append(one)
             person.append(i)
             number.append(k)
-            favourable.append(answer["favourable"])
     rows = np.array(person, dtype=np.int64)
-    original = X.iloc[rows]
+    original, changes = X.iloc[rows], [one["changes"] for one in documents]
     frame = pd.DataFrame(
-        {name: _column(original[name], [one["changes"] for one in documents]) for name in original.columns}
+        {name: _column(original[name], changes, writings.get(str(name))) for name in original.columns}
     )
     if several:
         original, frame = (
             part.set_index(pd.Index(number, name="alternative"), append=True) for part in (original, frame)
         )
     return RemoteRecourse(
-        frame, original, documents, rows, np.array(number, np.int64), np.array(favourable, bool), about, notes
+        frame=frame,
+        original=original,
+        documents=documents,
+        person=rows,
+        alternative=np.array(number, np.int64),
+        decision=np.array([answers[i]["decision"] for i in person], object),
+        favourable=np.array([answers[i]["favourable"] for i in person], bool),
+        probability=np.array([answers[i]["probability"] for i in person], float),
+        about=about,
+        notes=notes,
     )
 
 
-def _column(column: pd.Series[Any], changes: list[list[dict[str, Any]]]) -> pd.Series[Any]:
-    """The column with what changes in it, in its own type where that can hold it."""
+def _column(
+    column: pd.Series[Any], changes: list[list[dict[str, Any]]], writing: Texts | None
+) -> pd.Series[Any]:
+    """The column with what changes in it, in its own type where that can, as it writes numbers."""
     new = {i: c["to"] for i, some in enumerate(changes) for c in some if c["feature"] == column.name}
     if not new:
         return column
+    if writing is not None and not pd.api.types.is_numeric_dtype(column.dtype):
+        new = {i: writing.text(value) for i, value in new.items()}
     values = [new.get(i, value) for i, value in enumerate(column.array)]
     kind: Any = column.dtype
     if pd.api.types.is_integer_dtype(kind) and any(float(value) % 1 for value in new.values()):

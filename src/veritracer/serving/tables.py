@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from veritracer.encoding.exact import Texts
 from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.serving.client import NUMBERS, Client, RemoteRecourse
@@ -51,10 +52,11 @@ def explain_remotely(
     keep: Sequence[str] = (),
     sentences: bool = False,
     watch: Watch | None = None,
+    ignore: Sequence[str] = (),
 ) -> RemotelyExplained:
     """How the rows ended, after the service's answer about each was written: as ``explain_table`` does."""
     schema = Schema.from_json(json.dumps(client.model()["schema"]))
-    check_columns(table, schema, keep)
+    check_columns(table, schema, keep, ignore)
     asked = wire_options(options)
     ends: Counter[str] = Counter()
     about: Mapping[str, Any] = {}
@@ -96,8 +98,11 @@ def _written(found: RemoteRecourse, kept: pd.DataFrame, schema: Schema, *, sente
         kind = arrow_type(feature)
         values = [one["counterfactual"][feature.name] for one in found.documents]
         if kind == pa.string():
-            values = [None if value is None else str(value) for value in values]
+            texts = Texts.of(feature)
+            values = [None if value is None else texts.text(value) for value in values]
         columns[feature.name] = _array(values, kind, feature.name)
+    columns[f"{ADDED}decision"] = pa.array([str(label) for label in found.decision], pa.string())
+    columns[f"{ADDED}probability"] = pa.array(found.probability)
     names = ["status", "reason", *NUMBERS, "agreement", *(["sentence"] if sentences else [])]
     for name in names:
         given = [one[name] for one in found.documents]

@@ -160,9 +160,7 @@ def explain(
         found = _in_blocks(asked, model, bulk)
     else:
         if server is not None:
-            _refuse_local(
-                {"--schema": schema, "--letters": letters, "--ignore": ignore, "--rejects": rejects}
-            )
+            _refuse_local({"--schema": schema, "--letters": letters, "--rejects": rejects})
         asked.check(force=force)
         terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         found = _at_hand(asked, model, terms) if server is None else _by_service(asked, server, api_key_file)
@@ -207,10 +205,12 @@ def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplai
     """Explain one table by a service."""
     from veritracer.serving.tables import explain_remotely  # here: only this needs it
 
-    how: dict[str, Any] = {"options": asked.options, "keep": asked.keep, "sentences": asked.sentences}
+    how: dict[str, Any] = {"options": asked.options, "keep": asked.keep, "ignore": asked.ignore}
     waiting = progress("explaining", quiet=asked.quiet)
     with asked.opened(None) as opened, _client(url, key_file) as client, waiting as watch:
-        found = explain_remotely(client, opened.source, opened.sink, watch=watch, **how)
+        found = explain_remotely(
+            client, opened.source, opened.sink, watch=watch, sentences=asked.sentences, **how
+        )
     _end(asked, found, opened)
     return found
 
