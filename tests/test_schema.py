@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from table_strategies import Table, tables
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, SchemaError, TargetError
+from veritracer.errors import DataError, DataWarning, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
 from veritracer.schema.recognition import characteristic
 from veritracer.schema.tables import arrow_table
@@ -118,6 +118,33 @@ def test_the_favourable_label_is_guessed(labels: list[object], favourable: objec
     assert schema.favourable == favourable
     assert type(schema.favourable) is type(favourable)
     assert schema.note == "guessed from the labels"
+
+
+@pytest.mark.parametrize(
+    ("target", "labels", "favourable"),
+    [
+        ("loanDefault", [0, 1], 0),
+        ("churned", ["yes", "no"], "no"),
+        ("default", [False, True], False),
+        ("risk", ["good", "bad"], "good"),
+        ("not_defaulted", [0, 1], 1),
+        ("approved", [0, 1], 1),
+    ],
+)
+def test_nobody_wishes_to_default(target: str, labels: list[object], favourable: object) -> None:
+    schema = Schema.infer(pd.DataFrame({"x": [1, 2], target: labels}), target=target)
+    assert schema.favourable == favourable
+    turned = f"guessed: {target!r} reads like what nobody wishes for"
+    assert schema.note == (turned if favourable in (0, "no", False) else "guessed from the labels")
+
+
+def test_rows_that_stand_in_the_table_twice_do_not_hide_an_identifier() -> None:
+    people = pd.DataFrame({"customer_id": np.arange(5_000, 5_100), "name": [f"n{i}" for i in range(100)]})
+    people = people.assign(income=np.arange(100) % 7, ok=["yes", "no"] * 50)
+    with pytest.warns(DataWarning, match="'customer_id'"):
+        schema = Schema.infer(pd.concat([people, people[:40]], ignore_index=True), target="ok")
+    assert list(schema.names) == ["income"]
+    assert set(schema.ignored_names) == {"customer_id", "name"}
 
 
 def test_nasty_frames_are_described_or_refused_but_never_crash() -> None:

@@ -421,7 +421,7 @@ def _compared(
 ) -> Demo:
     model, anew, hollow, counternet, counternet_anew, plain, plain_anew = models
     X = scenario.today.X_test
-    tell("finding the closest certified recourse of everybody who is turned down")
+    tell("finding certified recourse for everybody who is turned down")
     recourse = model.explain(X)
     tell("what others make of it, and of recourse from the model without a panel")
     judge = judge_of(scenario, model.encoding_)

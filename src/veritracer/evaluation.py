@@ -282,8 +282,9 @@ def _about_people(found: Evaluation) -> Iterator[str]:
     gap = found.fitted - own.accuracy.value
     if gap > OVERFIT and found.fitted > own.accuracy.high:
         yield (
-            f"It overfits: {percent(found.fitted)} right on the rows that it learned from, "
-            f"{percent(own.accuracy.value)} on others. More epochs make that worse; more rows help."
+            f"It is better on the rows that it learned from: {percent(found.fitted)} right, "
+            f"{percent(own.accuracy.value)} on others. More rows help; whether more epochs would is in the "
+            "report, under how the losses fell."
         )
 
 

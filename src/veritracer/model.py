@@ -280,7 +280,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     @shows_options
     def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
-        """The closest certified counterfactual of each row: see ``Recourse.explain`` for the options.
+        """A certified counterfactual near each row: see ``Recourse.explain`` for the options.
 
         It starts from the generator's answer (from training rows where there is no generator, or where its
         answer can not be certified), and certifies exactly the values that are shown.

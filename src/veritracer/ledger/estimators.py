@@ -51,7 +51,7 @@ class Estimator(Protocol):
     update_: UpdateReport
 
     def explain(self, X: Any, **options: Any) -> Counterfactuals:
-        """The closest certified counterfactual of each row."""
+        """A certified counterfactual near each row."""
 
     def fit(self, X: Any, y: ArrayLike) -> Any:
         """The estimator, trained."""

@@ -1,4 +1,4 @@
-"""Recourse that a person can act on: for any supported model, the closest certified counterfactual."""
+"""Recourse that a person can act on: for any supported model, a certified counterfactual that is near."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recourse for any supported model: the closest certified counterfactual of each row."""
+"""Recourse for any supported model: a certified counterfactual near each row."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Recourse:
 
     @shows_options
     def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
-        """The closest certified counterfactual of each row of the raw table ``X``.
+        """A certified counterfactual near each row of the raw table ``X``, as near as is found and believed.
 
         Parameters
         ----------
@@ -132,7 +132,9 @@ class Recourse:
             stay between the 5 % and 95 % quantiles of rows of the wanted label, and categories are such that
             0.5 % of those rows have.
         n
-            Up to so many alternatives for each row, no two of which change the same features.
+            Up to so many alternatives for each row, no two of which change the same features. They come in
+            the order in which the search prefers them, which where answers follow role models is not that of
+            their cost.
         time_budget
             Seconds after which the best so far is the answer. Without it answers are deterministic.
         overshoot, drift

@@ -379,7 +379,7 @@ def _broken(audit: Audit) -> Section:
         number, kappa = f"{line['sequence']}", short(line["kappa"])
         until = "no end" if line["expires"] == "never" else line["expires"][:10]
         lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
-    header = ["number", "whose", "the closest new recourse", "κ", "logit", "promised until"]
+    header = ["number", "whose", "new recourse", "κ", "logit", "promised until"]
     words = "The worst first: the logit says how far the model is from accepting what was promised."
     if len(audit.broken) > LISTED_ROWS:
         words += f" Shown are {LISTED_ROWS} of {len(audit.broken):,}; the JSON has all."

@@ -96,7 +96,10 @@ def features(
         raise DataError(
             message("at least one column beside the target", "none", "check how the table was read")
         )
-    found = {n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out) for n in frame.columns}
+    people = _people(frame) if leave_out else len(frame)
+    found = {
+        n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out, people) for n in frame.columns
+    }
     left_out = {name: each for name, each in found.items() if isinstance(each, recognition.LeftOut)}
     described = [each for each in found.values() if isinstance(each, Feature)]
     if not described:
@@ -105,6 +108,19 @@ def features(
         remedy = "add columns, or name those to use among the columns of a kind"
         raise DataError(message("at least one column that describes people", received, remedy))
     return described, left_out
+
+
+def _people(frame: pd.DataFrame) -> int:
+    """How many different rows there are: one that stands in the table twice is one person.
+
+    Two columns or one do not say who is who.
+    """
+    if frame.shape[1] < 3:
+        return len(frame)
+    try:
+        return len(frame) - int(frame.duplicated().sum())
+    except TypeError:  # cells that are lists, which are refused later
+        return len(frame)
 
 
 def _assigned(groups: Mapping[str, Iterable[str]], columns: Iterable[str], what: str) -> dict[str, str]:
@@ -133,7 +149,7 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
 
 
 def _feature(
-    column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None, leave_out: bool
+    column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None, leave_out: bool, people: int
 ) -> Feature | recognition.LeftOut:
     """The feature of a column; what looks like a protected characteristic may not change by itself."""
     name = str(column.name)
@@ -142,7 +158,7 @@ def _feature(
     found: Any = None
     if kind not in ("categorical", "binary", "ordinal"):
         keep = not leave_out or hints.spoken(name)
-        found = recognition.recognised(column, hints.number_formats.get(name), codes, keep=keep)
+        found = recognition.recognised(column, hints.number_formats.get(name), codes, people, keep=keep)
     if isinstance(found, recognition.LeftOut):
         return found
     codes += () if found is None else found.unknown

@@ -10,10 +10,20 @@ from numpy.typing import NDArray
 
 from veritracer.errors import TargetError, message
 from veritracer.schema.feature import Value, is_number, plain
+from veritracer.schema.recognition import words_of
 
 _GOOD_WORDS = frozenset(
     ("1", "1.0", "y", "yes", "t", "true", "good", "ok", "paid", "repaid", "benign", "normal", "healthy")
 ) | {"eligible", "hired", "positive", "success", "successful"}
+_AFFIRMATIVE = frozenset(("1", "1.0", "y", "yes", "t", "true", "positive"))
+_UNWANTED = frozenset(
+    words_of(
+        "arrears attrition bad bankrupt bankruptcy chargeoff churn churned death declined default defaulted "
+        "defaults delinquency delinquent denied died disease dropout failed failure fraud fraudulent late "
+        "malignant overdue recidivism rejected risk sick unpaid withdrawn"
+    )
+)
+_NEGATIONS = frozenset(("no", "non", "not", "never", "without"))
 _GOOD_STARTS = ("accept", "approv", "pass", "grant", "favourable", "favorable")
 
 
@@ -66,10 +76,30 @@ def two(y: Any) -> list[Value]:
     return sorted(values) if same_order else sorted(values, key=str)
 
 
-def guess_favourable(values: list[Value]) -> Value:
-    """The label that reads like the good one of the two; the greater one where neither or both do."""
+def guess_favourable(values: list[Value], target: str | None = None) -> Value:
+    """The label that reads like the good one of the two; the greater one where neither or both do.
+
+    Of a ``target`` that nobody wishes for (``is_unwanted``), yes and 1 are the bad ones.
+
+    >>> guess_favourable([0, 1], "approved"), guess_favourable([0, 1], "loan_default")
+    (1, 0)
+    """
     good = [value for value in values if _reads_well(value)]
-    return good[0] if len(good) == 1 else values[-1]
+    if len(good) != 1:
+        return values[-1]
+    if target is not None and is_unwanted(target) and str(good[0]).strip().casefold() in _AFFIRMATIVE:
+        return values[1 - values.index(good[0])]
+    return good[0]
+
+
+def is_unwanted(target: str) -> bool:
+    """Whether the name of a target says something that nobody wishes for.
+
+    >>> is_unwanted("default.payment"), is_unwanted("Churned"), is_unwanted("no_default"), is_unwanted("paid")
+    (True, True, False, False)
+    """
+    words = words_of(target)
+    return bool(_UNWANTED.intersection(words)) and not _NEGATIONS.intersection(words)
 
 
 def as_binary(y: Any, favourable: Value, unfavourable: Value, *, require_both: bool) -> NDArray[np.int64]:

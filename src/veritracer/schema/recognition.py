@@ -93,14 +93,17 @@ class LeftOut(StrEnum):
 
 
 def recognised(
-    column: pd.Series[Any], example: str | None, codes: Sequence[Any], *, keep: bool
+    column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
 ) -> Numbers | Texts | LeftOut | None:
-    """What a column of text, dates or row numbers is; None for every other one. ``keep`` leaves none out."""
+    """What a column of text, dates or row numbers is; None for every other one. ``keep`` leaves none out.
+
+    ``people`` is how many different rows the table has.
+    """
     if column.dtype.kind == "M":
         return None if keep else LeftOut.DATES
     if _is_text(column):
-        return _text(column, example, codes, keep=keep)
-    if not keep and column.dtype.kind in "iuf" and _numbers_rows(column):
+        return _text(column, example, codes, people, keep=keep)
+    if not keep and column.dtype.kind in "iuf" and _numbers_rows(column, people):
         return LeftOut.IDENTIFIER
     return None
 
@@ -116,7 +119,7 @@ def _is_text(column: pd.Series[Any]) -> bool:
 
 
 def _text(
-    column: pd.Series[Any], example: str | None, codes: Sequence[Any], *, keep: bool
+    column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
 ) -> Numbers | Texts | LeftOut:
     counts = column.value_counts()
     listed = [str(text) for text in counts.index if text not in codes]
@@ -129,7 +132,7 @@ def _text(
         _refuse_numbers_among_words(column, values, counts)
     if not keep and values and sum(map(is_date, values[:1000])) >= NEARLY_ALL * len(values[:1000]):
         return LeftOut.DATES
-    if not keep and len(column) >= FEWEST_ROWS and len(values) >= NEARLY_ALL * len(column):
+    if not keep and people >= FEWEST_ROWS and len(values) >= NEARLY_ALL * people:
         return LeftOut.FREE_TEXT
     return Texts(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
 
@@ -190,15 +193,15 @@ def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str
     raise DataError(message(f"{expected} in the column {str(column.name)!r}", received, remedy))
 
 
-def _numbers_rows(column: pd.Series[Any]) -> bool:
+def _numbers_rows(column: pd.Series[Any], people: int) -> bool:
     """Whether the numbers count the rows, or are different ones under the name of an identifier."""
-    if len(column) < FEWEST_ROWS or column.isna().any():
+    if people < FEWEST_ROWS or column.isna().any():
         return False
     values = column.to_numpy(dtype=np.float64)
     if not np.isfinite(values).all() or (values != np.rint(values)).any():
         return False
     distinct = len(np.unique(values))
-    if distinct < NEARLY_ALL * len(values):
+    if distinct < NEARLY_ALL * people:
         return False
     words = words_of(str(column.name))
     named = _IDENTIFIERS.intersection(words) or _IDENTIFIERS_AT_THE_END.intersection(words[-1:])

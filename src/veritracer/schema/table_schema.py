@@ -229,7 +229,9 @@ class Schema(BaseModel):
         values = labels.two(y)
         note = self.note
         if chosen is None:
-            chosen, note = labels.guess_favourable(values), "guessed from the labels"
+            chosen, note = labels.guess_favourable(values, self.target), "guessed from the labels"
+            if chosen != labels.guess_favourable(values):
+                note = f"guessed: {self.target!r} reads like what nobody wishes for"
         if chosen not in values:
             raise TargetError(
                 message(

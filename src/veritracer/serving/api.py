@@ -120,7 +120,7 @@ async def decisions(request: Request, caller: Annotated[Caller, needs("decide")]
     openapi_extra=_takes("recourse"),
 )
 async def recourse(request: Request, caller: Annotated[Caller, needs("decide")]) -> Response:
-    """The closest certified counterfactual of each row: what is proved of it, or why there is none."""
+    """A certified counterfactual near each row: what is proved of it, or why there is none."""
     asked = await read(request, m.RecourseIn)
     return raw(await service_of(request).recourse(asked.rows, asked.options, asked.letter))
 

@@ -177,7 +177,7 @@ class Client:
         watch: Callable[[int, float | None], None] | None = None,
         **options: Any,
     ) -> RemoteRecourse:
-        """The closest certified counterfactual of each row; ``options`` are those of ``Recourse.explain``.
+        """A certified counterfactual near each row; ``options`` are those of ``Recourse.explain``.
 
         ``lock`` names features that must not change. With ``letter={}`` each answer has a letter.
         """

@@ -136,7 +136,7 @@ class Service:
     async def recourse(
         self, rows: Sequence[Plain], options: Options, letter: LetterAsked | None = None
     ) -> bytes:
-        """The closest certified counterfactual of each row."""
+        """A certified counterfactual near each row."""
         payload = {"rows": rows, "notes": self._check(rows), "letter": _letter(letter)}
         return await self.batcher.ask("explain", payload, self.options(options), len(rows))
 

@@ -346,5 +346,6 @@ def _explained(name: str, said: str, separator: str, done: int) -> DataError:
 
 
 def _not_utf8(name: str, received: str) -> str:
-    remedy = "save it as UTF-8, for example: iconv -f latin1 -t utf-8 OLD > NEW"
+    # Windows' code page has all printable characters of Latin-1 where that has them, and the euro.
+    remedy = "save it as UTF-8, for example: iconv -f cp1252 -t utf-8 OLD > NEW"
     return message(f"text in UTF-8 in {name}", received, remedy)

@@ -192,7 +192,7 @@ def _print_broken(found: Audit) -> None:
         for b in found.broken.head(MAX_SHOWN).to_dict("records")
     ]
     more = f", {len(found.broken) - MAX_SHOWN:,} more in --json" if len(found.broken) > MAX_SHOWN else ""
-    header = ("number", "whose", "logit", "the closest new recourse")
+    header = ("number", "whose", "logit", "new recourse")
     print_table(f"Broken promises, the worst first{more}", header, rows)
 
 

@@ -69,7 +69,7 @@ def explain(
     ] = False,
     refine: Annotated[
         bool,
-        typer.Option("--refine/--no-refine", help="Look for the closest, or take the generator's answer."),
+        typer.Option("--refine/--no-refine", help="Search for a near one, or take the generator's answer."),
     ] = True,
     radius: Annotated[
         bool, typer.Option("--radius/--no-radius", help="Look for the largest kappa, or not (faster).")
@@ -112,7 +112,7 @@ def explain(
     quiet: typed.Quiet = False,
     as_json: typed.AsJson = False,
 ) -> None:
-    """Give every declined row the closest certified counterfactual, for files of any length.
+    """Give every declined row a certified counterfactual near it that others believe, in files of any size.
 
     With --workers or --engine ray, or for a folder or pattern of tables, work is done in blocks: --out is a
     folder with a file for each, and the same command goes on where a run was stopped.

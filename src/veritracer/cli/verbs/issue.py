@@ -98,7 +98,7 @@ def issue(
     quiet: typed.Quiet = False,
     as_json: typed.AsJson = False,
 ) -> None:
-    """Promise every declined row its closest certified counterfactual, and keep the promise in a ledger.
+    """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
 
     All of them are issued, or none is; what is not certified becomes no promise. With --workers or --engine
     ray, or for a folder or pattern of tables, this holds for each block: --out is a folder with a file for
