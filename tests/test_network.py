@@ -33,7 +33,9 @@ def test_logit_is_that_of_the_module(module: nn.Module, slopes: tuple[float, ...
     out = module(x)
     expected = out[:, 0] if out.shape[1] == 1 else out[:, 1] - out[:, 0]
     torch.testing.assert_close(network.logit(theta, x), expected)
+    before = torch.get_rng_state()
     rebuilt, again = from_module(to_module(network, theta))
+    assert torch.equal(torch.get_rng_state(), before)
     assert rebuilt.slopes == pytest.approx(network.slopes)
     torch.testing.assert_close(rebuilt.logit(again, x), expected)
 

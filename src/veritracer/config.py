@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from veritracer.balls import Norm
+from veritracer.bounds.methods import BOUNDS
 from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
 from veritracer.generator import GeneratorKind, Initialisation
@@ -52,15 +53,15 @@ class TrainingConfig:
     def checked(self) -> TrainingConfig:
         """The same value, or an error that says which choice does not exist or makes no sense."""
         choices = {
-            "method": Training,
-            "bound": Bound,
-            "norm": Norm,
-            "generator": GeneratorKind,
-            "initialisation": Initialisation,
+            "method": get_args(Training),
+            "bound": tuple(BOUNDS),
+            "norm": get_args(Norm),
+            "generator": get_args(GeneratorKind),
+            "initialisation": get_args(Initialisation),
         }
-        for name, kind in choices.items():
-            if getattr(self, name) not in get_args(kind):
-                expected = f"{name} {' or '.join(map(repr, get_args(kind)))}"
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                expected = f"{name} {' or '.join(map(repr, known))}"
                 raise TrainingError(message(expected, repr(getattr(self, name)), "choose one of these"))
         sizes = {"epochs": self.epochs, "batch_size": self.batch_size, "patience": self.patience}
         for name, size in sizes.items():

@@ -139,11 +139,15 @@ def from_module(module: nn.Module) -> tuple[Network, Theta]:
 
 
 def to_module(network: Network, theta: Sequence[Tensor]) -> nn.Sequential:
-    """A plain ``nn.Sequential`` of Linear and (Leaky)ReLU that holds copies of ``theta``."""
+    """A plain ``nn.Sequential`` of Linear and (Leaky)ReLU that holds copies of ``theta``.
+
+    Torch's global random stream is left alone.
+    """
     modules: list[nn.Module] = []
     for k, (weight, bias) in enumerate(network.layers(theta)):
         out, into = weight.shape
-        linear = nn.Linear(into, out, bias=network.biased[k], dtype=weight.dtype, device=weight.device)
+        linear = nn.Linear(into, out, bias=network.biased[k], dtype=weight.dtype, device="meta")
+        linear = linear.to_empty(device=weight.device)  # numbers of its own would be drawn in vain
         with torch.no_grad():
             linear.weight.copy_(weight)
             if network.biased[k]:

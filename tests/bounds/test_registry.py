@@ -21,7 +21,8 @@ from veritracer.bounds import (
     method_named,
     register,
 )
-from veritracer.errors import NotSupportedError, VeriTracerError
+from veritracer.config import TrainingConfig
+from veritracer.errors import NotSupportedError, TrainingError, VeriTracerError
 from veritracer.proving import CASCADE, Question, prove
 
 ASKED: list[BoundProblem] = []
@@ -47,6 +48,14 @@ def linear() -> tuple[nn.Module, Tensor, Tensor, vt.ParamSet]:
     module.bias.data.fill_(0.0)
     x, x_cf = torch.tensor([[-1.0, 0.0]]).double(), torch.tensor([[1.0, 0.0]]).double()
     return module, x, x_cf, vt.ParamSet.around(module, radius=0.25)
+
+
+def test_a_bound_that_is_added_can_be_trained_with(added: BoundMethod) -> None:
+    assert TrainingConfig(bound="loose").checked().bound == added.name  # type: ignore[arg-type]
+    with pytest.raises(
+        TrainingError, match="expected bound 'ibp' or 'crown-ibp' or 'simul-crown' or 'loose'"
+    ):
+        TrainingConfig(bound="lose").checked()  # type: ignore[arg-type]
 
 
 def test_a_bound_that_is_added_proves_under_its_own_name(added: BoundMethod) -> None:
