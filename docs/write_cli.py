@@ -58,8 +58,8 @@ Exit codes:
 - 1: done, but something was not achieved: `explain --require-certified` with a row that has no certificate,
   `certify` with a pair that has no proof, `verify` with a ledger that was changed.
 - 2: bad input. One sentence on stderr says what was expected, what was found and what to do; nothing was
-  written.
-- 130: interrupted (Ctrl-C); nothing was written.
+  written, unless work is done in blocks: those that were done stay, and the same command goes on.
+- 130: interrupted (Ctrl-C); nothing was written, with the same exception.
 
 Completion for your shell: `veritracer --install-completion`.
 """

@@ -48,6 +48,10 @@ class DataError(VeriTracerError, ValueError):
     """A table does not fit its schema."""
 
 
+class EmptyTableError(DataError):
+    """A table has no rows."""
+
+
 class TargetError(DataError):
     """The labels do not fit the schema, or can not be learned from."""
 

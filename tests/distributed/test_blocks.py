@@ -23,6 +23,7 @@ from veritracer.distributed import (
     Block,
     Inputs,
     Outcome,
+    Question,
     RunFolder,
     certify_blocks,
     engines,
@@ -382,3 +383,114 @@ def test_what_fails_before_its_first_block_leaves_nothing_elsewhere(folder: Path
     with pytest.raises(KeyboardInterrupt), run.unless_begun():
         raise KeyboardInterrupt
     assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------- what must not be mixed
+
+
+def test_another_model_in_the_folder_is_noticed_by_every_worker(folder: Path, tmp_path: Path) -> None:
+    """A worker that replaces a killed one reads the folder again."""
+    own = tmp_path / "model"
+    model().save(own)
+    asked = Question(str(own), QUICK, keep=("id",))
+    assert asked.recourse()
+    judge = judging(str(own), LocalEngine(1))
+    model(1).save(tmp_path / "other")
+    own.rename(tmp_path / "before")
+    (tmp_path / "other").rename(own)
+    with pytest.raises(DataError, match=r"expected the model that was in .* at the start, got another one"):
+        pickle.loads(pickle.dumps(asked)).recourse()
+    with pytest.raises(DataError, match="got another one"):
+        list(judge(iter([]), {}))
+
+
+def test_other_tables_have_a_run_of_their_own(folder: Path, tmp_path: Path) -> None:
+    explained(folder, tmp_path / "out")
+    people().to_parquet(tmp_path / "others.parquet", index=False)
+    with pytest.raises(DataError, match=r"expected what the run in .* was asked, got another table"):
+        explained(folder, tmp_path / "out", place=str(tmp_path / "others.parquet"))
+
+
+def test_what_is_written_is_not_read_again(folder: Path, tmp_path: Path) -> None:
+    people().to_parquet(tmp_path / "people.parquet", index=False)
+    with pytest.raises(DataError, match=r"expected a folder outside of .*, got .*out — "):
+        explained(folder, tmp_path / "out", place=str(tmp_path))
+
+
+def test_a_ledger_that_does_not_know_the_promises_is_another_one(folder: Path, tmp_path: Path) -> None:
+    out, ledger = tmp_path / "out", tmp_path / "promises.db"
+    issued(folder, out, ledger)
+    ledger.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(LedgerError):
+        issued(folder, out, ledger)
+    assert not ledger.exists()
+    vt.Ledger(ledger).close()
+    with pytest.raises(LedgerError, match=r"the ledger that the run in .* issued to, got one without"):
+        issued(folder, out, ledger)
+
+
+def test_a_ledger_is_made_when_there_is_somebody_to_promise_something(folder: Path, tmp_path: Path) -> None:
+    people().drop(columns="id").to_parquet(tmp_path / "people.parquet", index=False)
+    asked, inputs = question(folder), Inputs(str(tmp_path / "people.parquet"))
+    run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
+    with pytest.raises(DataError):
+        issue_blocks(asked, inputs, run, LocalEngine(1), str(tmp_path / "l.db"), IssueTerms("id"))
+    assert not (tmp_path / "l.db").exists()
+
+
+# ---------------------------------------------------------------- tables as they come
+
+
+@given(
+    cells=st.lists(st.tuples(st.none() | st.text(max_size=4), st.none() | st.booleans()), min_size=6),
+    at=st.integers(1, 5),
+)
+def test_the_digest_of_rows_is_theirs_alone(cells: list[tuple[Any, Any]], at: int) -> None:
+    texts, truths = zip(*cells, strict=True)
+    text, truth = pa.array(texts, pa.string()), pa.array(truths, pa.bool_())
+    whole = pa.record_batch([text, truth, text.dictionary_encode()], ["a", "b", "c"])
+    few = pa.record_batch(
+        [text[:at].take(pa.array(range(at))), truth[:at], text[:at].dictionary_encode()], ["a", "b", "c"]
+    )
+
+    def first(batch: pa.RecordBatch) -> str:
+        table = Table("t", ("a", "b", "c"), False, lambda: None, iter([batch]))
+        return next(iter(cut(table, "t", at))).digest
+
+    assert first(whole) == first(few)
+
+
+def test_a_row_that_was_mended_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
+    bad = people().astype({"income": object})
+    bad.loc[26, "income"] = "abc"
+    bad.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"'abc' in row 27 of .*t\.csv"):
+        explained(folder, tmp_path / "out", place=str(tmp_path / "t.csv"))
+    people().to_csv(tmp_path / "t.csv", index=False)
+    assert explained(folder, tmp_path / "out", place=str(tmp_path / "t.csv")).skipped == 1
+
+
+def test_tables_without_rows_are_passed_over(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    place = tmp_path / "parts"
+    place.mkdir()
+    for name, part in (("a", people()[:0]), ("b", people()), ("c", people()[:0])):
+        part.to_csv(place / f"{name}.csv", index=False)
+    explained(folder, tmp_path / "out", place=str(place))
+    assert_same(written(tmp_path / "out"), alone)
+    (place / "b.csv").unlink()
+    with pytest.raises(DataError, match="at least one row"):
+        explained(folder, tmp_path / "none", place=str(place))
+
+
+def test_pairs_need_not_be_cut_alike(folder: Path, tmp_path: Path) -> None:
+    explained(folder, tmp_path / "answers", rows=7)
+    asked, left = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
+    right = Inputs(str(tmp_path / "answers"), rows=25)
+    run = RunFolder.open(tmp_path / "out", asked.asked("certify", left), "parquet")
+    found = certify_blocks(asked, left, right, run, LocalEngine(1))
+    assert (found.blocks, found.ended.rows) == (3, len(people()))
+    some = Inputs(str(tmp_path / "answers" / "people.parquet.000000.parquet"), rows=25)
+    for name, one, other in (("few", left, some), ("many", some, left)):
+        run = RunFolder.open(tmp_path / name, asked.asked("certify", one), "parquet")
+        with pytest.raises(DataError, match="expected one counterfactual for each row"):
+            certify_blocks(asked, one, other, run, LocalEngine(1))

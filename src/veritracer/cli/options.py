@@ -450,12 +450,21 @@ class Bulk(NamedTuple):
         if out is None:
             remedy = "add --out FOLDER, in which each block is a file"
             raise DataError(message("a folder for the blocks", "no --out", remedy))
+        if out.startswith("memory:"):
+            remedy = "name a folder, or the URL of one: s3://bucket/folder"
+            raise DataError(message("an --out that outlasts the command", out, remedy))
         return distributed.RunFolder.open(out, asked, self.kind)
 
     def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
         """What became of all blocks."""
-        with folder.unless_begun(), progress(text, quiet=quiet) as watch:
-            outcome: Outcome = call(*args, watch=watch)
+        try:
+            with folder.unless_begun(), progress(text, quiet=quiet) as watch:
+                outcome: Outcome = call(*args, watch=watch)
+        except BaseException:
+            if done := folder.count():
+                said = f"{done:,} blocks are done in {folder.storage}; the same command goes on"
+                note([said], quiet=quiet)
+            raise
         note(outcome.ended.notes, quiet=quiet)
         return outcome
 

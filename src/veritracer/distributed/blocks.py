@@ -18,9 +18,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from veritracer.defaults import BLOCK_ROWS
@@ -78,21 +79,25 @@ def cut(table: Table, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
     """The table in blocks of so many rows each, whatever its own chunks are."""
     start = 0
     for number, batch in enumerate(rebatched(table.chunks, rows)):
-        packed = _packed(batch)
-        own = pa.ipc.open_stream(
-            packed
-        ).read_next_batch()  # a slice would travel with all that it is cut from
+        own = _own(batch)
         names = f"{name}.{number:06}", start
-        yield Block(*names, (own,), (table.name,), (table.is_text,), hashlib.sha256(packed).hexdigest())
-        start += batch.num_rows
+        yield Block(*names, (own,), (table.name,), (table.is_text,), _digest(own))
+        start += own.num_rows
 
 
-def _packed(batch: pa.RecordBatch) -> pa.Buffer:
-    """The rows as a stream of Arrow's, dictionaries included, and nothing besides."""
+def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows and nothing besides: a slice would travel with all that it is cut from."""
+    return batch.take(pa.array(np.arange(batch.num_rows)))
+
+
+def _digest(batch: pa.RecordBatch) -> str:
+    """SHA-256 of the rows as a stream of Arrow's, whatever else their table has."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    plain = pa.RecordBatch.from_arrays(columns, batch.schema.names)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+    with pa.ipc.new_stream(sink, plain.schema) as writer:
+        writer.write_batch(plain)
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def rebatched(chunks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -121,26 +126,34 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def paired(left: Iterator[Block], right: Iterator[Block]) -> Iterator[Block]:
-    """Blocks of two tables that are cut alike, side by side; refuses tables of different lengths."""
-    while True:
-        one, other = next(left, None), next(right, None)
-        if one is None and other is None:
-            return
-        if one is None or other is None or one.rows != other.rows:
-            found = [0 if block is None else block.start + block.rows for block in (one, other)]
-            longer = (one if found[0] > found[1] else other) or one
-            assert longer is not None
-            remedy = "give both tables in the same order, row by row"
-            received = f"more rows in {longer.sources[0]}"
-            raise DataError(message("one counterfactual for each row", received, remedy))
-        yield Block(
-            one.name,
-            one.start,
-            one.batches + other.batches,
-            one.sources + other.sources,
-            one.is_text + other.is_text,
-            one.digest + other.digest,
+    """Blocks with as many rows of other tables beside theirs, in order, however those are cut.
+
+    Refuses tables of different lengths.
+    """
+    waiting: list[Block] = []
+    for one in left:
+        while sum(block.rows for block in waiting) < one.rows and (more := next(right, None)) is not None:
+            waiting.append(more)
+        if sum(block.rows for block in waiting) < one.rows:
+            raise _unpaired(one)
+        first, whole = waiting[0], _joined([block.batches[0] for block in waiting])
+        other, rest = _own(whole.slice(0, one.rows)), whole.slice(one.rows)
+        waiting = [replace(waiting[-1], batches=(rest,))] if rest.num_rows else []
+        yield replace(
+            one,
+            batches=(*one.batches, other),
+            sources=one.sources + first.sources,
+            is_text=one.is_text + first.is_text,
+            digest=one.digest + _digest(other),
         )
+    left_over = next(iter(waiting), None) or next(right, None)
+    if left_over is not None:
+        raise _unpaired(left_over)
+
+
+def _unpaired(longer: Block) -> DataError:
+    remedy = "give both tables in the same order, row by row"
+    return DataError(message("one counterfactual for each row", f"more rows in {longer.sources[0]}", remedy))
 
 
 # ---------------------------------------------------------------- the folder of a run
@@ -212,6 +225,10 @@ class RunFolder:
                 if self.made:
                     self.storage.remove("")
             raise
+
+    def count(self) -> int:
+        """How many blocks are done."""
+        return self.storage.count(BLOCKS)
 
     def file_of(self, block: Block) -> str:
         """The name of the file that the rows of the block go to."""

@@ -18,7 +18,7 @@ from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired
 from veritracer.distributed.engines import Engine
 from veritracer.distributed.storage import digest_of
-from veritracer.errors import LedgerError, message
+from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
 from veritracer.ledger.store import Kept, Request
@@ -36,6 +36,7 @@ from veritracer.streaming import (
 )
 from veritracer.tablefiles import check_columns, check_ids, open_sink, open_table, tables_in
 from veritracer.tablefiles.opening import Columns
+from veritracer.tablefiles.places import is_database
 from veritracer.tablefiles.sinks import Sink
 
 if TYPE_CHECKING:
@@ -58,15 +59,31 @@ class Inputs:
     def blocks(
         self, check: Callable[[Any], None], *, or_comma: bool = False, tell: Callable[[float | None], None]
     ) -> Iterator[Block]:
-        """All blocks, one after the other; each table is looked at by ``check`` when it is opened."""
-        found = tables_in(self.place)
+        """All blocks, one after the other; each table is looked at by ``check`` when it is opened.
+
+        Of several tables some may have no rows.
+        """
+        found, empty = tables_in(self.place), 0
         for number, one in enumerate(found):
-            with self._opened(one, or_comma) as table:
-                check(table)
-                for block in cut(table, one.name, self.rows):
-                    part = table.share()
-                    tell(None if part is None else (number + part) / len(found))
-                    yield block
+            try:
+                with self._opened(one, or_comma) as table:
+                    check(table)
+                    for block in cut(table, one.name, self.rows):
+                        part = table.share()
+                        tell(None if part is None else (number + part) / len(found))
+                        yield block
+            except EmptyTableError:
+                empty += 1
+                if empty == len(found):
+                    raise
+
+    def check_apart(self, folder: RunFolder) -> None:
+        """Refuse to write into the folder that is read: the next run would read what this one wrote."""
+        place = getattr(folder.storage, "place", None)
+        read = Path(self.place)
+        if place is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
+            remedy = "name a folder beside it"
+            raise DataError(message(f"a folder outside of {self.place}", str(place), remedy))
 
     def _opened(self, one: Found, or_comma: bool) -> Any:
         return open_table(one.path, separator=self.separator, or_comma=or_comma)
@@ -83,18 +100,40 @@ class Question:
     sentences: bool = False
     rules: Schema | None = None
     spreadsheet_safe: bool = False
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Note which model it is: every worker has to find the same one."""
+        object.__setattr__(self, "digest", self.digest or _model_digest(self.model))
 
     def recourse(self) -> tuple[VeriTraCER, Recourse]:
         """The model, and what answers for it."""
-        model = load(self.model)
+        model = _same_model(self.model, self.digest)
         return model, model.recourse(self.rules)
 
     def asked(self, verb: str, inputs: Inputs) -> dict[str, Any]:
-        """All that has to be the same when the run goes on."""
-        model = hashlib.sha256((Path(self.model) / "model.json").read_bytes()).hexdigest()
+        """All that has to be the same when the run goes on; the tables by a digest, for passwords in them."""
         rules = None if self.rules is None else self.rules.to_json()
-        own = {k: v for k, v in asdict(replace(self, rules=None)).items() if k not in ("model", "rules")}
-        return {"verb": verb, "model": model, "rules": rules, "block_rows": inputs.rows, **own}
+        apart = ("model", "rules", "digest")
+        own = {k: v for k, v in asdict(replace(self, rules=None)).items() if k not in apart}
+        elsewhere = "://" in inputs.place or is_database(inputs.place)
+        place = inputs.place if elsewhere else str(Path(inputs.place).absolute())
+        run = {"verb": verb, "model": self.digest, "rules": rules, "block_rows": inputs.rows}
+        return {**run, "table": hashlib.sha256(place.encode()).hexdigest(), **own}
+
+
+def _model_digest(folder: str) -> str:
+    return hashlib.sha256((Path(folder) / "model.json").read_bytes()).hexdigest()
+
+
+def _same_model(folder: str, digest: str) -> VeriTraCER:
+    """The model in the folder; refuses another one than was there when the work began."""
+    before = _model_digest(folder)
+    model = load(folder)
+    if not before == digest == _model_digest(folder):
+        remedy = "put it back, or begin anew with the other one"
+        raise DataError(message(f"the model that was in {folder} at the start", "another one", remedy))
+    return model
 
 
 # ---------------------------------------------------------------- what a worker does
@@ -112,7 +151,7 @@ class ExplainJob:
         _, recourse = self.question.recourse()
 
         def explain(block: Block) -> Record:
-            with _block_sink(self.folder, block, self.question) as sink:
+            with _told(block), _block_sink(self.folder, block, self.question) as sink:
                 found = explain_table(recourse, block.table(), sink, **_how(self.question))
             return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
 
@@ -132,7 +171,7 @@ class CertifyJob:
         kappa = self.question.options.get("kappa")
 
         def certify(block: Block) -> Record:
-            with _block_sink(self.folder, block, self.question) as sink:
+            with _told(block), _block_sink(self.folder, block, self.question) as sink:
                 pair = block.table(0), block.table(1)
                 found = certify_tables(model, *pair, sink, kappa=kappa, keep=self.question.keep)
             return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
@@ -158,7 +197,7 @@ class IssueJob:
         _, recourse = self.question.recourse()
 
         def issue(block: Block) -> Record:
-            with Ledger(self.ledger) as ledger:
+            with _told(block), Ledger(self.ledger) as ledger:
                 return self._issue(block, recourse, ledger)
 
         return issue
@@ -202,11 +241,12 @@ class JudgeJob:
     """What a saved model makes of promises."""
 
     model: str
+    digest: str
     models: Mapping[str, IssuingModel]
 
     def open(self) -> Callable[[tuple[int, Promises]], tuple[int, Judged]]:
         """What judges some promises, and says which."""
-        auditor = Auditor(Candidate.of(load(self.model)))
+        auditor = Auditor(Candidate.of(_same_model(self.model, self.digest)))
 
         def judge(item: tuple[int, Promises]) -> tuple[int, Judged]:
             number, promises = item
@@ -217,6 +257,7 @@ class JudgeJob:
 
 def judging(model: str, engine: Engine) -> Judging:
     """What judges promises for ``ledger.audit`` by the workers of an engine, in the order that they come."""
+    digest = _model_digest(model)
 
     def judge(
         pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
@@ -228,7 +269,7 @@ def judging(model: str, engine: Engine) -> Judging:
                 away[number] = promises
                 yield number, promises
 
-        for number, judged in engine.map(JudgeJob(model, models), sent()):
+        for number, judged in engine.map(JudgeJob(model, digest, models), sent()):
             yield away.pop(number), judged
 
     return judge
@@ -274,6 +315,18 @@ def _block_sink(folder: RunFolder, block: Block, question: Question) -> Iterator
         yield sink
 
 
+@contextmanager
+def _told(block: Block) -> Iterator[None]:
+    """Say of which table a row is that can not be read: a run has many."""
+    try:
+        yield
+    except DataError as error:
+        name, said = block.sources[0], error.args[0]
+        if not isinstance(said, Message) or name in said:
+            raise
+        raise type(error)(message(said.expected, f"{said.received} of {name}", said.remedy)) from None
+
+
 def _how(question: Question) -> dict[str, Any]:
     return {
         "options": question.options,
@@ -317,6 +370,7 @@ def explain_blocks(
     question: Question, inputs: Inputs, folder: RunFolder, engine: Engine, watch: Watch | None = None
 ) -> Outcome:
     """How the rows of all tables ended, after each block was written."""
+    inputs.check_apart(folder)
     schema = _columns(question)
     progress = _Progress(watch)
     blocks = inputs.blocks(
@@ -334,6 +388,8 @@ def certify_blocks(
     watch: Watch | None = None,
 ) -> Outcome:
     """How the pairs of all tables ended: those of the first tables, and of as many others in their order."""
+    originals.check_apart(folder)
+    counterfactuals.check_apart(folder)
     schema = _columns(question)
     progress = _Progress(watch)
 
@@ -356,7 +412,11 @@ def issue_blocks(
     terms: IssueTerms,
     watch: Watch | None = None,
 ) -> Outcome:
-    """How the rows of all tables ended, after the promises of each block were issued, together and once."""
+    """How the rows of all tables ended, after the promises of each block were issued, together and once.
+
+    Of blocks that are done already the ledger has to know the promises: another one is refused.
+    """
+    inputs.check_apart(folder)
     schema = _columns(question)
     progress = _Progress(watch)
 
@@ -364,9 +424,21 @@ def issue_blocks(
         check_ids(table, terms.id_column)
         check_columns(table, schema, list(dict.fromkeys([terms.id_column, *question.keep])), question.ignore)
 
-    Ledger(ledger).close()  # made, and of this version, before many open it
+    def begun(block: Block, record: Record) -> None:
+        if not record.ended.get("issued"):
+            return
+        with Ledger(ledger, create=False) as place:
+            if place.requested(Request(folder.key_of(block), block.digest.encode())) is None:
+                expected = f"the ledger that the run in {folder.storage} issued to"
+                received = f"one without the promises to {block.name}"
+                raise LedgerError(message(expected, received, "name that ledger, or a new folder"))
+
+    def begin() -> None:
+        Ledger(ledger).close()  # made, and of this version, before many open it
+
     blocks = inputs.blocks(check, tell=progress.share)
-    return _run(IssueJob(question, folder, ledger, terms), folder, blocks, engine, progress, Explained)
+    job = IssueJob(question, folder, ledger, terms)
+    return _run(job, folder, blocks, engine, progress, Explained, begin=begin, begun=begun)
 
 
 def _columns(question: Question) -> Columns:
@@ -401,16 +473,27 @@ def _run(
     engine: Engine,
     progress: _Progress,
     kind: type[Explained] | type[Certified],
+    *,
+    begin: Callable[[], None] = lambda: None,
+    begun: Callable[[Block, Record], None] = lambda block, record: None,
 ) -> Outcome:
-    """Do what is not done yet, and put all of it together."""
+    """Do what is not done yet, and put all of it together.
+
+    ``begin`` is called before the first block is done, ``begun`` looks at each that was done before.
+    """
     records: list[Record] = []
 
     def todo() -> Iterator[Block]:
+        first = True
         for block in blocks:
             record = folder.done(block)
             if record is None:
+                if first:
+                    begin()
+                first = False
                 yield block
             else:
+                begun(block, record)
                 records.append(record)
                 progress.add(record.rows)
 

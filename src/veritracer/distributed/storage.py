@@ -30,6 +30,10 @@ class Storage(Protocol):
         """What is at the top of the folder; None where there is no folder."""
         ...
 
+    def count(self, folder: str) -> int:
+        """How many files are in a folder of it and below."""
+        ...
+
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
         ...
@@ -92,6 +96,10 @@ class LocalFolder:
         if self.place.exists() and not self.place.is_dir():
             raise DataError(message("a folder to write to", f"the file {self.place}", "name a new folder"))
         return {path.name for path in self.place.iterdir()} if self.place.exists() else None
+
+    def count(self, folder: str) -> int:
+        """How many files are in a folder of it and below."""
+        return sum(path.is_file() for path in (self.place / folder).rglob("*.json"))
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
@@ -161,6 +169,14 @@ class RemoteFolder:
         with _told(self.url):
             found = files.ls(path, detail=False) if files.exists(path) else None
         return None if found is None else {str(one).rstrip("/").rpartition("/")[2] for one in found}
+
+    def count(self, folder: str) -> int:
+        """How many files are in a folder of it and below."""
+        files, path = self._at(folder)
+        files.invalidate_cache()
+        with suppress(OSError, ValueError):
+            return len(files.find(path))
+        return 0
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""

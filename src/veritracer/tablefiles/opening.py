@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from veritracer.errors import DataError, as_typed, closest, listing, message, unknown_name
+from veritracer.errors import DataError, EmptyTableError, as_typed, closest, listing, message, unknown_name
 from veritracer.tablefiles import places
 
 if TYPE_CHECKING:
@@ -503,7 +503,7 @@ def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBa
         yield batch
     if count == 0:
         remedy = "check what should have written it"
-        raise DataError(message("at least one row", f"a header and no row in {name}", remedy))
+        raise EmptyTableError(message("at least one row", f"a header and no row in {name}", remedy))
 
 
 def _begun(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
