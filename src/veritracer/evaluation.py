@@ -269,6 +269,11 @@ def _recourse(model: VeriTraCER, X: pd.DataFrame) -> dict[str, Any]:
 # ---------------------------------------------------------------- what somebody should know
 
 
+def _rounded(share: float) -> str:
+    """A share as tables of accuracy have it: rounded, not cut off."""
+    return f"{100 * share:.1f} %"
+
+
 def _about_people(found: Evaluation) -> Iterator[str]:
     own = found.scores[THIS]
     if own.accepted in (0.0, 1.0):
@@ -282,8 +287,8 @@ def _about_people(found: Evaluation) -> Iterator[str]:
     gap = found.fitted - own.accuracy.value
     if gap > OVERFIT and found.fitted > own.accuracy.high:
         yield (
-            f"It is better on the rows that it learned from: {percent(found.fitted)} right, "
-            f"{percent(own.accuracy.value)} on others. More rows help; whether more epochs would is in the "
+            f"It is better on the rows that it learned from: {_rounded(found.fitted)} right, "
+            f"{_rounded(own.accuracy.value)} on others. More rows help; whether more epochs would is in the "
             "report, under how the losses fell."
         )
 
@@ -301,8 +306,8 @@ def _compared(
     if low <= 0:
         sure = "worse" if high < 0 else "not surely better"
         yield (
-            f"Its decisions are {sure} than one answer for everybody: {percent(right[THIS].mean())} right "
-            f"against {percent(right[BASE].mean())}, on {found.rows:,} rows."
+            f"Its decisions are {sure} than one answer for everybody: {_rounded(right[THIS].mean())} right "
+            f"against {_rounded(right[BASE].mean())}, on {found.rows:,} rows."
         )
     for name in (LINEAR, BOOSTED):
         gaps = areas[THIS] - areas[name]

@@ -338,7 +338,9 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Messa
             if share > MOST_PEOPLE:
                 name = block.feature.name
                 received = f"{percent(share)} of {len(x):,} people told to bring {name!r} to its {word} value"
-                yield message("advice inside of a range", received, f"give limits={{{name!r}: 0.3}}")
+                yield message(
+                    "advice inside of a range", received, f"give limits={{{name!r}: 0.3}} (--limit)"
+                )
 
 
 def _levels(words: Language, count: float) -> str:

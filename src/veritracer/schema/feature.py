@@ -134,7 +134,7 @@ class Feature(BaseModel):
             raise self._error(
                 "a one-way action only where values have an order",
                 f"action={self.action!r} for a categorical feature",
-                "declare it ordinal, or immutable",
+                "name its levels in order (ordinal={name: [...]}), or make it immutable",
             )
 
     def replace(self, **changes: Any) -> Self:

@@ -40,7 +40,11 @@ def explain(
     model: typed.ModelFolder,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.", show_default=False),
+        typer.Argument(
+            metavar="TABLE",
+            help="CSV or Parquet, a folder or pattern of them, a URL, duckdb:FILE?TABLE; - is a pipe.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         str | None,
@@ -252,9 +256,12 @@ def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> 
 
 
 def _summary(found: Explained | RemotelyExplained) -> list[str]:
-    share = percent(found.certified / found.asked if found.asked else None)
+    first = f"{found.rows:,} rows, {found.favourable:,} of them favourable already."
+    if not found.asked:
+        return [first]
+    share = percent(found.certified / found.asked)
     return [
-        f"{found.rows:,} rows, {found.favourable:,} of them favourable already.",
+        first,
         f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
         f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
         f"{found.none:,} without.",

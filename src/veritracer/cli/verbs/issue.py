@@ -228,9 +228,12 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: _Pro
 
 
 def _told(explained: Explained) -> list[str]:
-    share = percent(explained.certified / explained.asked if explained.asked else None)
+    first = f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already."
+    if not explained.asked:
+        return [first]
+    share = percent(explained.certified / explained.asked)
     return [
-        f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already.",
+        first,
         f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
         f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
         f"today; {explained.none:,} have none.",
@@ -253,8 +256,8 @@ def print_summary(
     elif not quiet:
         say(
             *_told(explained),
-            f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}; "
-            f"they end {_end(issued.expires)}.",
+            f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
+            + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
             *_left_out(issued),
             *([] if out is None else [f"The recourse: {out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
