@@ -157,7 +157,7 @@ def test_an_altered_ledger_lets_nobody_through(tmp_path: Path) -> None:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The client of a registry in a folder, without a server: "credit" has two versions, the first decides."""
+    """The client of a registry in a folder, without a server: of two versions the first decides."""
     import veritracer.mlflow as flavour
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -183,7 +183,7 @@ def test_a_ledger_that_is_not_there_lets_nobody_through(registry: Any, tmp_path:
             flavour.validate("models:/credit/2", place)
     assert not typo.exists()
     typo.touch()
-    with pytest.raises(LedgerError, match="expected a ledger in .*, got none"):
+    with pytest.raises(LedgerError, match=r"expected a ledger in .*, got none"):
         flavour.promote("credit", 2, typo)
     assert str(registry.get_model_version_by_alias("credit", "champion").version) == "1"
     assert registry.get_model_version("credit", "2").tags == {}
