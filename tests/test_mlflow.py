@@ -18,11 +18,10 @@ import pytest
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.errors import DataError, PromiseError
+from veritracer.errors import DataError, LedgerError, PromiseError, VeriTracerWarning
 
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}  # read when it is imported
 flow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
-pytest.importorskip("flask", reason="no MLflow server is installed")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*Any type hint is inferred:UserWarning"
@@ -44,6 +43,7 @@ print(list(function.get_raw_model().explain(row)) == list(told))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A tracking server on loopback, with a database and artifacts of its own."""
+    pytest.importorskip("flask", reason="no MLflow server is installed")
     folder = tmp_path_factory.mktemp("mlflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -153,6 +153,51 @@ def test_an_altered_ledger_lets_nobody_through(tmp_path: Path) -> None:
         connection.execute("delete from veritracer_texts")
     with pytest.raises(PromiseError, match="a ledger that verifies"):
         flavour.validate(model, ledger)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The client of a registry in a folder, without a server: of two versions the first decides."""
+    import veritracer.mlflow as flavour
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    flow.set_tracking_uri((tmp_path / "registry").as_uri())
+    flavour.save_model(trained(0), tmp_path / "logged")
+    client = flow.MlflowClient()
+    client.create_registered_model("credit")
+    for _ in range(2):
+        client.create_model_version("credit", str(tmp_path / "logged"))
+    client.set_registered_model_alias("credit", "champion", "1")
+    yield client
+    flow.set_tracking_uri(None)
+
+
+def test_a_ledger_that_is_not_there_lets_nobody_through(registry: Any, tmp_path: Path) -> None:
+    import veritracer.mlflow as flavour
+
+    typo = tmp_path / "typo.db"
+    for place in (typo, str(typo), f"sqlite:///{typo}"):
+        with pytest.raises(LedgerError, match=r"expected a ledger that exists, got no file .*typo\.db"):
+            flavour.promote("credit", 2, place)
+        with pytest.raises(LedgerError, match="a ledger that exists"):
+            flavour.validate("models:/credit/2", place)
+    assert not typo.exists()
+    typo.touch()
+    with pytest.raises(LedgerError, match=r"expected a ledger in .*, got none"):
+        flavour.promote("credit", 2, typo)
+    assert str(registry.get_model_version_by_alias("credit", "champion").version) == "1"
+    assert registry.get_model_version("credit", "2").tags == {}
+
+
+def test_a_ledger_without_a_promise_passes_and_says_so(registry: Any, tmp_path: Path) -> None:
+    import veritracer.mlflow as flavour
+
+    vt.Ledger(tmp_path / "new.db").close()
+    with pytest.warns(VeriTracerWarning, match=r"expected live promises, got none in .*new\.db"):
+        found = flavour.promote("credit", 2, tmp_path / "new.db")
+    assert found.live == 0
+    assert str(registry.get_model_version_by_alias("credit", "champion").version) == "2"
+    assert registry.get_model_version("credit", "2").tags == {"veritracer.audit": "passed"}
 
 
 def test_a_model_of_somebody_else_is_refused(tmp_path: Path) -> None:

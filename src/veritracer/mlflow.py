@@ -13,6 +13,7 @@ import platform
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +25,8 @@ import torch
 
 from veritracer.defaults import __version__
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, PromiseError, message
+from veritracer.errors import DataError, PromiseError, VeriTracerWarning, message
 from veritracer.ledger import Audit, Ledger, audit
-from veritracer.ledger.ledger import open_ledger
 from veritracer.model import VeriTraCER
 from veritracer.saved import load
 
@@ -255,22 +255,38 @@ def validate(
 ) -> Audit:
     """The audit of a model (or of the one behind a URI); refuses one that breaks promises.
 
-    The ledger is verified first: what an altered one says of promises is worth nothing. The refusal is a
-    ``PromiseError`` whose ``report`` is the audit.
+    The ledger has to be there (``LedgerError``), and is verified first: what an altered one says of promises
+    is worth nothing. The refusal is a ``PromiseError`` whose ``report`` is the audit. Where no promise is
+    live there is nothing to break, and a warning says so.
     """
-    candidate = load_model(model) if isinstance(model, str) else model
-    with open_ledger(ledger) as place, place.snapshot() as state:
-        checked = state.verify()
-        if not checked.ok:
-            received = f"{checked.count:,} findings, the first at entry {checked.findings[0].sequence:,}"
-            raise PromiseError(message("a ledger that verifies", received, "run veritracer verify"))
-        found = audit(state, candidate, recourse=0)
+    with _existing(ledger) as place:
+        candidate = load_model(model) if isinstance(model, str) else model
+        with place.snapshot() as state:
+            checked = state.verify()
+            if not checked.ok:
+                received = f"{checked.count:,} findings, the first at entry {checked.findings[0].sequence:,}"
+                raise PromiseError(message("a ledger that verifies", received, "run veritracer verify"))
+            found = audit(state, candidate, recourse=0)
     if not found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked):
         raise PromiseError(
             message("a model that keeps what was promised", str(found), "train it with update(keep=...)"),
             found,
         )
+    if not found.live:
+        received = f"none in {found.ledger}, so that the audit passed without a check"
+        remedy = "make sure that this is the ledger in which promises are issued"
+        warnings.warn(message("live promises", received, remedy), VeriTracerWarning, stacklevel=2)
     return found
+
+
+@contextmanager
+def _existing(ledger: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
+    """The ledger itself, or the one at that path or URL: a new one would let everybody through."""
+    if isinstance(ledger, Ledger):
+        yield ledger
+        return
+    with Ledger(ledger, create=False) as opened_here:
+        yield opened_here
 
 
 def promote(
@@ -286,8 +302,9 @@ def promote(
     """The audit of a registered version that may decide from now on: it has the alias after this.
 
     A version that breaks promises is refused with a ``PromiseError``, and the alias stays where it was.
-    Either way numbers and, with ``report``, the page of the audit are logged to the version's run, and the
-    version's tag ``veritracer.audit`` says ``passed`` or ``failed``.
+    Where the ledger is not there nothing is done at all (``LedgerError``). Otherwise numbers and, with
+    ``report``, the page of the audit are logged to the version's run, and the version's tag
+    ``veritracer.audit`` says ``passed`` or ``failed``.
     """
     client = flow.MlflowClient()
     described = client.get_model_version(name, str(version))

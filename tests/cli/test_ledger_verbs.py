@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -129,6 +131,7 @@ def test_the_life_of_promises(named: Path) -> None:
     assert "advice" in text
     told, audited = json.loads(told), json.loads(audited)
     assert told["sentence"] in " ".join(shown.split())
+    _assert_in_words(told, shown)
     assert (told["standing"], told["kind"]) == ("live", "promise")
     assert released.splitlines()[0] == f"Promise {number} is released."
     page = (named / "audit.html").read_text()
@@ -150,6 +153,33 @@ def test_the_life_of_promises(named: Path) -> None:
     assert kinds[-4:] == ["audit", "update", "release", "erasure"]
     assert "withdrawn" in table.stdout
     assert verified.returncode == 0, verified
+
+
+def _assert_in_words(told: dict[str, Any], shown: str) -> None:
+    """Nothing; numbers are shown as people write them."""
+    rows = {line.split()[0]: re.split(r"  +", line)[1:] for line in shown.splitlines() if line}
+    for name in ("age", "income", "savings"):
+        assert rows[name] == [f"{int(told[row][name]):,}" for row in ("original", "values")]
+    assert rows["sex"] == [told["original"]["sex"], told["values"]["sex"]]
+
+
+def test_what_an_audit_notices_is_a_note(named: Path) -> None:
+    train = pd.read_csv(named / "train.csv")
+    other = train["approved"].map({"yes": "no", "no": "yes"})
+    train.assign(approved=other).to_csv(named / "flipped.csv", index=False)
+    people = pd.read_csv(named / "people.csv")
+    people.assign(id=people.index).to_csv(named / "all.csv", index=False)
+    fit = ["fit", "flipped.csv", "--target", "approved", "--favourable", "yes", "--epochs", "6", "--no-panel"]
+    fit += ["--holdout", "0", "--quiet", "--immutable", "age,sex,region", "--out", "flipped"]
+    issue = ["issue", "model", "all.csv", "--id-column", "id", "--ledger", "a.db", "--quiet"]
+    audit = ["audit", "--ledger", "a.db", "--model", "flipped"]
+    *_, plain, as_json, quiet = run_many([fit, issue, audit, [*audit, "--json"], [*audit, "--quiet"]], named)
+    assert [d.returncode for d in (plain, as_json, quiet)] == [1, 1, 1], plain
+    for told in (plain.stderr, as_json.stderr):
+        assert told.startswith("note: expected advice ")
+        assert all(line.startswith("note: ") for line in told.splitlines())
+    assert json.loads(as_json.stdout)["counts"]["broken"] > 0
+    assert (quiet.stdout, quiet.stderr) == ("", "")
 
 
 BAD: dict[str, tuple[list[str], str]] = {

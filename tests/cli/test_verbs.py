@@ -204,6 +204,20 @@ def test_certify_goes_on_without_pairs_that_can_not_be_read(done: dict[str, Done
     assert not (folder / "short_rejects.csv").exists()
 
 
+def test_what_predict_notices_is_a_note(folder: Path) -> None:
+    people = pd.read_csv(folder / "people.csv")
+    people.assign(income=people["income"].where(people.index != 3, 10**9)).to_csv(
+        folder / "rich.csv", index=False
+    )
+    predict = ["predict", "model", "rich.csv", "--out", "decided.csv"]
+    plain, as_json, quiet = run_many([predict, [*predict, "--json"], [*predict, "--quiet"]], folder)
+    for done in (plain, as_json):
+        assert done.returncode == 0
+        assert done.stderr.startswith("note: expected values inside of the fitted ranges, got 1 in 'income'")
+        assert done.stderr.count("\n") == 1
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
 def test_certify_agrees_with_explain(done: dict[str, Done], folder: Path) -> None:
     explained = read(folder / "plain.csv")["recourse.status"]
     told = json.loads(done["certify"].stdout)

@@ -23,6 +23,7 @@ from veritracer.recourse.letter import page_pdf
 from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
+from veritracer.recourse.reasons import told as reason_told
 from veritracer.recourse.wording import Change, language, languages
 from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
@@ -87,7 +88,7 @@ def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, 
     for change in found.changes_of(i):
         for value in (change.before, change.after):
             assert Reason(code="-", text="-").value(value) in text
-    told = {name for name in SCHEMA.names if f"About {name}" in text}
+    told = {name for name in SCHEMA.names if re.search(rf"About {name}|R\d\d {name}: not stated", text)}
     assert told == {reason.feature for reason in found.principal_reasons(i)}
     assert "was declined" in text
     assert "1 May 2031" in text
@@ -194,6 +195,42 @@ def test_a_reason_may_depend_on_the_direction() -> None:
     assert [r.text for r in codes.reasons(asked)] == [few[1], many[1]]
     with pytest.raises(LetterError, match=r"lines \(state\)"):
         codes.reasons([Change(lines, None, 3)])
+
+
+def missing_rating() -> tuple[Counterfactuals, int]:
+    """Answers, and a row whose rating is missing and among its principal reasons."""
+    model, X = fitted()
+    rows = X[:200].assign(rating=np.nan)
+    found = model.explain(rows, refine=False, search_radius=False)
+    declined = np.flatnonzero(~found.favourable).tolist()
+    wanted = ("rating", "state")
+    named = (i for i in declined if wanted in [tuple(one)[:2] for one in found.principal_reasons(i)])
+    return found, next(named)
+
+
+def test_what_was_written_for_a_value_is_not_said_of_a_missing_one() -> None:
+    found, i = missing_rating()
+    low = {"code": "R9", "text": "The rating is low", "label": "your rating"}
+    letter = found.letter(i, codes={**CODES, "rating": low})
+    assert "R9  your rating: not stated" in letter
+    assert "The rating is low" not in letter
+    assert "R9  rating: not stated" in found.letter(i, codes={**CODES, "rating": ("R9", "The rating is low")})
+    assert "R9  your rating: nicht angegeben" in found.letter(
+        i, codes={**CODES, "rating": low}, language="de"
+    )
+    own = {"raise": low, "state": ("R8", "No rating is known")}
+    letter = found.letter(i, codes={**CODES, "rating": own})
+    assert "R8  No rating is known" in letter
+    assert "not stated" not in letter.partition("WHAT WOULD")[0]
+    with pytest.raises(LetterError, match=r"rating \(state\)"):
+        found.letter(i, codes={**CODES, "rating": {"raise": low}})
+
+
+def test_the_codes_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "letters.md").read_text(encoding="utf-8")
+    codes = vt.ReasonCodes(json.loads(page.partition("```json\n")[2].partition("```")[0]))
+    said = [reason_told(codes, name, "state", language("en")) for name in codes if name != "credit_lines"]
+    assert said == ["missed payments: not stated", "Savings were not stated", "your employment: not stated"]
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Unpack
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.recourse import Recourse
+from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.recourse.options import ExplainOptions
 from veritracer.saved import load
+from veritracer.schema import Schema
+from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow
 from veritracer.streaming import explain_table
 from veritracer.tablefiles import Table
+from veritracer.tablefiles.opening import check_columns
 
 MODELS = 4
 """Models that a worker keeps in memory."""
+
+NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+"""What pandas has for a column that may have empty cells, and else would change its type with them."""
 
 
 def explain_batches(
@@ -42,7 +50,8 @@ def explain_batches(
     ----------
     batches
         Tables: pandas DataFrames, Arrow tables or record batches, or polars DataFrames. An empty one gives an
-        empty one.
+        empty one. The answers to a pandas DataFrame have its index, with the label of a person at each of
+        their alternatives; types are those of the schema, whatever is missing in a batch.
     model
         The folder of a saved model, loaded once in each process; or what answers already.
     keep
@@ -53,18 +62,24 @@ def explain_batches(
         Those of ``Recourse.explain``.
     """
     recourse = model if isinstance(model, Recourse) else _loaded(os.fspath(model))
+    schema = recourse.encoding.schema
     for batch in batches:
         table = _as_arrow(batch)
         empty = table.num_rows == 0
         taken = _Taken()
         source = Table("the batch", tuple(table.schema.names), False, lambda: None, iter(_one(table)))
         if empty:
+            check_columns(source, schema, keep)
             source = _example(recourse, table, keep)
-        done = explain_table(recourse, source, taken, options=options, keep=tuple(keep), sentences=sentences)
+        done = explain_table(
+            recourse, source, taken, options=options, keep=tuple(keep), sentences=sentences, also=taken.whose
+        )
         for note in () if empty else done.notes:
             warnings.warn(note, DataWarning, stacklevel=2)
-        whole = pa.concat_tables(taken.pieces)
-        yield _like(batch, whole.slice(0, 0) if empty else whole)
+        whole, rows = pa.concat_tables(taken.pieces), np.concatenate(taken.rows)
+        if empty:
+            whole, rows = whole.slice(0, 0), rows[:0]
+        yield _framed(batch, whole, rows, schema, keep) if _is_pandas(batch) else _like(batch, whole)
 
 
 class _Taken:
@@ -72,6 +87,12 @@ class _Taken:
 
     def __init__(self) -> None:
         self.pieces: list[pa.Table] = []
+        self.rows: list[NDArray[np.int64]] = []
+
+    def whose(self, found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
+        """No more columns; which row of the batch each answer belongs to is noted."""
+        self.rows.append(kept.index.to_numpy()[found.person] - 1)
+        return {}
 
     def write(self, piece: pa.Table) -> None:
         """Keep the piece."""
@@ -87,16 +108,31 @@ def _loaded(folder: str) -> Recourse:
     return load(folder).recourse()
 
 
+def _is_pandas(batch: Any) -> bool:
+    return isinstance(batch, pd.DataFrame)
+
+
 def _as_arrow(batch: Any) -> pa.Table:
-    if isinstance(batch, pd.DataFrame):
-        return pa.Table.from_pandas(batch, preserve_index=False)
+    if _is_pandas(batch):
+        return _from_pandas(batch)
     if isinstance(batch, pa.RecordBatch):
         return pa.Table.from_batches([batch])
-    if not is_arrow(batch):
-        received = f"a {type(batch).__name__}"
-        raise DataError(message("tables of pandas, polars or Arrow", received, "convert it to one of these"))
-    found: pa.Table = arrow_table(batch)
-    return found
+    try:
+        if is_arrow(batch):
+            return arrow_table(batch)
+    except pa.ArrowInvalid:  # one column, such as a Series
+        pass
+    received = f"a {type(batch).__name__}"
+    raise DataError(message("tables of pandas, polars or Arrow", received, "convert it to one of these"))
+
+
+def _from_pandas(batch: pd.DataFrame) -> pa.Table:
+    named.check_columns(batch)
+    try:
+        return pa.Table.from_pandas(batch, preserve_index=False)
+    except pa.ArrowException as error:
+        received = f"others ({error.args[-1]})"
+        raise DataError(message("columns whose cells are of one type", received, "convert them")) from None
 
 
 def _one(table: pa.Table) -> list[pa.RecordBatch]:
@@ -106,14 +142,29 @@ def _one(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _like(batch: Any, table: pa.Table) -> Any:
     """The table in the type of the batch."""
-    if isinstance(batch, pd.DataFrame):
-        return table.to_pandas()
     if isinstance(batch, pa.RecordBatch):
         (found,) = table.combine_chunks().to_batches() or [
             pa.RecordBatch.from_pylist([], schema=table.schema)
         ]
         return found
     return table if isinstance(batch, pa.Table) else type(batch)(table)
+
+
+def _framed(
+    batch: pd.DataFrame, table: pa.Table, rows: NDArray[np.int64], schema: Schema, keep: Sequence[str]
+) -> pd.DataFrame:
+    """The table as a DataFrame: labels are those of these rows of the batch, and so are kept columns.
+
+    But texts are pandas' own in every answer: Dask has another type for them than the frame it was given.
+    """
+    frame: pd.DataFrame = table.to_pandas()
+    for feature in schema.features:
+        if feature.missing != "refuse":
+            frame[feature.name] = table.column(feature.name).to_pandas(types_mapper=NULLABLE.get)
+    for name in keep:
+        if not isinstance(batch[name].dtype, pd.StringDtype):
+            frame[name] = batch[name].array.take(rows)
+    return frame.set_axis(batch.index.take(rows), axis=0)
 
 
 def _example(recourse: Recourse, table: pa.Table, keep: Sequence[str]) -> Table:

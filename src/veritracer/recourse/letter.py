@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
 from veritracer.recourse.outcomes import BELIEVED, Outcome
-from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction
+from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction, told
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
 from veritracer.schema.values import as_written
 
@@ -85,7 +85,7 @@ def facts(found: Counterfactuals, i: int, codes: ReasonCodes, words: Language) -
         condition = words.say("still_declined") if promise.conditional else ""
     return {
         "outcome": outcome,
-        "reasons": _reasons(found, i, codes, given=bool(codes or changes)),
+        "reasons": _reasons(found, i, codes, words, given=bool(codes or changes)),
         "changes": steps,
         "terms": [*terms, *([condition] if condition else [])],
         "limit": limit,
@@ -140,13 +140,16 @@ def wanted_codes(found: Counterfactuals, i: int) -> list[tuple[str, Direction]]:
     return [*reasons, *((c.feature.name, direction(c)) for c in found.changes_of(i))]
 
 
-def _reasons(found: Counterfactuals, i: int, codes: ReasonCodes, *, given: bool) -> list[dict[str, str]]:
+def _reasons(
+    found: Counterfactuals, i: int, codes: ReasonCodes, words: Language, *, given: bool
+) -> list[dict[str, str]]:
     """The principal reasons of the decision, each once; none for who gave no codes and needs none."""
     if found.favourable[i] or not given:
         return []
     wanted = [(one.feature, one.direction) for one in found.principal_reasons(i)]
     reasons = codes.named(wanted, "every principal reason")
-    return [dict(pair) for pair in {(("code", r.code), ("text", r.text)): 0 for r in reasons}]
+    pairs = [(one.code, told(codes, *pair, words)) for one, pair in zip(reasons, wanted, strict=True)]
+    return [{"code": code, "text": text} for code, text in dict.fromkeys(pairs)]
 
 
 def _why_none(found: Counterfactuals, i: int, words: Language) -> str:
@@ -172,7 +175,7 @@ def check_fields(fields: Iterable[str]) -> None:
 
 def _step(change: Change, reason: Reason, words: Language) -> dict[str, Any]:
     """One change in people's words."""
-    label = reason.label or change.feature.name.replace("_", " ")
+    label = reason.called(change.feature.name)
     before, after = reason.value(as_written(change.before), words), reason.value(change.after, words)
     way = direction(change)
     on = "_on" if change.goes_on and way in ("raise", "reduce") else ""

@@ -63,6 +63,10 @@ class Reason(BaseModel):
     unit: str = ""
     values: dict[str, str] = Field(default_factory=dict)
 
+    def called(self, feature: str) -> str:
+        """What the feature is called in a sentence."""
+        return self.label or feature.replace("_", " ")
+
     def value(self, value: Any, words: Language | None = None) -> str:
         """The value in people's words.
 
@@ -87,7 +91,8 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
 
     An entry is a pair of code and text, a ``Reason`` or its fields, or one of these for each direction:
     ``raise``, ``reduce``, ``change`` (of a category) and ``state`` (of a value that was missing). "Too many
-    credit lines" is no reason to ask for more of them.
+    credit lines" is no reason to ask for more of them, and "Savings are low" none for savings that nobody
+    knows: where ``state`` has no text of its own, a letter says only that they are not stated.
 
     >>> codes = ReasonCodes({"lines": {"reduce": ("R7", "Too many credit lines")}, "job": ("R2", "No job")})
     >>> codes["lines"]["reduce"].code, len(codes["job"])
@@ -138,6 +143,19 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
             received = f"none for {listing(dict.fromkeys(unmapped), limit=20)}"
             raise LetterError(message(f"a reason code for {what}", received, remedy))
         return [self[name][way] for name, way in wanted]
+
+
+def told(codes: ReasonCodes, feature: str, way: Direction, words: Language) -> str:
+    """What stands under the principal reasons: the text, but for ``state`` none of another direction.
+
+    >>> codes = ReasonCodes({"savings": ("R1", "Savings are low")})
+    >>> [told(codes, "savings", way, language("en")) for way in ("raise", "state")]
+    ['Savings are low', 'savings: not stated']
+    """
+    reason = codes[feature][way]
+    if way != "state" or reason.text not in {one.text for w, one in codes[feature].items() if w != "state"}:
+        return reason.text
+    return f"{reason.called(feature)}: {words.say('not_stated')}"
 
 
 def as_codes(codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None) -> ReasonCodes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, persistence, tablefiles
+from veritracer import distributed, persistence, streaming, tablefiles
 from veritracer import ledger as ledgers
 from veritracer.cli.options import (
     AsJson,
@@ -21,7 +21,7 @@ from veritracer.cli.options import (
     read_key,
     saved_model,
 )
-from veritracer.cli.printing import patience, percent, print_json, print_table, progress, say
+from veritracer.cli.printing import note, patience, percent, print_json, print_table, progress, say
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.ledger.times import read_moment
 
@@ -77,7 +77,7 @@ def audit_(
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else ledgers.head_of(head)
-    judging = None
+    notes, judging = streaming.Notes(), None
     if workers is not None or engine == "ray":
         judging = distributed.judging(model, distributed.engine_of(engine, workers))
     with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
@@ -85,7 +85,7 @@ def audit_(
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
-        with progress("auditing", quiet=quiet) as watch:
+        with progress("auditing", quiet=quiet) as watch, notes.taken():
             found = ledgers.audit(
                 state,
                 loaded,
@@ -94,6 +94,7 @@ def audit_(
                 watch=watch,
                 judging=judging,
             )
+    note(notes.sentences(), quiet=quiet)
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write(out, found, checked, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated
@@ -29,6 +30,7 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.errors import DataWarning
 
 
 def predict(
@@ -65,6 +67,8 @@ def predict(
         )
         loaded = saved_model(model)
         watch = stack.enter_context(progress("deciding", quiet=quiet))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", DataWarning)  # labels warn again of what is noted for probabilities
         found = streaming.predict_table(
             loaded, source, sink, keep=kept, ignore=unseen, rejects=rejected, watch=watch
         )

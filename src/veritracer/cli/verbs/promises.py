@@ -76,6 +76,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one promise as it was told: whose, what, until when, and what was proved."""
+    from veritracer.schema.values import value_in_words  # here: it brings pandas
+
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
         listed = opened.listing()
@@ -87,7 +89,10 @@ def show(
     facts |= {name: found[name] for name in ("kind", "issued", "expires", "kappa", "radius", "method")}
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
-    rows = [[name, str(own.get(name, "not kept")), str(value)] for name, value in found["values"].items()]
+    rows = [
+        [name, value_in_words(own[name]) if name in own else "not kept", value_in_words(value)]
+        for name, value in found["values"].items()
+    ]
     print_table("The application", ("", "as it was", "as it is promised"), rows)
     if found["sentence"]:
         say(found["sentence"])
