@@ -78,6 +78,14 @@ Applicants = Annotated[
         show_default=False,
     ),
 ]
+OneTable = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV or Parquet, a URL, duckdb:FILE?TABLE; - is standard input.",
+        show_default=False,
+    ),
+]
 Kappa = Annotated[
     float | None,
     typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from veritracer.certificate import Certificates
-from veritracer.errors import DataError, message
+from veritracer.errors import DataError, DataWarning, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.tablefiles import Partners, Rejects, Sink, Table
@@ -200,7 +201,9 @@ def predict_table(
         with notes.taken():
             rows = frame[[name for name in frame.columns if name in schema.names]]
             probability = model.predict_proba(rows)[:, yes]
-        decided = [str(label) for label in model.predict(rows).tolist()]
+        with warnings.catch_warnings():  # of what was noted for probabilities
+            warnings.simplefilter("ignore", DataWarning)
+            decided = [str(label) for label in model.predict(rows).tolist()]
         columns = {
             f"{ADDED}row": pa.array(frame.index.to_numpy()),
             **kept_columns(frame[list(keep)]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated
@@ -12,13 +11,13 @@ import typer
 from veritracer import persistence, streaming, tablefiles
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
-    Applicants,
     AsJson,
     Force,
     IdColumn,
     Ignore,
     Keep,
     ModelFolder,
+    OneTable,
     Quiet,
     RejectsFile,
     Separator,
@@ -30,12 +29,11 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.errors import DataWarning
 
 
 def predict(
     model: ModelFolder,
-    table: Applicants,
+    table: OneTable,
     out: Annotated[
         str | None,
         typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
@@ -67,8 +65,6 @@ def predict(
         )
         loaded = saved_model(model)
         watch = stack.enter_context(progress("deciding", quiet=quiet))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore", DataWarning)  # labels warn again of what is noted for probabilities
         found = streaming.predict_table(
             loaded, source, sink, keep=kept, ignore=unseen, rejects=rejected, watch=watch
         )
