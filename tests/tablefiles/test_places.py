@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from veritracer.errors import DataError
 from veritracer.tablefiles import is_many, open_table, tables_in
+from veritracer.tablefiles.places import without_password
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
 
@@ -90,6 +91,48 @@ def test_a_password_is_not_told() -> None:
     with pytest.raises(DataError) as told:
         read("postgresql://me:secret@127.0.0.1:1/none?table=people")
     assert "secret" not in str(told.value)
+
+
+def names_or_reason(place: str) -> str:
+    try:
+        return str([found.name for found in tables_in(place)])
+    except DataError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "mysql+fake://scott:SECRET@host/s.db?table=people",
+        "postgresql://scott:SEC/SECRET@host?table=people",
+        "postgresql://scott:12/SECRET@host/name?table=people",
+        "postgresql://scott:SEC?SECRET@host/name?table=people",
+        "postgresql://host/name?password=SECRET&table=people",
+        "mssql+pyodbc://?odbc_connect=UID%3Dscott%3BPWD%3DSECRET&table=people",
+        "ftp://scott:SECRET@127.0.0.1:1/people.csv",
+        "ftp://scott:SEC@SECRET@127.0.0.1:1",
+        "nowhere://scott:SECRET@host/people/*.csv",
+    ],
+)
+def test_no_place_tells_its_password(place: str) -> None:
+    assert "SECRET" not in without_password(place)
+    assert "***" in without_password(place)
+    with pytest.raises(DataError) as told:
+        read(place)
+    assert "SECRET" not in f"{told.value} {names_or_reason(place)}"
+
+
+def test_tables_are_named_without_passwords(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is opened: the name of the table is what later messages use."""
+    place = "mysql+fake://scott:SECRET@host/s.db?query=select * from people"
+    plain = sa.make_url(sql)
+    monkeypatch.setattr(sa, "make_url", lambda url: plain)
+    with open_table(place) as table:
+        assert table.name == "mysql+fake://scott:***@host/s.db?query=select * from people"
+    with pytest.raises(DataError, match=r"no row in mysql\+fake://scott:\*\*\*@host"):
+        read(f"{place} where id > 9")
+    with pytest.raises(DataError, match=r"an answer from s\.db"):
+        read(place.replace("people", "nobody"))
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.parquet", "people.csv.gz"])

@@ -8,6 +8,8 @@
     postgresql://user@host/name?query=select ...
     s3://bucket/people.parquet                       any file system that fsspec knows, by its URL
 
+Messages, and the names of results, never tell the password of a URL: ``without_password``.
+
 A table of an SQL database is read in the order of its primary key. A query decides its order itself: without
 ``order by`` a database may answer in another one each time, and a run that goes on then finds other rows than
 before, and says so.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import datetime
 import glob
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -42,6 +45,29 @@ OWN = ("table", "query")
 """What a URL says to us, and not to the database."""
 
 REMEDY = "write duckdb:FILE?TABLE, or a database's URL with ?table=NAME or ?query=SQL"
+
+_USER = r"://[^/?#@:\n]*:"
+
+PASSWORDS = (
+    re.compile(rf"((?:{'|'.join(DATABASES)})(?:\+\w+)?{_USER})[^?\n]*@"),
+    re.compile(rf"({_USER})[^/?#\n]*@"),
+    re.compile(rf"({_USER})(?!\*\*\*@|\d*(?:[/?#\s]|$)).*@"),  # with a mark in it; and no port
+    re.compile(r"([?&](?:[\w.-]*(?:passw(?:or)?d|pwd|secret|token|signature)|odbc_connect)=)[^&\n]*", re.I),
+)
+"""Where the passwords of URLs are, after what stays of each."""
+
+
+def without_password(text: str) -> str:
+    """A place, or a text about one, as people may read it.
+
+    >>> without_password("mysql://scott:tiger@host/people?table=a"), without_password("ftp://host:21/a@b.csv")
+    ('mysql://scott:***@host/people?table=a', 'ftp://host:21/a@b.csv')
+    >>> without_password("postgresql://host/people?user=scott&password=tiger&table=a")
+    'postgresql://host/people?user=scott&password=***&table=a'
+    """
+    for pattern in PASSWORDS:
+        text = pattern.sub(lambda found: f"{found[1]}***{'@' if found[0].endswith('@') else ''}", text)
+    return text
 
 
 # ---------------------------------------------------------------- many tables
@@ -88,7 +114,7 @@ def is_many(place: str) -> bool:
 
 def _remote_tables(place: str) -> list[Found]:
     if not is_many(place):
-        return [Found(place.rstrip("/").rpartition("/")[2], place)]
+        return [Found(without_password(place).rstrip("/").rpartition("/")[2].rpartition("***@")[2], place)]
     files, path = file_system(place)
     scheme = place.partition("://")[0]
     paths = files.find(path) if place.endswith("/") else files.glob(path)
@@ -103,7 +129,7 @@ def _remote_tables(place: str) -> list[Found]:
 def _some(found: list[Found], place: str) -> list[Found]:
     if not found:
         remedy = f"name a folder or a pattern with files that end in {', '.join(ENDINGS)}"
-        raise DataError(message(f"tables in {place}", "none", remedy))
+        raise DataError(message(f"tables in {without_password(place)}", "none", remedy))
     return sorted(found)
 
 
@@ -118,13 +144,14 @@ def _is_table(parts: Sequence[str]) -> bool:
 def open_url(url: str) -> tuple[BinaryIO, int | None]:
     """The file behind a URL of a file system, and its size where that is known."""
     files, path = file_system(url)
+    shown = without_password(url)
     try:
         return files.open(path, "rb"), files.size(path)
     except FileNotFoundError:
         remedy = "check the URL"
-        raise DataError(message("a file with a table", f"nothing at {url}", remedy)) from None
+        raise DataError(message("a file with a table", f"nothing at {shown}", remedy)) from None
     except (OSError, ValueError) as error:
-        received = f"{url}, which can not be read ({str(error).splitlines()[0]})"
+        received = f"{shown}, which can not be read ({_first_line(error)})"
         raise DataError(message("a file with a table", received, "check the URL and your rights")) from None
 
 
@@ -132,16 +159,23 @@ def file_system(url: str) -> tuple[Any, str]:
     """The file system that a URL is of, and the path in it."""
     import fsspec
 
+    shown = without_password(url)
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url)
     except ImportError as error:
         remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
-        raise DataError(message(f"a way to reach {url}", str(error).strip("."), remedy)) from None
+        raise DataError(message(f"a way to reach {shown}", str(error).strip("."), remedy)) from None
     except (OSError, ValueError) as error:
-        received = f"{url}, which can not be read ({str(error).splitlines()[0]})"
+        received = f"{shown}, which can not be read ({_first_line(error)})"
         remedy = "check the URL and your rights"
         raise DataError(message("the URL of a file system", received, remedy)) from None
     return found
+
+
+def _first_line(error: object) -> str:
+    """What an error says, as far as it goes on one line, and without a password."""
+    lines = without_password(str(error)).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 # ---------------------------------------------------------------- databases
@@ -200,10 +234,11 @@ def _asked(place: str) -> tuple[str, _Asked]:
 
 def _short(place: str) -> str:
     """What a database's table is called where people, or files, read it; never with a password."""
-    address, _, text = place.partition("?")
-    name = address.rpartition("/")[2].removeprefix(DUCKDB) or "database"
+    address, _, text = without_password(place).partition("?")
+    name = address.rpartition("/")[2].rpartition("***@")[2].removeprefix(DUCKDB) or "database"
     own = dict(parse_qsl(text, keep_blank_values=True))
-    table = own.get("table") or (unquote(text) if text and "=" not in text else "query")
+    plain = place.startswith(DUCKDB) and text and "=" not in text
+    table = own.get("table") or (unquote(text) if plain else "query")
     return f"{name}.{table}".replace("/", ".")
 
 
@@ -264,7 +299,7 @@ def _sql(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
         finally:
             engine.dispose()
     except (SQLAlchemyError, ModuleNotFoundError) as error:
-        received = str(getattr(error, "orig", None) or error).splitlines()[0]
+        received = _first_line(getattr(error, "orig", None) or error)
         remedy = "check the URL, the query, and that the database's driver is installed"
         raise DataError(message(f"an answer from {shown}", received, remedy)) from None
 
