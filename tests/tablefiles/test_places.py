@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import is_many, open_table, tables_in
+from veritracer.tablefiles import is_many, open_table, read_table, tables_in
 from veritracer.tablefiles.places import without_password
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
@@ -56,6 +56,13 @@ def test_duckdb_says_what_is_wrong(duck: str, asked: str, match: str) -> None:
         read(f"{duck}{asked}")
     with pytest.raises(DataError, match="no file"):
         read("duckdb:nowhere.db?people")
+
+
+def test_decimals_of_duckdb_are_numbers(duck: str) -> None:
+    asked = "select id::hugeint as id, amount::decimal(12, 9) as amount, sum(id) over () as s from people"
+    frame = read_table(f"{duck}?query={asked}")
+    assert frame.to_dict("list") == {"id": [3, 1, 2], "amount": [0.5, 1e-9, 2.0], "s": [6, 6, 6]}
+    assert frame.dtypes.astype(str).tolist() == ["int64", "float64", "int64"]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_
 from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
+from veritracer.schema.tables import without_decimals
 from veritracer.tablefiles.opening import ROW, Limits, open_table
 from veritracer.tablefiles.sinks import TEXT, Rejects
 
@@ -57,7 +58,7 @@ def inferred(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
         index = pd.Index(table.column(ROW).to_numpy(), name="row")
         table = table.drop_columns(ROW)
     if not is_text:
-        whole: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+        whole: pd.DataFrame = without_decimals(table).to_pandas(ignore_metadata=True)
         return whole.set_axis(index)
     return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names}, index=index)
 
@@ -90,6 +91,7 @@ def _values(texts: Texts, column: pa.Array) -> Any:
 
 def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
     """A piece whose columns have types; a text is read only where the feature's values need it."""
+    piece = without_decimals(piece)
     frame: pd.DataFrame = piece.to_pandas(ignore_metadata=True)
     for feature in schema.features:
         if feature.name not in piece.schema.names:
