@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import is_many, open_table, read_table, tables_in
+from veritracer.schema import Feature, Schema
+from veritracer.tablefiles import is_many, open_table, places, read_table, tables_in, typed
 from veritracer.tablefiles.places import without_password
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
@@ -222,3 +223,52 @@ def test_sql_types_that_do_not_say_what_they_hold(tmp_path: Path) -> None:
         warnings.simplefilter("ignore", sa.exc.SAWarning)  # of the type that it does not know
         found = read(f"sqlite:///{tmp_path}/odd.sqlite?table=odd")
     assert found == [{"id": 1, "whole": "5", "thing": 0.5}, {"id": 2, "whole": "five", "thing": None}]
+
+
+@pytest.mark.parametrize("asked", ["table=bad", "query=select * from bad order by id;"])
+def test_a_word_among_many_numbers_is_named(asked: str, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "s.sqlite") as connection:
+        connection.execute("create table bad (id integer primary key, income real, age numeric)")
+        rows = [(i, 100.0 * i, "abc" if i == 6 else None if i < 4 else i) for i in range(1, 9)]
+        connection.executemany("insert into bad values (?, ?, ?)", rows)
+        connection.execute("update bad set income = 'abc' where id = 6")
+    place = f"sqlite:///{tmp_path}/s.sqlite?{asked}"
+    with open_table(place, rows=3) as table:
+        chunks = list(table.chunks)
+    assert [chunk.num_rows for chunk in chunks] == [3, 3, 2]
+    assert all(chunk.schema.equals(chunks[0].schema, check_metadata=True) for chunk in chunks)
+    known = Schema([Feature("income", "continuous"), Feature("age", "integer", missing="impute")])
+    frames = [typed(chunk, known, is_text=False, start=i * 3) for i, chunk in enumerate(chunks)]
+    frame = pd.concat(frames)
+    assert frame["income"].tolist() == [100.0, 200.0, 300.0, 400.0, 500.0, "abc", 700.0, 800.0]
+    assert [number for number in frame["age"] if number is not None] == [4, 5, "abc", 7, 8]
+    assert read_table(place)["income"].tolist()[4:6] == ["500.0", "abc"]
+
+
+def test_sqlite_answers_that_no_query_can_look_through(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "s.sqlite") as connection:
+        connection.execute("create table t (id integer primary key, day date default 5)")
+        connection.execute("insert into t values (1, 'never')")
+    place = f"sqlite:///{tmp_path}/s.sqlite"
+    assert [row["name"] for row in read(f"{place}?query=pragma table_info(t)")] == ["id", "day"]
+    with pytest.raises(DataError, match=r"expected cells of their columns' types .*'never'"):
+        read(f"{place}?table=t")
+
+
+@pytest.mark.parametrize("asked", ["table=t", "query=select * from t order by id"])
+def test_fractions_in_a_column_of_whole_numbers(asked: str, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "s.sqlite") as connection:
+        connection.execute("create table t (id integer primary key, age integer)")
+        connection.execute("insert into t values (1, 5), (2, 6), (3, 6.5)")
+    place = f"sqlite:///{tmp_path}/s.sqlite?{asked}"
+    assert [row["age"] for row in read(place)] == [5.0, 6.0, 6.5]
+    assert read_table(place)["age"].tolist() == [5.0, 6.0, 6.5]
+
+
+def test_types_that_change_on_the_way() -> None:
+    """Where nobody can tell before: what goes together goes on, and a word among numbers is named."""
+    parts = [[(None, 1)], [(1, 2)], [(2, 0.5)]]
+    found = [batch.to_pylist()[0] for batch in places._batches(iter(parts), ("a", "b"), {}, "t")]
+    assert found == [{"a": None, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 0.5}]
+    with pytest.raises(DataError, match="expected numbers in the column 'b', got 'x' in row 3"):
+        list(places._batches(iter([[(1, 1)], [(1, 2), (2, "x")]]), ("a", "b"), {}, "t"))

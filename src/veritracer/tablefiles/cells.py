@@ -20,6 +20,7 @@ from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
 from veritracer.schema.tables import without_decimals
 from veritracer.tablefiles.opening import ROW, Limits, open_table
+from veritracer.tablefiles.places import MIXED
 from veritracer.tablefiles.sinks import TEXT, Rejects
 
 
@@ -97,7 +98,8 @@ def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
         if feature.name not in piece.schema.names:
             continue
         column = piece.column(feature.name)
-        if _is_text(column.type) and needs_text(feature) and not only_words(feature):
+        mixed = MIXED in (piece.schema.field(feature.name).metadata or {})
+        if _is_text(column.type) and (mixed or needs_text(feature)) and not only_words(feature):
             texts = Texts.of(feature, empty=())  # with types an empty cell is null, and no text
             frame[feature.name] = pd.Series(_values(texts, column.cast(pa.string())), dtype=object)
         elif pa.types.is_integer(column.type) and not _fits_float(column):
@@ -204,7 +206,10 @@ def read_table(
             size += chunks[-1].nbytes
             limits.check_whole(table.name, size)
         if schema is None:
-            return inferred(pa.Table.from_batches(chunks), is_text=table.is_text)
+            whole = pa.concat_tables(
+                [pa.Table.from_batches([chunk]) for chunk in chunks], promote_options="permissive"
+            )
+            return inferred(whole, is_text=table.is_text)
         start, frames = 0, []
         for chunk in chunks:
             lenient = rejects is not None

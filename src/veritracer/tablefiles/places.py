@@ -44,6 +44,9 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 OWN = ("table", "query")
 """What a URL says to us, and not to the database."""
 
+MIXED = b"veritracer.mixed"
+"""Metadata of a field of text in which a database has numbers too: what looks like one is one."""
+
 REMEDY = "write duckdb:FILE?TABLE, or a database's URL with ?table=NAME or ?query=SQL"
 
 _USER = r"://[^/?#@:\n]*:"
@@ -295,7 +298,7 @@ def _sql(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
                 statement, types = _statement(connection, asked, shown)
                 result = connection.execution_options(yield_per=rows).execute(statement)
                 names = tuple(result.keys())
-                yield Answer(names, _batches(result, names, types))
+                yield Answer(names, _batches(result.partitions(rows), names, types, shown))
         finally:
             engine.dispose()
     except (SQLAlchemyError, ModuleNotFoundError) as error:
@@ -306,18 +309,24 @@ def _sql(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
 
 def _statement(
     connection: sa.Connection, asked: _Asked, shown: str
-) -> tuple[sa.Executable, Mapping[str, pa.DataType]]:
-    """What is asked of an SQL database, and the types that it declares."""
+) -> tuple[sa.Executable, Mapping[str, pa.Field]]:
+    """What is asked of an SQL database, and the types that it declares, or in SQLite keeps."""
+    import pyarrow as pa
     import sqlalchemy as sa
 
     if asked.table is None:
-        return sa.text(str(asked.query)), {}
+        return sa.text(str(asked.query)), _kept_types(connection, _columns_of(connection, str(asked.query)))
     schema, _, name = asked.table.rpartition(".")
     known = sa.inspect(connection)
     _check_known(name, [*known.get_table_names(schema or None), *known.get_view_names(schema or None)], shown)
     table = sa.Table(name, sa.MetaData(), autoload_with=connection, schema=schema or None)
-    types = {column.name: kind for column in table.columns if (kind := _arrow_type(column)) is not None}
-    return sa.select(table).order_by(*table.primary_key.columns), types
+    kinds = {column.name: kind for column in table.columns if (kind := _arrow_type(column)) is not None}
+    types = {name: pa.field(name, kind) for name, kind in kinds.items()}
+    numbers = [column for column in table.columns if _is_number(kinds.get(column.name))]
+    kept = _kept_types(connection, numbers)
+    wider = {name: field for name, field in kept.items() if field.type not in (kinds[name], pa.int64())}
+    read = [sa.type_coerce(c, sa.types.NullType()) if c.name in wider else c for c in table.columns]
+    return sa.select(*read).order_by(*table.primary_key.columns), types | wider
 
 
 def _arrow_type(column: sa.Column[Any]) -> pa.DataType | None:
@@ -340,15 +349,108 @@ def _arrow_type(column: sa.Column[Any]) -> pa.DataType | None:
     return next((arrow for kind, arrow in known if issubclass(python, kind)), None)
 
 
-def _batches(result: Any, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _columns_of(connection: sa.Connection, query: str) -> list[sa.ColumnElement[Any]]:
+    """The columns of a query of SQLite; none where it is no part of another query."""
+    import sqlalchemy as sa
+
+    if connection.dialect.name != "sqlite":
+        return []
+    inner = query.strip().rstrip(";")
+    try:
+        names = list(connection.execute(sa.text(f"select * from ({inner}\n) limit 0")).keys())
+    except sa.exc.SQLAlchemyError:
+        return []
+    answer = sa.text(f"{inner}\n").columns(*(sa.column(name) for name in names)).subquery()
+    return list(answer.columns)
+
+
+def _kept_types(connection: sa.Connection, columns: Sequence[sa.ColumnElement[Any]]) -> dict[str, pa.Field]:
+    """What SQLite, where any cell may be of any type, has in all rows; text where that is among it.
+
+    One chunk does not tell: the first word may stand in the last row.
+    """
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+    if connection.dialect.name != "sqlite" or not columns:
+        return {}
+    kinds = {"integer": 1, "real": 2, "text": 4}
+    flags = [
+        [sa.case((sa.func.typeof(c) == kind, bit), else_=0) for kind, bit in kinds.items()] for c in columns
+    ]
+    has = [sa.func.max(whole) + sa.func.max(real) + sa.func.max(text) for whole, real, text in flags]
+    try:
+        found = connection.execute(sa.select(*has)).one()
+    except sa.exc.SQLAlchemyError:
+        return {}
+    types = {1: pa.int64(), 2: pa.float64(), 3: pa.float64()}
+    return {
+        str(column.name): pa.field(
+            column.name, types.get(bits, pa.string()), metadata={MIXED: b"true"} if bits > 4 else None
+        )
+        for column, bits in zip(columns, found, strict=True)
+        if bits
+    }
+
+
+def _batches(
+    parts: Iterator[Sequence[Any]], names: Sequence[str], types: Mapping[str, pa.Field], shown: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows, whose columns are of the same types from the first to the last."""
     import pyarrow as pa
 
-    for part in result.partitions():
-        columns = []
+    known, start = dict(types), 0
+    for part in _sound(parts, shown):
+        columns, fields = [], []
         for name, cells in zip(names, zip(*part, strict=True), strict=True):
-            plain = [float(cell) if isinstance(cell, Decimal) else cell for cell in cells]
-            try:
-                columns.append(pa.array(plain, types.get(name)))
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
-                columns.append(pa.array([None if c is None else str(c) for c in plain], pa.string()))
-        yield pa.record_batch(columns, names=list(names))
+            kind = known[name].type if name in known else None
+            column = _column(cells, kind)
+            if start and column.type == pa.string() and _is_number(kind):
+                raise _no_number(name, cells, start)
+            field = known[name] if column.type == kind else pa.field(name, column.type)
+            if not pa.types.is_null(column.type):
+                known.setdefault(name, field)
+            columns.append(column)
+            fields.append(field)
+        start += len(part)
+        yield pa.record_batch(columns, schema=pa.schema(fields))
+
+
+def _sound(parts: Iterator[Sequence[Any]], shown: str) -> Iterator[Sequence[Any]]:
+    """The same parts; SQLAlchemy itself fails at a date that is none."""
+    try:
+        yield from parts
+    except (TypeError, ValueError) as error:
+        remedy = "correct it, or cast the column in a query"
+        raise DataError(message(f"cells of their columns' types in {shown}", str(error), remedy)) from None
+
+
+def _column(cells: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    """The cells in this type if they allow it, else in one of their own; numbers among words as text."""
+    import pyarrow as pa
+
+    plain = [float(cell) if isinstance(cell, Decimal) else cell for cell in cells]
+    if kind == pa.float64():
+        plain = [float(cell) if isinstance(cell, int) else cell for cell in plain]
+    if kind == pa.int64() and any(isinstance(cell, float) for cell in plain):
+        kind = None  # Arrow would cut off the fractions
+    if kind == pa.string():
+        plain = [str(cell) if isinstance(cell, int | float) else cell for cell in plain]
+    for wanted in (kind, None):
+        try:
+            return pa.array(plain, wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            continue
+    return pa.array([None if cell is None else str(cell) for cell in plain], pa.string())
+
+
+def _is_number(kind: pa.DataType | None) -> bool:
+    import pyarrow as pa
+
+    return kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _no_number(name: str, cells: Sequence[Any], start: int) -> DataError:
+    at, cell = next((i, cell) for i, cell in enumerate(cells) if isinstance(cell, str | bytes))
+    received = f"{cell!r} in row {start + at + 1}"
+    return DataError(message(f"numbers in the column {name!r}", received, "correct it, or cast the column"))
