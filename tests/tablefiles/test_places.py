@@ -272,3 +272,58 @@ def test_types_that_change_on_the_way() -> None:
     assert found == [{"a": None, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 0.5}]
     with pytest.raises(DataError, match="expected numbers in the column 'b', got 'x' in row 3"):
         list(places._batches(iter([[(1, 1)], [(1, 2), (2, "x")]]), ("a", "b"), {}, "t"))
+
+
+@pytest.mark.parametrize("start", ["file:", "file://", "file://localhost", "FILE:"])
+@pytest.mark.parametrize("name", ["people.csv", "w?y/br[1].csv", "a%20b.csv", "with space.csv"])
+def test_file_urls_are_local_files(start: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    FRAME.to_csv(path, index=False)
+    for place in (str(path), f"{start}{path}"):
+        assert not is_many(place)
+        assert len(read(place)) == 3
+        assert tables_in(place) == [(path.name, str(path))]
+    assert is_many(f"{start}{path.parent}")
+    assert tables_in(f"{start}{path.parent}/") == [(path.name, str(path))]
+    assert len(read(f"{start}{str(path).replace(' ', '%20')}")) == 3
+    with pytest.raises(DataError, match="no file /nowhere"):
+        read(f"{start}/nowhere.csv")
+
+
+def test_patterns_leave_out_what_folders_leave_out(tmp_path: Path) -> None:
+    for name in ("a.csv", "_old.csv", ".b.csv", "notes.txt", "_own/c.csv", "d/e.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        FRAME.to_csv(tmp_path / name, index=False)
+    wanted = {
+        "*.csv": ["a.csv"],
+        "*": ["a.csv"],
+        "_*.csv": ["_old.csv"],
+        ".*": [".b.csv"],
+        "*.txt": ["notes.txt"],
+        "**/*.csv": ["a.csv", "d/e.csv"],
+        "_own/*": ["c.csv"],
+        "_*/*.csv": ["c.csv"],
+    }
+    for start in (f"{tmp_path}", f"file:{tmp_path}"):
+        found = {pattern: [one.name for one in tables_in(f"{start}/{pattern}")] for pattern in wanted}
+        assert found == wanted
+    for name in ("a.csv", "_old.csv", "notes.txt"):
+        with fsspec.open(f"memory://pat/{name}", "wb") as file:
+            FRAME.to_csv(file, index=False)
+    assert [one.name for one in tables_in("memory://pat/*")] == ["a.csv"]
+    assert [one.name for one in tables_in("memory://pat/_*.csv")] == ["_old.csv"]
+
+
+def test_duckdb_tables_of_other_schemas(duck: str) -> None:
+    import duckdb
+
+    with duckdb.connect(duck.removeprefix("duckdb:")) as connection:
+        connection.execute("create schema other; create table other.people as select 7 as x")
+        connection.execute('create view "o""dd" as select 8 as x; create table "a.b" as select 9 as x')
+    for asked, value in (("other.people", 7), ("table=other.people", 7), ("o%22dd", 8), ("a.b", 9)):
+        assert read(f"{duck}?{asked}") == [{"x": value}]
+    assert read(f"{duck}?people") == WANTED
+    assert tables_in(f"{duck}?other.people")[0].name == "people.db.other.people"
+    with pytest.raises(DataError, match=r"no 'other\.nobody', but .*'other\.people'"):
+        read(f"{duck}?other.nobody")

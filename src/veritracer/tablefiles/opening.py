@@ -416,8 +416,8 @@ def open_table(
 ) -> Iterator[Table]:
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
-    A URL of a file system (fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a database's URL with
-    ``?table=NAME`` or ``?query=SQL`` are tables in databases.
+    A URL of a file system (``file:``, or one of fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a
+    database's URL with ``?table=NAME`` or ``?query=SQL`` are tables in databases.
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
     rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
@@ -430,6 +430,7 @@ def open_table(
             limits.check_names(name, answer.names)
             yield Table(name, answer.names, False, lambda: None, _begun(_counted(answer.batches, name)))
         return
+    path = places.local_path(path)
     head, stream, size = open_bytes(path, limits)
     with stream:
         from veritracer.tablefiles import csv_text  # here: it brings pyarrow, and no file needs none

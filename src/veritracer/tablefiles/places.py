@@ -3,10 +3,12 @@
 ::
 
     duckdb:people.db?applicants                      a table (or view) of a DuckDB file
+    duckdb:people.db?other.applicants                one of another schema
     duckdb:people.db?query=select * from applicants  what a query gives
     sqlite:///people.db?table=applicants             any database that SQLAlchemy knows, by its URL
     postgresql://user@host/name?query=select ...
     s3://bucket/people.parquet                       any file system that fsspec knows, by its URL
+    file:///data/people.csv, file:/data/people.csv   a local file, by its URL
 
 Messages, and the names of results, never tell the password of a URL: ``without_password``.
 
@@ -40,6 +42,12 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql", "sno
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 """How the names of tables end that are looked for in a folder."""
+
+MARKS = "*?["
+"""What makes a name a pattern."""
+
+FILE = re.compile(r"file:(?://(?:localhost(?=/))?|(?=/))", re.IGNORECASE)
+"""How the URL of a file of this machine begins."""
 
 OWN = ("table", "query")
 """What a URL says to us, and not to the database."""
@@ -87,6 +95,7 @@ def tables_in(place: str) -> list[Found]:
     """The tables that a folder, a pattern or a single name stands for, in the order of their names."""
     if is_database(place):
         return [Found(_short(place), place)]
+    place = local_path(place)
     if "://" in place:
         return _remote_tables(place)
     if Path(place).is_dir():
@@ -94,6 +103,7 @@ def tables_in(place: str) -> list[Found]:
         named = [Found(p.relative_to(place).as_posix(), str(p)) for p in found]
     elif is_many(place) and not Path(place).exists():
         paths = [p for p in glob.glob(place, recursive=True) if Path(p).is_file()]  # noqa: PTH207  # absolute
+        paths = [p for p in paths if _is_meant(p, place)]
         above = Path(os.path.commonpath([str(Path(p).parent) for p in paths])) if paths else Path()
         named = [Found(Path(p).relative_to(above).as_posix(), p) for p in paths]
     else:
@@ -109,7 +119,8 @@ def is_many(place: str) -> bool:
     """
     if is_database(place):
         return False
-    pattern = any(mark in place for mark in "*?[")
+    place = local_path(place)
+    pattern = any(mark in place for mark in MARKS)
     if "://" in place:
         return pattern or place.endswith("/")
     return Path(place).is_dir() or (pattern and not Path(place).exists())
@@ -124,9 +135,10 @@ def _remote_tables(place: str) -> list[Found]:
     above = os.path.commonpath([os.path.dirname(p) for p in paths]) if paths else ""  # noqa: PTH120
     above = path.rstrip("/") if place.endswith("/") else above
     named = [Found(p.removeprefix(above).lstrip("/"), f"{scheme}://{p.lstrip('/')}") for p in paths]
-    if scheme == "file":
-        named = [Found(name, p) for (name, _), p in zip(named, paths, strict=True)]
-    return _some([one for one in named if _is_table(one.name.split("/"))], place)
+    if place.endswith("/"):
+        return _some([one for one in named if _is_table(one.name.split("/"))], place)
+    meant = [one for one, p in zip(named, paths, strict=True) if _is_meant(p, path)]
+    return _some([one for one in meant if one.name.casefold().endswith(ENDINGS)], place)
 
 
 def _some(found: list[Found], place: str) -> list[Found]:
@@ -141,7 +153,45 @@ def _is_table(parts: Sequence[str]) -> bool:
     return parts[-1].casefold().endswith(ENDINGS) and not any(part[:1] in (".", "_") for part in parts)
 
 
+def _is_meant(path: str, pattern: str) -> bool:
+    """Whether a pattern that finds this file means it: bookkeeping only if it says so, and ``*`` only tables.
+
+    >>> [_is_meant(f"2027/{name}", "2027/*") for name in ("a.csv", "_a.csv", "notes.txt")]
+    [True, False, False]
+    >>> _is_meant("_own/a.csv", "_own/*.csv"), _is_meant("2027/_a.csv", "2027/_*.csv")
+    (True, True)
+    """
+    asked, parts = Path(pattern).parts, Path(path).parts
+    plain = next((i for i, part in enumerate(asked) if any(mark in part for mark in MARKS)), len(asked))
+    folders = {part[:1] for part in asked[plain:-1]}
+    if any(part[:1] in (".", "_") and part[:1] not in folders for part in parts[plain:-1]):
+        return False
+    if parts[-1][:1] in (".", "_") and parts[-1][:1] != asked[-1][:1]:
+        return False
+    return asked[-1].strip("*") != "" or parts[-1].casefold().endswith(ENDINGS)
+
+
 # ---------------------------------------------------------------- bytes from a URL
+
+
+def local_path(place: str) -> str:
+    """The path that a ``file:`` URL stands for (RFC 8089); any other place as it is.
+
+    A file that is there by the very name is meant; else ``%20`` is a space.
+
+    >>> [local_path(f"file:{start}/tmp/x") for start in ("", "//", "//localhost")]
+    ['/tmp/x', '/tmp/x', '/tmp/x']
+    >>> local_path("people.csv"), local_path("s3://bucket/people.csv")
+    ('people.csv', 's3://bucket/people.csv')
+    """
+    found = FILE.match(place)
+    if found is None:
+        return place
+    path = place[found.end() :]
+    if os.name == "nt":
+        path = re.sub(r"^/(?=[A-Za-z]:)", "", path)
+    decoded = unquote(path)
+    return decoded if not Path(path).exists() and Path(decoded).exists() else path
 
 
 def open_url(url: str) -> tuple[BinaryIO, int | None]:
@@ -245,6 +295,16 @@ def _short(place: str) -> str:
     return f"{name}.{table}".replace("/", ".")
 
 
+DUCKDB_TABLES = """
+    select if(table_schema = current_schema(), table_name, concat(table_schema, '.', table_name)),
+        concat('"', replace(table_schema, '"', '""'), '"."', replace(table_name, '"', '""'), '"')
+    from information_schema.tables where table_catalog = current_database()
+    order by table_schema <> current_schema() desc, table_schema, table_name
+"""
+"""What the tables and views of a DuckDB file are called, and how that is quoted; its own schema's last, as
+``a.b`` may also be the name of one of these."""
+
+
 @contextmanager
 def _duckdb(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
     try:
@@ -257,9 +317,9 @@ def _duckdb(address: str, asked: _Asked, rows: int) -> Iterator[Answer]:
     try:
         with duckdb.connect(address, read_only=True) as connection:
             if asked.table is not None:
-                names = [str(row[0]) for row in connection.execute("show tables").fetchall()]
-                _check_known(asked.table, names, address)
-                found = connection.table(asked.table)
+                names = dict(connection.execute(DUCKDB_TABLES).fetchall())
+                _check_known(asked.table, list(names), address)
+                found = connection.table(names[asked.table])
             else:
                 found = connection.sql(str(asked.query))
             if found is None:
