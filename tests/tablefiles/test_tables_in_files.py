@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from veritracer.errors import DataError
 from veritracer.files import whole_file
@@ -219,3 +221,33 @@ def test_truth_values_with_gaps_and_numbers_that_are_codes(tmp_path: Path) -> No
     found = read_table(str(tmp_path / "t.csv"))
     assert found["t"].tolist() == [True, None, False]
     assert found["code"].tolist() == ["007", "012", "100"]
+
+
+AMOUNT = [Decimal("47600.00"), None, Decimal("0.07"), Decimal("1234567.89")]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(12, 2), pa.decimal128(38, 12), pa.decimal256(60, 3)], ids=str)
+def test_decimals_are_the_numbers_that_they_are_written_as(kind: pa.DataType, tmp_path: Path) -> None:
+    columns = {"amount": pa.array(AMOUNT, kind), "count": pa.array([1, 2, 3, 4], pa.decimal128(38, 0))}
+    path = str(tmp_path / "t.parquet")
+    parquet.write_table(pa.table(columns), path, row_group_size=2)
+    wanted = pd.DataFrame({"amount": [47600.0, np.nan, 0.07, 1234567.89], "count": [1, 2, 3, 4]})
+    schema = Schema([Feature("amount", "continuous", missing="impute"), Feature("count", "integer")])
+    for found in (read_table(path), read_table(path, schema=schema), Schema.infer(pa.table(columns))):
+        if isinstance(found, pd.DataFrame):
+            pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
+        else:
+            assert [feature.is_numeric for feature in found.features] == [True, True]
+
+
+@given(number=st.decimals(-(10**20), 10**20, allow_nan=False, places=7))
+def test_a_decimal_is_the_float_of_its_digits(number: Decimal) -> None:
+    batch = pa.record_batch({"x": pa.array([number], pa.decimal128(38, 7))})
+    frame = typed(batch, Schema([Feature("x", "continuous")]), is_text=False, start=0)
+    assert frame["x"].tolist() == [float(str(number))]
+
+
+def test_whole_decimals_beyond_every_integer() -> None:
+    batch = pa.record_batch({"x": pa.array([10**30, 5], pa.decimal128(38, 0))})
+    frame = typed(batch, Schema([Feature("x", "continuous")]), is_text=False, start=0)
+    assert frame["x"].tolist() == [1e30, 5.0]

@@ -395,7 +395,8 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
-        there = os.fstat(0) if str(name) == tablefiles.STANDARD else Path(name).stat()
+        local = tablefiles.local_path(str(name))
+        there = os.fstat(0) if local == tablefiles.STANDARD else Path(local).stat()
     except OSError:
         return False
     return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)

@@ -198,7 +198,7 @@ class RunFolder:
         there = _read(storage, RUN) if held else None
         if there is None:
             if held:
-                received = f"{place}, which is there and is not one"
+                received = f"{storage}, which is there and is not one"
                 raise DataError(message("the folder of a run", received, "name a new folder"))
             name = os.urandom(8).hex()
             document = {**envelope(FORMAT, 1), "run": name, "asked": wanted}
@@ -206,12 +206,12 @@ class RunFolder:
             return cls(storage, name, kind, made=held is None)
         if not isinstance(there.get("asked"), dict) or "run" not in there:
             remedy = "remove it, or name a new folder"
-            raise DataError(message(f"a document of a run in {place}/{RUN}", "something else", remedy))
+            raise DataError(message(f"a document of a run in {storage}/{RUN}", "something else", remedy))
         other = [key for key in wanted if there["asked"].get(key) != wanted[key]]
         if other:
             received = f"another {other[0].replace('_', ' ')}"
             remedy = "ask the same to go on, or name a new folder"
-            raise DataError(message(f"what the run in {place} was asked", received, remedy))
+            raise DataError(message(f"what the run in {storage} was asked", received, remedy))
         return cls(storage, str(there["run"]), kind)
 
     @contextmanager

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from veritracer.errors import DataError, message
 from veritracer.files import write_whole
-from veritracer.tablefiles.places import file_system, is_database
+from veritracer.tablefiles.places import file_system, is_database, local_path, without_password
 
 
 class Storage(Protocol):
@@ -77,9 +77,8 @@ def storage_at(place: str | os.PathLike[str]) -> Storage:
     if is_database(name):
         remedy = "name a folder, or the URL of one: s3://bucket/folder"
         raise DataError(message("a folder to write to", "a database", remedy))
-    if "://" in name and not name.startswith("file://"):
-        return RemoteFolder(name.rstrip("/"))
-    return LocalFolder(Path(name.removeprefix("file://")))
+    name = local_path(name)
+    return RemoteFolder(name.rstrip("/")) if "://" in name else LocalFolder(Path(name))
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class RemoteFolder:
     url: str
 
     def __str__(self) -> str:
-        return self.url
+        return without_password(self.url)
 
     def names(self) -> set[str] | None:
         """What is in the folder; None where there is nothing of that name."""
@@ -269,7 +268,7 @@ def _told(url: str) -> Iterator[None]:
     except (OSError, ValueError, NotImplementedError) as error:
         received = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         remedy = "check the URL, your rights and the connection; the same command goes on"
-        raise DataError(message(f"to read and write in {url}", received, remedy)) from error
+        raise DataError(message(f"to read and write in {without_password(url)}", received, remedy)) from error
 
 
 def digest_of(path: Path) -> str:

@@ -116,8 +116,33 @@ def from_arrow(X: Any) -> Any:
     """Such a table as a DataFrame, with dtypes that hold every value as it was; anything else as it is."""
     if not is_arrow(X):
         return X
-    frame: pd.DataFrame = arrow_table(X).to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+    whole = without_decimals(arrow_table(X))
+    frame: pd.DataFrame = whole.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     return frame
+
+
+def without_decimals(table: Any) -> Any:
+    """Arrow's table, or a batch of one, with plain numbers instead of decimals.
+
+    Whole numbers are int64 where that holds them; all others are the float64 that is written alike.
+    """
+    import pyarrow as pa
+
+    for i, kind in enumerate(table.schema.types):
+        if pa.types.is_decimal(kind):
+            table = table.set_column(i, table.schema.names[i], _undecimal(table.column(i)))
+    return table
+
+
+def _undecimal(column: Any) -> Any:
+    import pyarrow as pa
+
+    if column.type.scale <= 0:
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass  # larger ones
+    return column.cast(pa.string()).cast(pa.float64())  # straight to float64 is off by a rounding at times
 
 
 def arrow_table(X: Any) -> Any:

@@ -24,12 +24,14 @@ __all__ = [
     "inferred",
     "is_database",
     "is_many",
+    "local_path",
     "open_rejects",
     "open_sink",
     "open_table",
     "read_table",
     "tables_in",
     "typed",
+    "without_password",
     "writable",
 ]
 
@@ -44,7 +46,14 @@ if TYPE_CHECKING:
         check_pairs,
         open_table,
     )
-    from veritracer.tablefiles.places import Found, is_database, is_many, tables_in
+    from veritracer.tablefiles.places import (
+        Found,
+        is_database,
+        is_many,
+        local_path,
+        tables_in,
+        without_password,
+    )
     from veritracer.tablefiles.sinks import Partners, Rejects, Sink, open_rejects, open_sink, writable
 else:
     __getattr__, __dir__ = attach(
@@ -60,7 +69,7 @@ else:
                 "check_pairs",
                 "open_table",
             ],
-            "places": ["Found", "is_database", "is_many", "tables_in"],
+            "places": ["Found", "is_database", "is_many", "local_path", "tables_in", "without_password"],
             "sinks": ["Partners", "Rejects", "Sink", "open_rejects", "open_sink", "writable"],
         },
     )

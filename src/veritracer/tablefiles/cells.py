@@ -18,7 +18,9 @@ from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_
 from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
+from veritracer.schema.tables import without_decimals
 from veritracer.tablefiles.opening import ROW, Limits, open_table
+from veritracer.tablefiles.places import MIXED
 from veritracer.tablefiles.sinks import TEXT, Rejects
 
 
@@ -57,7 +59,7 @@ def inferred(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
         index = pd.Index(table.column(ROW).to_numpy(), name="row")
         table = table.drop_columns(ROW)
     if not is_text:
-        whole: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+        whole: pd.DataFrame = without_decimals(table).to_pandas(ignore_metadata=True)
         return whole.set_axis(index)
     return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names}, index=index)
 
@@ -90,12 +92,14 @@ def _values(texts: Texts, column: pa.Array) -> Any:
 
 def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
     """A piece whose columns have types; a text is read only where the feature's values need it."""
+    piece = without_decimals(piece)
     frame: pd.DataFrame = piece.to_pandas(ignore_metadata=True)
     for feature in schema.features:
         if feature.name not in piece.schema.names:
             continue
         column = piece.column(feature.name)
-        if _is_text(column.type) and needs_text(feature) and not only_words(feature):
+        mixed = MIXED in (piece.schema.field(feature.name).metadata or {})
+        if _is_text(column.type) and (mixed or needs_text(feature)) and not only_words(feature):
             texts = Texts.of(feature, empty=())  # with types an empty cell is null, and no text
             frame[feature.name] = pd.Series(_values(texts, column.cast(pa.string())), dtype=object)
         elif pa.types.is_integer(column.type) and not _fits_float(column):
@@ -202,7 +206,10 @@ def read_table(
             size += chunks[-1].nbytes
             limits.check_whole(table.name, size)
         if schema is None:
-            return inferred(pa.Table.from_batches(chunks), is_text=table.is_text)
+            whole = pa.concat_tables(
+                [pa.Table.from_batches([chunk]) for chunk in chunks], promote_options="permissive"
+            )
+            return inferred(whole, is_text=table.is_text)
         start, frames = 0, []
         for chunk in chunks:
             lenient = rejects is not None

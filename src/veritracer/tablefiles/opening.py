@@ -158,6 +158,7 @@ class Counted(io.RawIOBase):
 def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
     """The first bytes of the file, the stream of all of them, and the size of the file where it has one."""
     size: int | None = None
+    name = places.without_password(path)
     if path == STANDARD:
         measured: BinaryIO = sys.stdin.buffer
     elif "://" in path:
@@ -168,18 +169,18 @@ def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
     first = measured.read(2)
     rest: BinaryIO = measured
     if first == b"\x1f\x8b":
-        rest, first = _Unpacked(path, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
+        rest, first = _Unpacked(name, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
     try:
         head = first + rest.read(HEAD - len(first))
         marked = next((codec for mark, codec in MARKS if head.startswith(mark)), None)
         if marked is not None:
-            recoded: BinaryIO = _Recoded(path, marked, head, rest)  # type: ignore[assignment]  # reads alike
+            recoded: BinaryIO = _Recoded(name, marked, head, rest)  # type: ignore[assignment]  # reads alike
             head, rest = recoded.read(HEAD), recoded
     except (OSError, EOFError, zlib.error, DataError) as error:
         Counted(b"", rest, measured).close()
         if isinstance(error, DataError):
             raise
-        raise DataError(message(f"a whole gzip file in {path}", str(error), "pack it again")) from None
+        raise DataError(message(f"a whole gzip file in {name}", str(error), "pack it again")) from None
     return head, Counted(head, rest, measured), size
 
 
@@ -382,7 +383,7 @@ class Table:
     Attributes
     ----------
     name
-        What messages call it.
+        What messages call it; never with a password.
     names
         Its columns.
     is_text
@@ -415,20 +416,21 @@ def open_table(
 ) -> Iterator[Table]:
     """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
 
-    A URL of a file system (fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a database's URL with
-    ``?table=NAME`` or ``?query=SQL`` are tables in databases.
+    A URL of a file system (``file:``, or one of fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a
+    database's URL with ``?table=NAME`` or ``?query=SQL`` are tables in databases.
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
     rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
     a table that asks for more than ``limits``, and one whose first chunk can not be read: nobody should load
     a model for it.
     """
+    name = "standard input" if path == STANDARD else places.without_password(path)
     if places.is_database(path):
         with places.open_database(path, rows) as answer:
-            limits.check_names(path, answer.names)
-            yield Table(path, answer.names, False, lambda: None, _begun(_counted(answer.batches, path)))
+            limits.check_names(name, answer.names)
+            yield Table(name, answer.names, False, lambda: None, _begun(_counted(answer.batches, name)))
         return
-    name = "standard input" if path == STANDARD else path
+    path = places.local_path(path)
     head, stream, size = open_bytes(path, limits)
     with stream:
         from veritracer.tablefiles import csv_text  # here: it brings pyarrow, and no file needs none

@@ -123,7 +123,7 @@ def _rows(table: str | None, schema: Schema, ignore: list[str], separator: str) 
         return None, None
     frame = tablefiles.read_table(table, schema=schema, ignore=ignore, separator=separator)
     if schema.target not in frame.columns:
-        expected = f"the column of the decisions in {table}"
+        expected = f"the column of the decisions in {tablefiles.without_password(table)}"
         raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
     return frame[list(schema.names)], frame[schema.target]
 

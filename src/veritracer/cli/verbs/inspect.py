@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import persistence
+from veritracer import persistence, tablefiles
 from veritracer.cli.describing import (
     DecreaseOnly,
     Favourable,
@@ -82,7 +82,7 @@ def inspect(
     if as_json:
         print_json(_plain(found))
     else:
-        _table(found, what, told)
+        _table(found, tablefiles.without_password(what), told)
 
 
 def _plain(found: Inspection) -> dict[str, Any]:
