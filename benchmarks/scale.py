@@ -247,7 +247,7 @@ def compared(folder: Path, name: str, ledger: Path) -> list[Any]:
     with vt.Ledger(ledger) as place:
         ids = [one for piece in place.promises() for one in piece.ids]
         holds = place.verify().ok
-    promised = int((found["recourse.status"] != "none").sum())
+    promised = int((found["recourse.status"] == "certified").sum())  # issue leaves out what is not
     return [lost, len(ids) - len(set(ids)), len(ids) - promised, holds, other]
 
 

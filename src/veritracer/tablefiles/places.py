@@ -116,11 +116,15 @@ def is_many(place: str) -> bool:
 
     >>> is_many("people.csv"), is_many("2027/*.parquet"), is_many("s3://bucket/2027/")
     (False, True, True)
+    >>> is_many("https://host/people.csv?year=2027")
+    False
     """
     if is_database(place):
         return False
     place = local_path(place)
     pattern = any(mark in place for mark in MARKS)
+    if place.startswith(("http://", "https://")):
+        return "*" in place or place.endswith("/")  # a question mark begins what the server is asked
     if "://" in place:
         return pattern or place.endswith("/")
     return Path(place).is_dir() or (pattern and not Path(place).exists())

@@ -94,7 +94,9 @@ def audit_(
                 watch=watch,
                 judging=judging,
             )
-    note(notes.sentences(), quiet=quiet)
+    place = tablefiles.without_password(ledger)
+    empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
+    note([*notes.sentences(), *empty], quiet=quiet)
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write(out, found, checked, model)
