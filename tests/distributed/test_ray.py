@@ -50,16 +50,8 @@ def test_the_command_has_a_cluster_of_its_own_while_it_loads(folder: Path, tmp_p
     explained(folder, tmp_path / "alone", rows=1000)
     command = [sys.executable, "-m", "veritracer", "explain", str(folder / "model")]
     command += [str(folder / "people.parquet"), "--engine", "ray", "--workers", "1", "--block-rows", "20"]
-    command += [
-        "--keep",
-        "id",
-        "--out",
-        str(tmp_path / "out"),
-        "--kappa",
-        "0.05",
-        "--no-refine",
-        "--no-radius",
-    ]
+    command += ["--keep", "id", "--out", str(tmp_path / "out")]
+    command += ["--kappa", "0.05", "--no-refine", "--no-radius"]  # as beside it
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
