@@ -51,6 +51,11 @@ BAD = {
     "a pipe": (["explain", "model", "-", "--workers", "2", "--out", "other"], "read again"),
     "a file as folder": (["explain", "model", "in", "--out", "few.csv"], "few.csv"),
     "no folder": (["explain", "model", "in"], "add --out FOLDER"),
+    "a folder that is gone": (["explain", "model", "in", "--out", "memory://x"], "outlasts the command"),
+    "a folder in what is read": (
+        ["explain", "model", "in", "--out", "in/out", *FAST],
+        "a folder outside of in",
+    ),
     "another question": (["explain", "model", "in", "--out", "out", "--kappa", "0.1", *FAST], "out"),
     "no table": (["explain", "model", "none/*.csv", "--out", "other"], "none/*.csv"),
     "letters": (
