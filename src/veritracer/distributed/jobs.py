@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired
 from veritracer.distributed.engines import Engine
-from veritracer.distributed.storage import digest_of
+from veritracer.distributed.storage import LocalFolder, digest_of
 from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
@@ -79,9 +80,10 @@ class Inputs:
 
     def check_apart(self, folder: RunFolder) -> None:
         """Refuse to write into the folder that is read: the next run would read what this one wrote."""
-        place = getattr(folder.storage, "place", None)
-        read = Path(self.place)
-        if place is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
+        if not isinstance(folder.storage, LocalFolder):
+            return
+        place, read = folder.storage.place, Path(self.place)
+        if read.is_dir() and place.resolve().is_relative_to(read.resolve()):
             remedy = "name a folder beside it"
             raise DataError(message(f"a folder outside of {self.place}", str(place), remedy))
 
@@ -424,21 +426,25 @@ def issue_blocks(
         check_ids(table, terms.id_column)
         check_columns(table, schema, list(dict.fromkeys([terms.id_column, *question.keep])), question.ignore)
 
+    @cache
+    def there() -> Ledger:
+        return stack.enter_context(Ledger(ledger, create=False))
+
     def begun(block: Block, record: Record) -> None:
         if not record.ended.get("issued"):
             return
-        with Ledger(ledger, create=False) as place:
-            if place.requested(Request(folder.key_of(block), block.digest.encode())) is None:
-                expected = f"the ledger that the run in {folder.storage} issued to"
-                received = f"one without the promises to {block.name}"
-                raise LedgerError(message(expected, received, "name that ledger, or a new folder"))
+        if there().requested(Request(folder.key_of(block), block.digest.encode())) is None:
+            expected = f"the ledger that the run in {folder.storage} issued to"
+            received = f"one without the promises to {block.name}"
+            raise LedgerError(message(expected, received, "name that ledger, or a new folder"))
 
     def begin() -> None:
         Ledger(ledger).close()  # made, and of this version, before many open it
 
     blocks = inputs.blocks(check, tell=progress.share)
     job = IssueJob(question, folder, ledger, terms)
-    return _run(job, folder, blocks, engine, progress, Explained, begin=begin, begun=begun)
+    with ExitStack() as stack:
+        return _run(job, folder, blocks, engine, progress, Explained, begin=begin, begun=begun)
 
 
 def _columns(question: Question) -> Columns:

@@ -114,6 +114,10 @@ class Texts:
             return self._single(text, self.by_number[number])
         return self.truths.get(text.casefold(), text)
 
+    def values(self, cells: Iterable[Any]) -> list[Any]:
+        """The values of cells, of which some are text."""
+        return [self.value(cell) if isinstance(cell, str) else cell for cell in cells]
+
     def text(self, value: Any) -> str:
         """The text that stands for ``value``, a known one or a number, and for no other."""
         known = value in self.known if not self.numeric else isinstance(value, str | bool)

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.encoding.exact import widened
+from veritracer.encoding.exact import Texts, widened
 from veritracer.recourse.wording import Change, Move
 from veritracer.refine.problem import OUTWARDS, Drift
 from veritracer.schema.feature import Feature, is_number
-from veritracer.schema.formats import PLAIN_FORMAT
 from veritracer.schema.values import decimal_of, is_missing, own
 
 
@@ -114,7 +113,7 @@ class Advice:
         if name not in self._limits or not self.proved[i]:
             return None
         cells, inside = self._limits[name]
-        return _number(self.encoding.schema[name], own(cells[i])) if inside[i] else None
+        return own(cells[i]) if inside[i] else None
 
     @cached_property
     def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
@@ -135,23 +134,19 @@ class Advice:
         between = (read >= self.x_cf) & (read <= far + OUTWARDS)
         inside = torch.where(grown, between, (read <= self.x_cf) & (read >= far - OUTWARDS))
         return {
-            block.feature.name: (shown[block.feature.name].array, inside[:, block.start].numpy())
+            block.feature.name: (
+                _cells(block.feature, shown[block.feature.name]),
+                inside[:, block.start].numpy(),
+            )
             for block in self.encoding.blocks
             if block.feature.is_numeric
         }
 
 
 def _cells(feature: Feature, column: pd.Series[Any]) -> Any:
+    """The column's cells, numbers where it writes them as text."""
     texts = feature.is_numeric and not pd.api.types.is_numeric_dtype(column.dtype)
-    return [_number(feature, cell) for cell in column] if texts else column.array
-
-
-def _number(feature: Feature, cell: Any) -> Any:
-    """The number that stands in the cell, as a number or as text; else the cell itself."""
-    found = (feature.writing or PLAIN_FORMAT).read(cell) if isinstance(cell, str) else None
-    if found is None or cell in feature.missing_codes:
-        return cell
-    return int(found) if found.is_integer() else found
+    return Texts.of(feature, empty=()).values(column) if texts else column.array
 
 
 def _moved(value: Any, by: float) -> Any:

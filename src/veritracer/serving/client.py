@@ -140,6 +140,7 @@ class Client:
         except (package.InvalidURL, TypeError, UnicodeError) as error:
             raise ServiceError(message("the URL of a service", repr(url), str(error))) from None
         self._described: dict[str, Any] | None = None
+        self._texts: dict[str, Texts] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +156,7 @@ class Client:
 
     def model(self) -> dict[str, Any]:
         """The model's card: what it is, its features, its digests."""
-        self._described = self._ask("GET", "/v1/model")
+        self._described, self._texts = self._ask("GET", "/v1/model"), None
         return self._described
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
@@ -290,11 +291,16 @@ class Client:
         for start in range(0, len(X), max(size, 1)):
             part = X.iloc[start : start + size]
             # An array's cells, unlike a column's own, stay float32.
-            columns = (_read(part[name].array, writings.get(name)) for name in names)
+            columns = (
+                writings[name].values(part[name].array) if name in writings else part[name].array
+                for name in names
+            )
             yield [_row(cells, names) for cells in zip(*columns, strict=True)], start
 
     def _writings(self) -> dict[str, Texts]:
-        """The columns that write numbers as text, and how."""
+        """The columns that write numbers as text, and how; read once for each card of the model."""
+        if self._texts is not None:
+            return self._texts
         from veritracer.encoding.exact import Texts
         from veritracer.schema import Schema
 
@@ -305,7 +311,8 @@ class Client:
             if schema is None
             else [feature for feature in schema.features if feature.number_format is not None]
         )
-        return {feature.name: Texts.of(feature) for feature in written}
+        self._texts = {feature.name: Texts.of(feature) for feature in written}
+        return self._texts
 
     def _ask(
         self,
@@ -359,13 +366,6 @@ def _seconds(text: str | None) -> float:
         return max(0.1, float(text or 1))
     except ValueError:
         return 1.0
-
-
-def _read(cells: Any, writing: Texts | None) -> Any:
-    """The cells, numbers where they were written as text."""
-    if writing is None:
-        return cells
-    return [writing.value(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _row(cells: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:

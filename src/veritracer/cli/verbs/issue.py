@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -33,7 +34,7 @@ from veritracer.ledger.times import in_words, read_expiry
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, LetterTerms
+    from veritracer.streaming import Explained, IssueTerms, LetterTerms
 
 
 def issue(
@@ -135,50 +136,45 @@ def issue(
         as_json=as_json,
     )
     uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
-    promised = _Promised(id_column, until, original, key, uncertified, again)
+
+    def terms() -> IssueTerms:  # torch comes with it: not before the table is looked at
+        return streaming.IssueTerms(id_column, until, original, key, uncertified, again)
+
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
-        _in_blocks(asked, model, bulk, ledger, promised)
+        _in_blocks(asked, model, bulk, ledger, terms())
         return
     asked.check(ledger, force=force)
-    terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-    _check_recorded(terms)
-    _at_hand(asked, model, ledger, promised, terms)
+    wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+    _check_recorded(wanted)
+    _at_hand(asked, model, ledger, id_column, terms, wanted)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")
 
 
-class _Promised(NamedTuple):
-    """What is the same for all promises; ``IssueTerms``, which takes long to import, has the same fields."""
-
-    id_column: str
-    expires: timedelta | datetime | None
-    original: Literal["plain", "encrypted", "commitment"]
-    key: str | None
-    uncertified: Literal["skip", "advice"]
-    again: bool
-
-    def drifting(self, asked: Asked, schema: Schema) -> Asked:
-        """The same question, with what changes by itself until promises end."""
-        drift = {**_yearly(schema, self.expires), **asked.options["drift"]}
-        return asked._replace(options={**asked.options, "drift": drift})
-
-
-def _at_hand(asked: Asked, model: str, ledger: str, promised: _Promised, letters: LetterTerms | None) -> None:
+def _at_hand(
+    asked: Asked,
+    model: str,
+    ledger: str,
+    id_column: str,
+    terms: Callable[[], IssueTerms],
+    letters: LetterTerms | None,
+) -> None:
     """Issue for one table in this process."""
     known = persistence.columns(model)
     with ExitStack() as stack:
-        opened = stack.enter_context(asked.opened(known, letters, ids=[promised.id_column]))
+        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column]))
         loaded = saved_model(model)
-        asked = promised.drifting(asked, asked.rules or loaded.schema_)
+        promised = terms()
+        asked = _drifting(asked, asked.rules or loaded.schema_, promised)
         place = stack.enter_context(vt.Ledger(ledger))
         explained, issued = streaming.issue_table(
             loaded.recourse(asked.rules),
             opened.source,
             opened.sink,
             place,
-            streaming.IssueTerms(*promised),
+            promised,
             options=asked.options,
             keep=asked.keep,
             sentences=asked.sentences,
@@ -207,15 +203,21 @@ def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tup
     return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
 
 
-def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: _Promised) -> None:
+def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
+    """The same question, with what changes by itself until promises end."""
+    drift = {**_yearly(schema, promised.expires), **asked.options["drift"]}
+    return asked._replace(options={**asked.options, "drift": drift})
+
+
+def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
-    asked = promised.drifting(asked, asked.rules or saved_model(model).schema_)
+    asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
     said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
     folder = bulk.folder(
         asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
     )
-    args = question, inputs, folder, bulk.engine_for(), ledger, streaming.IssueTerms(*promised)
+    args = question, inputs, folder, bulk.engine_for(), ledger, promised
     outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=asked.quiet)
     with vt.Ledger(ledger) as place:
         head = place.head
