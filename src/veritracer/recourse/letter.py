@@ -291,7 +291,7 @@ class Template:
 def page_pdf(page: str) -> bytes:
     """A letter in HTML as PDF, as it would be printed; nothing is fetched from anywhere for it."""
     try:
-        # Warnings are of what it imports; without Pango it also prints some lines, before it raises the error.
+        # Warnings are of what it imports. Without Pango it prints a few lines as well, before the error.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             import weasyprint
