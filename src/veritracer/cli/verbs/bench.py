@@ -67,7 +67,7 @@ def bench(
 ) -> None:
     """Run the paper's evaluation, or go on with it: every finished result is a file that is not made again.
 
-    Prints the tables, and writes results/DATASET.json, tables.json, results.md and plots into the folder.
+    Prints the tables, and writes results/DATASET.*.csv, tables.json, results.md and plots into the folder.
     Exits with 1 while results are missing.
     """
     _check(out)
