@@ -12,7 +12,6 @@ from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
 from veritracer.errors import DataError, ParamSetError
-from veritracer.report import RetrainingComparison, Survival
 from veritracer.report.html import write_report
 
 FIGURES = {
@@ -40,20 +39,13 @@ SECTIONS = {
     "data",
     "origins",
 }
-COMPARISON = RetrainingComparison(
-    [
-        Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),
-        Survival("<i>plain</i>", rows=200, given=190, fine_tuned=120, from_scratch=110, cost=0.25),
-    ],
-    "Both were retrained on the next year.",
-)
 
 
 @pytest.fixture(scope="module")
 def path(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("report") / "deep" / "report.html"
     model, X, y, recourse = lending
-    return write_report(target, model, X, y, recourse=recourse, title="A title", comparison=COMPARISON)
+    return write_report(target, model, X, y, recourse=recourse, title="A title")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +63,7 @@ def test_every_tag_closes(page: Page) -> None:
 
 
 def test_all_sections_and_figures_are_there(page: Page) -> None:
-    assert page.by_id.keys() >= SECTIONS | FIGURES | {"survival", "story"}
+    assert page.by_id.keys() >= SECTIONS | FIGURES
     assert sum(tag == "article" for tag, _ in page.tags) == 5
     assert "A title" in page.text
 
@@ -114,24 +106,19 @@ def test_it_is_small(path: Path) -> None:
 def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> None:
     model, X, y, recourse = hostile
     assert recourse.certified.any(), "the case must fill every section"
-    comparison = RetrainingComparison([Survival(SCRIPT, rows=2, given=2, fine_tuned=1)], SCRIPT, SCRIPT)
-    target = write_report(
-        tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT, comparison=comparison
-    )
+    target = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT)
     page = Page.read(target)
     assert page.unbalanced == []
     assert page.names().isdisjoint({"script", "img", "b", "i"})
     assert not [name for name, _ in attributes(page) if name.startswith("on") or name == "src"]
-    for place in ("levers", "levers-caption", "data", "people", "survival", "model", "roc-caption"):
+    for place in ("levers", "levers-caption", "data", "people", "model", "roc-caption"):
         assert SCRIPT in page.by_id[place], place
     assert IMAGE in page.by_id["fairness"]
 
 
 def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
     model, X, y, recourse = lending
-    again = write_report(
-        tmp_path / "r.html", model, X, y, recourse=recourse, title="A title", comparison=COMPARISON
-    )
+    again = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title="A title")
     dated = re.compile(r"<time>.*?</time>")
     first, second = (dated.sub("", p.read_text(encoding="utf-8")) for p in (path, again))
     assert first == second
@@ -214,19 +201,3 @@ def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> N
     before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
     after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
     assert Page.read(before).by_id["demands"] == Page.read(after).by_id["demands"]
-
-
-def test_a_story_counts_rows_once() -> None:
-    with pytest.raises(DataError, match="between 0 and the number of rows"):
-        Survival("x", rows=10, given=11)
-    with pytest.raises(DataError, match="at least one method"):
-        RetrainingComparison([])
-
-
-def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:
-    caption = page.caption("survival")
-    assert "After fine-tuning, 99.5 % of people still have what certified promised" in caption
-    assert "<i>plain</i> does best with 60 %" in caption
-    assert "It asks people for more: a mean cost of 0.5 against 0.25 (<i>plain</i>)." in caption
-    assert "turns other people down" not in caption  # the same 200 rows for both
-    assert caption.endswith("Both were retrained on the next year.")

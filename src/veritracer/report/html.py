@@ -28,7 +28,6 @@ from veritracer.report.approvals import approval_figure, approval_tables, approv
 from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, count, percent, short
 from veritracer.report.levers import compare, group_figure, group_tables, lever_figures
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
-from veritracer.report.retraining_comparison import RetrainingComparison, survival_figure
 from veritracer.report.subject import Subject, model_facts, origins, schema_table, subject_of
 
 NOBODY = "There is nobody to give recourse to: the model turns no row of this table down."
@@ -99,16 +98,10 @@ def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def sections(subject: Subject, comparison: RetrainingComparison | None) -> tuple[Section, ...]:
+def sections(subject: Subject) -> tuple[Section, ...]:
     """All sections of the report."""
-    told = (
-        []
-        if comparison is None
-        else [Section("story", comparison.title, figures=(survival_figure(comparison),))]
-    )
     training = Section("training", "How it was trained", figures=tuple(learning_figures(subject.model)))
     return (
-        *told,
         _model(subject),
         _promise(subject),
         _belief(subject),
@@ -224,7 +217,6 @@ def write_report(
     *,
     recourse: Counterfactuals | None = None,
     title: str | None = None,
-    comparison: RetrainingComparison | None = None,
 ) -> Path:
     """Where the report was written: whole or not at all.
 
@@ -240,8 +232,6 @@ def write_report(
         What ``model.explain(X)`` returned; it is computed where it is absent.
     title
         The heading; by default it names the target.
-    comparison
-        What became of promises after a retraining, to be told first.
     """
     subject = subject_of(model, X, y, recourse)
     target = subject.schema.target
@@ -249,7 +239,7 @@ def write_report(
         title=title or (f"Recourse report: {target}" if target else "Recourse report"),
         headline=headline(subject),
         tiles=tiles(subject),
-        sections=sections(subject, comparison),
+        sections=sections(subject),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     return write_whole(Path(path), page)
