@@ -328,8 +328,8 @@ def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[st
     main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
     for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
         name = encoding.schema.names[k]
-        share = percent(float(main[k]))
-        yield f"{share} of {len(x):,} counterfactuals change {name!r} most; check what {name!r} measures"
+        often = percent(float(main[k]))
+        yield f"{often} of {len(x):,} counterfactuals change {name!r} most; check what {name!r} measures"
     for block in encoding.blocks:
         if not block.feature.is_numeric:
             continue

@@ -123,8 +123,8 @@ def _model(subject: Subject) -> Section:
 
 def _promise(subject: Subject) -> Section:
     words = (
-        "κ is the distance by which every weight and bias may move, measured as stated under 'set of models'. "
-        "A certificate is a proof for all models within κ; the attack searches for one of them that "
+        "κ is the distance by which every weight and bias may move, measured as stated under 'set of "
+        "models'. A certificate is a proof for all models within κ; the attack searches for one of them that "
         "declines the counterfactual."
     )
     if not subject.given.any():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from veritracer.ledger import Audit, Ledger
     from veritracer.model import VeriTraCER
     from veritracer.recourse import Counterfactuals
+    from veritracer.recourse.options import ExplainOptions
     from veritracer.schema import Schema
 
 ROWS, EPOCHS = 4000, 20
@@ -39,7 +40,7 @@ KINDS = {
     "certified": "certified (default)",
     "closest": "closest to today's boundary",
 }
-CLOSEST: dict[str, Any] = {"kappa": 0.0, "plausibility": 0.0, "extremes": True}
+CLOSEST: ExplainOptions = {"kappa": 0.0, "plausibility": 0.0, "extremes": True}
 """Options of ``explain`` that ask for the shortest change that today's model accepts, and nothing else."""
 RETRAINED = {
     "fine_tuned": "fine-tuned on the new rows",
@@ -129,8 +130,8 @@ def run(
     from veritracer import datasets
 
     with warnings.catch_warnings():
-        for kind in (DataWarning, AdviceWarning):
-            warnings.simplefilter("ignore", kind)
+        for category in (DataWarning, AdviceWarning):
+            warnings.simplefilter("ignore", category)
         data = datasets.loans(rows, random_state=seed)
         today = data.split()
         later = datasets.loans(rows, year=2, drift=drift, random_state=seed).split()
@@ -147,7 +148,8 @@ def run(
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             ledgers = {}
-            for kind, options in (("certified", {}), ("closest", CLOSEST)):
+            asked: dict[str, ExplainOptions] = {"certified": {}, "closest": CLOSEST}
+            for kind, options in asked.items():
                 ledgers[kind] = stack.enter_context(_issue(model, declined, folder / f"{kind}.db", options))
             tell("One year later: retraining in three ways")
             models = {
@@ -218,7 +220,7 @@ def _advice(found: Counterfactuals, judge: Callable[[Counterfactuals], Any]) -> 
     )
 
 
-def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: dict[str, Any]) -> Ledger:
+def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: ExplainOptions) -> Ledger:
     from veritracer.ledger import Ledger
 
     ledger = Ledger(place)
@@ -283,7 +285,7 @@ def _print(found: Demo) -> None:
         "",
     )
     _print_example(found.recourse)
-    header = (
+    header: tuple[str, ...] = (
         "counterfactuals",
         "issued",
         "cost",
