@@ -24,7 +24,7 @@ Pictures of the same numbers: [robustness against distance](../benchmarks/result
 over seeds for [another seed](../benchmarks/results/bench/boxes_ri_keeps.png) and
 [distance](../benchmarks/results/bench/boxes_ri_proximity.png). The tightness of the three bounds is drawn in
 [tightness.png](../benchmarks/results/tightness.png) (`python -m benchmarks.tightness`), the paper's Figure 1
-and 2 by `veritracer demo --paper`.
+and 2 by `veritracer bench figures`.
 """
 
 

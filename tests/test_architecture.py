@@ -42,7 +42,7 @@ ORDER = [
     ["calibration", "distributed"],
     ["report"],
     ["mlflow"],
-    ["demo", "serving"],
+    ["serving"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
@@ -74,10 +74,10 @@ def test_imports_point_downwards(path: Path) -> None:
 
 
 def test_the_library_does_not_need_its_evaluation() -> None:
-    """Only the verbs that run it import it, and it imports neither the command line nor the demo."""
+    """Only the verbs that run it import it, and it does not import the command line."""
     users = {package_of(path) for path in MODULES if "veritracer_bench" in path.read_text()}
     assert users == {"cli"}
-    assert not {name for path in RESEARCH for name in imported(path)} & {"cli", "demo"}
+    assert not {name for path in RESEARCH for name in imported(path)} & {"cli"}
 
 
 def test_the_estimator_does_not_import_the_ledger() -> None:

@@ -23,7 +23,7 @@
     VeriTracerWarning
     ├── DataWarning        a table was accepted after something in it was changed (and how much)
     ├── TrainingWarning    training ended before it was done
-    └── AdviceWarning      many people are told the same, or to go to an end
+    └── AdviceWarning      most counterfactuals share one change
 
 Every message has three parts: what was expected, what was received, and what to do about it.
 ``message`` puts them together, so that all of them read alike.
@@ -137,7 +137,7 @@ class TrainingWarning(VeriTracerWarning):
 
 
 class AdviceWarning(VeriTracerWarning):
-    """More than half of the people get one lever, or one end of a range; the message says which."""
+    """More than half of the counterfactuals share one change, or set a feature to an end of its range."""
 
 
 class Message(str):

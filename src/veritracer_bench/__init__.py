@@ -2,7 +2,7 @@
 
 ``Run(plan, out).go(workers)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
 tables, the page and pictures. Research stands apart from the library: nothing in ``veritracer`` imports this
-package but the verbs ``bench`` and ``demo --paper``. Its pictures need the extra ``bench``.
+package but the command ``bench``. Its pictures need the extra ``bench``.
 """
 
 from __future__ import annotations
