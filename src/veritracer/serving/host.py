@@ -10,7 +10,7 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,13 +78,23 @@ class ModelHost:
         self._opening = threading.Lock()
         self.load(str(settings.model))
 
-    def load(self, folder: str) -> Plain:
-        """The description of the model in this folder, which answers from now on."""
+    def load(self, folder: str, record: Callable[[], Any] = lambda: None) -> Plain:
+        """Answer with the model in this folder from now on, and return its description.
+
+        ``record`` is called when the model is loaded and before it answers; what it raises prevents that.
+        """
         only_compute()  # a batch is too small to share; processes share the cores
         model = vt.load(folder)
-        self.model, self.recourse, self.folder = model, model.recourse(), folder
-        self.description = _describe(model, folder)
-        return self.description
+        recourse, description = model.recourse(), _describe(model, folder)
+        record()
+        self.model, self.recourse, self.folder, self.description = model, recourse, folder, description
+        return description
+
+    def deploy(self) -> None:
+        """Audit the model against every live promise, and record in the ledger that it is deployed."""
+        found = vt.audit(self.ledger, self.model, recourse=0)
+        reason, replace = self.settings.serve_broken or "", self.settings.replace
+        self.ledger.record_deployment(found, by="serve", reason=reason, replace=replace)
 
     @property
     def ledger(self) -> vt.Ledger:
@@ -296,6 +306,7 @@ class ModelHost:
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
             uncertified="skip",
             again=bool(request.get("again")),
+            deployed=True,
         ) as batch:
             told = batch.add(mine, request["ids"]).rows
             batch.request = _request(request, _answer(mine, told))
