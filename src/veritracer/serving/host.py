@@ -36,6 +36,7 @@ from veritracer.ledger.times import read_expiry
 from veritracer.network import from_module
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
+from veritracer.recourse.letter import Recorded, write_letter
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
@@ -267,9 +268,11 @@ class ModelHost:
             mine["alternatives"].append(row)
         return answers
 
-    def _letter(self, found: Counterfactuals, i: int, asked: Plain, **more: Any) -> str:
-        given = {**self.settings.fields, **asked.get("fields", {}), **more}
-        return found.letter(i, None, self.codes, format=asked.get("format", "text"), **given)
+    def _letter(self, found: Counterfactuals, i: int, asked: Plain, recorded: Recorded | None = None) -> str:
+        """The letter of a promise that was recorded; else a draft."""
+        given = {**self.settings.fields, **asked.get("fields", {})}
+        kind = asked.get("format", "text")
+        return write_letter(found, i, None, self.codes, kind, given, recorded=recorded)
 
     def _earlier(self, request: Plain) -> Kept | Answer | None:
         """What was issued for the request before, or the refusal of another one under its key."""
@@ -289,11 +292,8 @@ class ModelHost:
         body = self._issued(kept, again=issued.again)
         if request.get("letter") is not None and not issued.again:
             for k, i in enumerate(told.tolist()):
-                until = body["promises"][k]["expires"]
-                dates = {} if until == "never" else {"expires": until[:10]}
-                number = str(body["promises"][k]["number"])
-                more = {"reference": number, **dates}
-                body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], **more)
+                recorded = Recorded(int(issued.sequence[k]), issued.expires)
+                body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], recorded)
         return Answer.of(body)
 
     def _promise(self, request: Plain, mine: Counterfactuals) -> tuple[Issued, NDArray[np.intp]]:
