@@ -310,7 +310,8 @@ TONGUES = {
         steps="WHAT WOULD CHANGE THE DECISION",
         promise="WHAT WE PROMISE",
         proposal="NOT PROMISED YET",
-        proposed=r"With the changes? above, a promise would hold under these conditions once it is issued:",
+        proposed=r"With the changes? above, a promise would hold under these conditions once it is issued, "
+        r"as long as updates of our scoring model keep to the limit in the annex:",
         beyond="WHAT WE DO NOT PROMISE",
         no_promise="THIS IS NOT A PROMISE",
         annex="ANNEX: WHAT WAS PROVED",
@@ -344,7 +345,8 @@ TONGUES = {
         promise="WAS WIR ZUSAGEN",
         proposal="NOCH NICHT ZUGESAGT",
         proposed=r"Mit (?:der Änderung|den Änderungen) oben würde eine Zusage, sobald sie ausgestellt ist, "
-        r"unter diesen Bedingungen gelten:",
+        r"unter diesen Bedingungen gelten, solange Aktualisierungen unseres Bewertungsmodells die Grenze in "
+        r"der Anlage einhalten:",
         beyond="WAS WIR NICHT ZUSAGEN",
         no_promise="DIES IST KEINE ZUSAGE",
         annex="ANLAGE: WAS BEWIESEN WURDE",
