@@ -140,11 +140,11 @@ def test_an_audit_that_breaks_is_logged_and_tells_nothing(
     def broken(*args: Any, **options: Any) -> None:
         raise RuntimeError("somebody-4711")
 
-    monkeypatch.setattr(vt, "audit", broken)
     log = io.StringIO()
 
     async def used() -> dict[str, Any]:
         async with started(own, log) as service:
+            monkeypatch.setattr(vt, "audit", broken)
             return finished(service.audit_named("same")).plain()
 
     told = asyncio.run(used())

@@ -122,7 +122,8 @@ class SqlReader:
     def deployment(self, after: int = 0) -> bytes | None:
         """Return the header of the newest deployment behind a number; None where there is none."""
         wanted = newest(entries.c.header).where(entries.c.kind == "deployment", entries.c.seq > after)
-        return self.connection.scalar(wanted)
+        found: bytes | None = self.connection.scalar(wanted)
+        return found
 
     def kept_models(self) -> Rows:
         """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
