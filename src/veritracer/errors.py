@@ -17,7 +17,8 @@
     ├── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
     │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
     │   ├── NoRecordError            a promise, or a person, that it has no record of (any more)
-    │   └── RequestReusedError       the key of an earlier request, for another one
+    │   ├── RequestReusedError       the key of an earlier request, for another one
+    │   └── DeploymentError          a model that the ledger does not let a service run or promise with
     └── ServiceError       a service that can not be reached or started, or what it answered instead
 
     VeriTracerWarning
@@ -114,6 +115,10 @@ class RequestReusedError(LedgerError):
 
 class PromisedMeanwhileError(LedgerError):
     """Somebody else promised the same to the same application while this was prepared."""
+
+
+class DeploymentError(LedgerError):
+    """A model breaks promises of the ledger, or is not the one that was deployed last."""
 
 
 class ServiceError(VeriTracerError, RuntimeError):

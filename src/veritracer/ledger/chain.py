@@ -37,7 +37,7 @@ from veritracer.ledger.promises import IssuingModel
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-Kind = Literal["migration", "model", "promise", "release", "erasure", "audit", "update"]
+Kind = Literal["migration", "model", "promise", "release", "erasure", "audit", "update", "deployment"]
 
 BEGINNING = bytes(32)
 """The link before the first entry."""
@@ -48,7 +48,7 @@ MONOTONE = 2
 """The version of a ledger from which on no entry is dated before the one before it."""
 
 EVENTFUL = 3
-"""The version from which on audits and updates are entries, and promises may be no more than advice."""
+"""The version from which on audits, updates and deployments are entries, and promises may be only advice."""
 
 FIELDS: dict[str, dict[str, type]] = {
     "migration": {"format": str, "name": str, "time": float, "version": int},
@@ -66,6 +66,17 @@ FIELDS: dict[str, dict[str, type]] = {
         "overtaken": int,
         "passed": bool,
         "proved": int,
+        "threshold": float,
+        "time": float,
+    },
+    "deployment": {
+        "broken": int,
+        "by": str,
+        "encoding": str,
+        "live": int,
+        "model": str,
+        "not_checkable": int,
+        "reason": str,
         "threshold": float,
         "time": float,
     },
@@ -205,7 +216,7 @@ class Check:
     """The state of a verification that goes through the chain, piece by piece.
 
     ``monotone`` is whether what follows was written by a release that lets no time go back, ``eventful`` by
-    one that knows audits, updates and advice.
+    one that knows audits, updates, deployments and advice.
     """
 
     head: bytes | None = None
@@ -351,9 +362,9 @@ class Check:
             self.migrations.append((content["version"], content["name"], seq))
             self.monotone |= content["version"] >= MONOTONE
             self.eventful |= content["version"] >= EVENTFUL
-        elif kind in ("audit", "update"):
+        elif kind in ("audit", "update", "deployment"):
             if not self.eventful:
-                yield f"an {kind} in a ledger of a version that has none"
+                yield f"{'a' if kind == 'deployment' else 'an'} {kind} in a ledger of a version that has none"
         else:
             unknown = [number for number in content["sequence"] if not self._is_promise(number)]
             if unknown:

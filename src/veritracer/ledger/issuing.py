@@ -128,7 +128,8 @@ class Batch:
 
     ``known`` are the applications that have a promise already; None lets them have another one. What is put
     into ``numbered`` is called before anything is committed: if it fails, nothing was promised. A ``request``
-    is granted once: what was issued for it before is told again.
+    is granted once: what was issued for it before is told again. ``permit`` may refuse the model, given the
+    ledger as it is when the promises are committed.
     """
 
     def __init__(
@@ -138,9 +139,10 @@ class Batch:
         terms: Terms,
         known: Applications | None = None,
         request: Request | None = None,
+        permit: Callable[[Reader, IssuingModel], None] | None = None,
     ) -> None:
         self.module, self.threshold, self.terms = module, threshold, terms
-        self.known, self.request = known, request
+        self.known, self.request, self.permit = known, request, permit
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
@@ -188,6 +190,8 @@ class Batch:
             if self.request is not None and (before := reader.request(self.request)):
                 self._issued = before.issued(self.skipped)
                 return
+            if self.permit is not None and self.model is not None:
+                self.permit(reader, self.model)
             self._check_meanwhile(reader)
             issued, expires = self.terms.after(writer.newest)
             if self.advice:

@@ -14,12 +14,20 @@ import pandas as pd
 from torch import nn
 
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
+from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
+from veritracer.ledger.deployments import (
+    Deployment,
+    check_issuing,
+    check_replacing,
+    check_unchanged,
+    deployment_of,
+    same_model,
+)
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
-from veritracer.ledger.store import Kept, Request, Store
+from veritracer.ledger.store import Kept, Reader, Request, Store
 from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
@@ -42,6 +50,7 @@ class Ledger:
         self._store = _open(place, create=create)
         self._seal = None if key is None else sealer(key)
         self._models: dict[int, IssuingModel] = {}
+        self._searched: tuple[int, Deployment | None] = (0, None)
 
     def __enter__(self) -> Self:
         return self
@@ -123,11 +132,13 @@ class Ledger:
         uncertified: Uncertified = "promise",
         again: bool = True,
         request: Request | None = None,
+        deployed: bool = False,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
 
         ``once`` is a key of the caller's own, without anybody's name: under one key promises are issued once,
-        however often that is tried, and by however many processes.
+        however often that is tried, and by however many processes. With ``deployed`` they are issued only if
+        the model is the one that was deployed last, and was not deployed although it breaks promises.
         """
         check_threshold(threshold)
         issued = moment(now)
@@ -143,7 +154,8 @@ class Ledger:
             again=again,
         )
         known = None if again else Applications(self._store, issued, seal)
-        batch = Batch(module, threshold, terms, known, request)
+        permit = self._check_issuing if deployed else None
+        batch = Batch(module, threshold, terms, known, request, permit)
         try:
             yield batch
             batch.commit(self._store)
@@ -269,6 +281,44 @@ class Ledger:
         proved, broken = (int(counts.get(one, 0)) for one in (Verdict.PROVED, Verdict.BROKEN))
         about = {"before": before, "after": after, "live": live, "proved": proved, "broken": broken}
         return self._event("update", about, now)
+
+    def record_deployment(
+        self, audit: Audit, *, by: str, reason: str = "", replace: bool = False, now: Moment = None
+    ) -> str:
+        """Record that the audited model is the one that decides from now on, and return the new head.
+
+        Nothing is written if that is what the ledger says already, or if it can only be read. Refused are a
+        model that does not keep every promise, unless there is a ``reason``; another model than the one
+        deployed last, unless ``replace``; and an audit that new entries of the ledger were not in. Neither
+        ``by``, who decided it, nor the reason can be erased: they should name no person.
+        """
+        new = deployment_of(audit, utf8(by).decode(), utf8(reason.strip(), "a reason").decode())
+        if self.read_only and not (replace or new["reason"]):
+            with self._store.reading() as reader:
+                last = self._last_deployment(reader)
+                check_replacing(last, new)
+                return reader.head().hex()
+        with self._store.writing() as (writer, reader):
+            last = self._last_deployment(reader)
+            if last is not None and same_model(last, new) and last["reason"] == new["reason"]:
+                return writer.link.hex()
+            if not replace:
+                check_replacing(last, new)
+            check_unchanged(audit.head, writer.link.hex())
+            time = dated(moment(now), writer.newest, stated=now is not None)
+            writer.require(EVENTFUL, time)
+            writer.append("deployment", to_bytes({**new, "time": time}))
+            return writer.link.hex()
+
+    def _last_deployment(self, reader: Reader) -> Deployment | None:
+        """The newest deployment; only entries that were not looked at before are searched for it."""
+        header, newest = reader.deployment(after=self._searched[0]), reader.last()
+        found = self._searched[1] if header is None else content_of("deployment", header)
+        self._searched = newest, found
+        return found
+
+    def _check_issuing(self, reader: Reader, model: IssuingModel) -> None:
+        check_issuing(self._last_deployment(reader), model)
 
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._store.writing() as (writer, _):

@@ -174,7 +174,15 @@ class Snapshot:
 
     def history(self) -> list[dict[str, Any]]:
         """What happened besides promises, in order."""
-        kinds: tuple[Kind, ...] = ("migration", "model", "release", "erasure", "audit", "update")
+        kinds: tuple[Kind, ...] = (
+            "migration",
+            "model",
+            "release",
+            "erasure",
+            "audit",
+            "update",
+            "deployment",
+        )
         found = []
         for seq, kind, header in self._reader.events(*kinds):
             content = content_of(kind, header)

@@ -119,6 +119,12 @@ class SqlReader:
         wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
         return self.connection.execute(wanted).all()
 
+    def deployment(self, after: int = 0) -> bytes | None:
+        """Return the header of the newest deployment behind a number; None where there is none."""
+        wanted = newest(entries.c.header).where(entries.c.kind == "deployment", entries.c.seq > after)
+        found: bytes | None = self.connection.scalar(wanted)
+        return found
+
     def kept_models(self) -> Rows:
         """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
         wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
@@ -382,7 +388,7 @@ def _second(connection: Connection) -> None:
 
 
 def _third(connection: Connection) -> None:
-    """Change no table: from its entry on audits and updates are entries, and advice is told from promises."""
+    """Change no table: from its entry on audits, updates and deployments are entries, and there is advice."""
 
 
 MIGRATIONS: tuple[Migration, ...] = (

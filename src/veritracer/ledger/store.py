@@ -48,6 +48,9 @@ class Reader(Protocol):
     def events(self, *kinds: Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
 
+    def deployment(self, after: int = 0) -> bytes | None:
+        """Return the header of the newest deployment behind a number; None where there is none."""
+
     def kept_models(self) -> Rows:
         """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
 

@@ -28,7 +28,6 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
-from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
 
 if TYPE_CHECKING:
@@ -147,7 +146,6 @@ def issue(
         return
     asked.check(ledger, force=force)
     wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-    _check_recorded(wanted)
     _at_hand(asked, model, ledger, id_column, terms, wanted)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")
@@ -185,14 +183,6 @@ def _at_hand(
         )
     asked.tell(explained.notes, opened)
     print_summary(explained, issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
-
-
-def _check_recorded(asked: LetterTerms | None) -> None:
-    """Refuse fields of letters that the ledger fills in: a letter says what was recorded."""
-    taken = [n for n in ("number", "expires") if asked is not None and n in (*asked.fields, *asked.columns)]
-    if taken:
-        remedy = "leave it out: letters say what was recorded"
-        raise DataError(message("fields that the ledger does not know", repr(taken[0]), remedy))
 
 
 def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:

@@ -139,7 +139,7 @@ def erase(
 
 @app.command(epilog="Example: veritracer promises history --ledger promises.db")
 def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Show what happened besides promises: models, releases, erasures, audits and updates."""
+    """Show what happened besides promises: models, releases, erasures, audits, updates and deployments."""
     with _opened(ledger) as opened:
         found = opened.history()
     if as_json:
@@ -161,6 +161,9 @@ def _said(one: dict[str, Any]) -> str:
         return (
             f"from {one['before'][:12]} to {one['after'][:12]}: {one['broken']:,} of {one['live']:,} broken"
         )
+    if kind == "deployment":
+        why = f", although it breaks {one['broken']:,}: {one['reason']}" if one["reason"] else ""
+        return f"of model {one['model'][:12]} by {one['by']}; {one['live']:,} live promises{why}"
     if kind == "model":
         return str(one["digest"])[:12]
     if kind == "migration":

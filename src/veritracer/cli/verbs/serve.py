@@ -73,6 +73,17 @@ def serve(
         str | None,
         typer.Option(help="Until when promises hold: 365d, or a date.", show_default=False),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
+    ] = False,
+    serve_broken: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Serve MODEL although it breaks promises; the ledger keeps the reason.",
+            show_default=False,
+        ),
+    ] = None,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -87,6 +98,10 @@ def serve(
 
     Single requests are collected for some milliseconds and explained as one batch. Without --keys it listens
     on a loopback address alone; keys are kept as hashes.
+
+    With --ledger the model is audited first. One that breaks live promises is refused (exit code 2) unless
+    --serve-broken says why; it then decides and explains, and promises nothing. A model other than the one
+    that the ledger says was deployed last is refused unless --replace is given.
     """
     from veritracer.serving.settings import Settings
 
@@ -113,6 +128,8 @@ def serve(
         codes=codes,
         fields=texts("--field", field),
         expires=expires,
+        replace=replace,
+        serve_broken=serve_broken,
         original=original,
         ledger_key=None if key_file is None else read_key(key_file),
         allowed_hosts=tuple(allowed_host or ()),
