@@ -281,7 +281,7 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
         if favourable is None and (stated is None or (stated in labels and stated != 1)):
             whose = "no label" if stated is None else f"{stated!r}"
             received = f"classes 0 and 1 for a schema in which {whose} is favourable"
-            remedy = "pass favourable=1 if it was trained on schema.labels(y), else the raw label that people want"
+            remedy = "pass favourable=1 if it was trained on schema.labels(y), else the wanted label"
             raise TargetError(message("to know which class is favourable", received, remedy))
         wanted = 1 if favourable is None else wanted
     elif stated in labels and wanted != stated:

@@ -224,7 +224,13 @@ class Schema(BaseModel):
         """1 where the label in ``y`` is the favourable one and 0 where it is the other, shape (n,)."""
         if self.favourable is None or self.unfavourable is None:
             remedy = "give both to Schema, or call with_labels(y, favourable=...)"
-            raise TargetError(message("a schema that names the favourable and the unfavourable label", "one that does not", remedy))
+            raise TargetError(
+                message(
+                    "a schema that names the favourable and the unfavourable label",
+                    "one that does not",
+                    remedy,
+                )
+            )
         return labels.as_binary(y, self.favourable, self.unfavourable, require_both=require_both)
 
     def with_labels(self, y: Any, favourable: Value | labels.Convention | None = None) -> Self:

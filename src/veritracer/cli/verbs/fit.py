@@ -24,6 +24,7 @@ from veritracer.cli.describing import (
     Target,
     check_rejects,
     described,
+    in_one_line,
     protected_note,
     said,
 )
@@ -122,6 +123,8 @@ def fit(
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
         with patience("reading", quiet=quiet):
             data = described(table, told, schema, rejected)
+        if not (quiet or as_json):
+            say(in_one_line(data.schema))
         params = {
             "method": method,
             "kappa": kappa,
@@ -233,6 +236,7 @@ def _facts(
         "ignored": list(model.schema_.ignored_names),
         "target": model.schema_.target,
         "favourable": model.schema_.favourable,
+        "unfavourable": model.schema_.unfavourable,
         "method": model.method,
         "kappa": model.kappa,
         "threshold": model.threshold_,
@@ -257,11 +261,9 @@ def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation |
         say("Too few rows to hold some out, or --holdout 0: what it is worth on others is not known.")
     else:
         print_evaluation(found, str(model.param_set()))
-    schema = model.schema_
-    guess = f" ({schema.note})" if schema.note else ""
     at = "" if model.approval_rate is None else f", which accepts {percent(model.approval_rate)} of the rows"
     say(
-        f"{schema.favourable!r} is favourable{guess}; decided at the probability {model.threshold_:.3g}{at}.",
+        f"It decides at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
         f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
         "what can be said) and pass it back with --schema.",
