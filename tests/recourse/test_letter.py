@@ -98,6 +98,16 @@ def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, 
 
 
 @pytest.mark.parametrize("kind", ["text", "html"])
+@pytest.mark.parametrize(("language", "said"), [("en", "for an accepted application it is “yes”"), ("de", "„yes“")])
+def test_a_letter_says_which_label_is_favourable(found, kind, language, said) -> None:
+    for i in np.flatnonzero(~found.favourable)[:2].tolist():
+        letter = found.letter(i, codes=CODES, format=kind, language=language)
+        text = " ".join(letter.split()) if kind == "text" else text_of(letter)
+        assert said in text
+        assert "no“" in text if language == "de" else "is “no”" in text
+
+
+@pytest.mark.parametrize("kind", ["text", "html"])
 def test_what_is_valid_today_is_called_no_promise(uncertified, kind) -> None:
     i = a_row(uncertified, "valid")
     letter = uncertified.letter(i, codes=CODES, format=kind)
