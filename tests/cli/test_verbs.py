@@ -69,6 +69,8 @@ COMMANDS = {
         "train.csv",
         "--target",
         "approved",
+        "--favourable",
+        "yes",
         "--epochs",
         "1",
         "--no-panel",
@@ -342,11 +344,13 @@ def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     )
     program += "s.signal(s.SIGALRM, lambda *_: s.raise_signal(s.SIGINT)); main()"
     command = [sys.executable, "-c", program, "fit", "train.csv", "--target", "approved", "--out", "half"]
-    command += ["--epochs", "100000"]
+    command += ["--favourable", "yes", "--epochs", "100000"]
     done = subprocess.run(
         command, cwd=folder, env=CLEAN, capture_output=True, text=True, check=False, timeout=100
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    (head,) = done.stdout.splitlines()  # said before anything is learned
+    assert head.endswith("target 'approved': 'yes' is favourable, 'no' is not")
     assert not (folder / "half").exists()
 
 

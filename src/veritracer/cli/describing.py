@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from veritracer.tablefiles import Rejects
 
 Target = Annotated[str | None, typer.Option(help="The column with the decision.", show_default=False)]
-Favourable = Annotated[str | None, typer.Option(help="The label that people want.", show_default=False)]
+Favourable = Annotated[
+    str | None,
+    typer.Option(
+        help="The label that people want. Never guessed, but for pairs such as approved and denied.",
+        show_default=False,
+    ),
+]
 Immutable = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
