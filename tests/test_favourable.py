@@ -207,6 +207,9 @@ def test_recourse_knows_which_label_is_favourable_or_asks() -> None:
     assert (found.favourable == (linear.predict(x) == "no")).all()
     with pytest.raises(TargetError, match="one favourable label"):
         vt.Recourse(linear, stated, encoding, favourable="yes")
+    turned = vt.Schema.infer(table, target="deny", favourable="yes")
+    with pytest.raises(TargetError, match="one favourable label, got 'yes', and 'no' in the schema"):
+        vt.Recourse(module, turned, vt.Encoding.fit(stated, X))
     positive = vt.Recourse(LogisticRegression().fit(x, y == "no"), stated, encoding, favourable=vt.POSITIVE)
     assert (positive.explain(X).favourable == found.favourable).all()
 

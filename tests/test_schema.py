@@ -58,7 +58,7 @@ def test_guesses_and_what_is_said_about_them() -> None:
     assert schema["rank"].categories == ("low", "mid", "high")
     assert schema["flag"].categories == (0, 1)
     assert (schema.favourable, schema.unfavourable) == ("yes", "no")
-    assert "guessed" in str(schema)
+    assert str(schema).startswith("7 features; target 'approved': 'yes' is favourable, 'no' is not\n")
     table = schema.describe()
     assert list(table.index) == list(schema.names)
     assert list(table.columns) == ["kind", "range", "step", "categories", "missing", "action", "note"]

@@ -41,8 +41,8 @@ TABLES = [
         ["--separator", "tab", "--target", "'vote'"],
         "1",
         "The separator (the message names it), the target and its favourable label. The header has its names "
-        "in apostrophes, which are part of the names then. `issue` asks for a column that says whose each row is; there is "
-        "none, so one is added.",
+        "in apostrophes, which are part of the names then. `issue` asks for a column that says whose each "
+        "row is; there is none, so one is added.",
         "Nothing was misread. The scales from 1 to 7 are taken for whole numbers, which they are, and"
         " `'age'` is protected by its name. Most advice is to change `'PID'`, the party that somebody"
         " identifies with: the notes say so, and only the user can know that it is no lever "

@@ -225,6 +225,9 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
         received = "another one" if others[0] is None else f"another {others[0].name!r}"
         remedy = "change nothing but what may change: actions, display steps, notes"
         raise SchemaError(message("a schema that encodes rows as the encoding does", received, remedy))
+    stated, known = schema.favourable, encoding.schema.favourable
+    if stated is not None and known is not None and stated != known:
+        raise TargetError(stated_twice(stated, known))
     return Encoding(schema, encoding.fitted)
 
 

@@ -29,7 +29,7 @@ WELL_KNOWN = frozenset(
 
 
 class Convention(Enum):
-    """A rule that says which of two labels is favourable."""
+    """Rules for the favourable label; ``POSITIVE`` is scikit-learn's, by which it is ``classes_[1]``."""
 
     POSITIVE = "positive"
 
@@ -40,7 +40,7 @@ class Convention(Enum):
 
 
 POSITIVE = Convention.POSITIVE
-"""The label ``classes_[1]``, which scikit-learn calls the positive class, is favourable."""
+"""``classes_[1]``, which scikit-learn calls the positive class, is favourable."""
 
 
 def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
