@@ -31,7 +31,7 @@ from veritracer.errors import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from veritracer.schema import Schema, Value
+    from veritracer.schema import Schema
     from veritracer.schema.inspection import Inspection
     from veritracer.tablefiles import Rejects
 
@@ -169,14 +169,9 @@ def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Sche
 
     values = two(y)
     if wanted is None and schema.favourable is None and well_known(values) is None:
-        statements = [as_favourable(value) for value in values]
+        statements = [shlex.join(["--favourable", str(value)]) for value in values]
         raise TargetError(not_stated(values, target, statements, "fit"))
     return schema.with_labels(y, wanted)
-
-
-def as_favourable(label: Value) -> str:
-    """Return the option that states a favourable label, as it is typed."""
-    return shlex.join(["--favourable", str(label)])
 
 
 def inspected(table: str, told: Said) -> Inspection:

@@ -278,7 +278,7 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
     if len(labels) != 2:
         raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
     stated = encoding.schema.favourable
-    wanted = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
+    wanted: Any = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
     if set(labels) == {0, 1}:
         # Trained on the raw labels, or on schema.labels(y), where 1 is favourable? Both look the same.
         if favourable is None and (stated is None or (stated in labels and stated != 1)):
@@ -287,7 +287,7 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
             remedy = "pass favourable=1 if it was trained on schema.labels(y), else the wanted label"
             raise TargetError(message("to know which class is favourable", received, remedy))
         wanted = 1 if favourable is None else wanted
-    elif stated in labels and wanted != stated:
+    elif stated is not None and stated in labels and wanted != stated:
         raise TargetError(stated_twice(wanted, stated))
     if wanted not in labels:
         remedy = "train it on schema.labels(y), where 1 is favourable, or pass favourable="

@@ -18,6 +18,7 @@ from veritracer.errors import DataWarning, SchemaError, TargetError, listing, me
 from veritracer.files import check_keys, envelope, read_json
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.labels import Convention
 from veritracer.schema.recognition import left_out_message
 from veritracer.schema.values import value_in_words
 
@@ -233,7 +234,7 @@ class Schema(BaseModel):
             )
         return labels.as_binary(y, self.favourable, self.unfavourable, require_both=require_both)
 
-    def with_labels(self, y: Any, favourable: Value | labels.Convention | None = None) -> Self:
+    def with_labels(self, y: Any, favourable: Value | Convention | None = None) -> Self:
         """Return the schema with the two labels of ``y``.
 
         ``favourable`` is one of them, or ``vt.POSITIVE``; it may be left out where the schema names it, or
@@ -242,7 +243,7 @@ class Schema(BaseModel):
         """
         return self._with_two(labels.two(y), favourable)
 
-    def _with_two(self, values: list[Value], favourable: Value | labels.Convention | None) -> Self:
+    def _with_two(self, values: list[Value], favourable: Value | Convention | None) -> Self:
         stated = values[1] if favourable is labels.POSITIVE else plain(favourable)
         chosen, note = self.favourable if stated is None else stated, self.note
         if chosen is None:
