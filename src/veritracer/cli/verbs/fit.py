@@ -123,8 +123,6 @@ def fit(
         rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
         with patience("reading", quiet=quiet):
             data = described(table, told, schema, rejected)
-        if not (quiet or as_json):
-            say(in_one_line(data.schema))
         params = {
             "method": method,
             "kappa": kappa,
@@ -256,7 +254,7 @@ def _share(value: Any) -> float | None:
 
 def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation | None) -> None:
     head = f"Trained on {facts['rows']:,} rows, {facts['features']} features, {facts['epochs']} epochs."
-    say(head)
+    say(in_one_line(model.schema_), head)
     if found is None:
         say("Too few rows to hold some out, or --holdout 0: what it is worth on others is not known.")
     else:
