@@ -15,6 +15,7 @@ from veritracer.defaults import __version__
 from veritracer.lazy import attach
 
 __all__ = [
+    "POSITIVE",
     "Calibration",
     "Certificate",
     "Certificates",
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from veritracer.param_sets import ParamSet
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
-    from veritracer.schema import Feature, Schema
+    from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.serving import Client
 else:
     __getattr__, __dir__ = attach(
@@ -66,7 +67,7 @@ else:
             "param_sets": ["ParamSet"],
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
-            "schema": ["Feature", "Schema"],
+            "schema": ["POSITIVE", "Feature", "Schema"],
             "serving": ["Client"],
         },
     )

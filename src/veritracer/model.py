@@ -40,7 +40,8 @@ from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
-from veritracer.schema import Schema
+from veritracer.schema import Schema, Value
+from veritracer.schema.labels import Convention
 from veritracer.training import Ending
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     Parameters
     ----------
     schema
-        What is known of the table; ``None`` infers it from ``X`` and ``y`` (the greater label is favourable).
+        What is known of the table; ``None`` infers it from ``X``.
+    favourable
+        The label that people want: one of the two in ``y``, or ``vt.POSITIVE`` for ``classes_[1]``, which
+        scikit-learn calls the positive class. It may be left out where the schema names it, or where the
+        labels are a well-known pair such as approved and denied; ``fit`` raises an error where nothing says
+        which label it is, or where the schema names another one.
     method
         ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
         ``"standard"`` trains the classifier alone.
@@ -137,6 +143,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self,
         schema: Schema | None = None,
         *,
+        favourable: Value | Convention | None = None,
         method: Training = "veritracer",
         bound: BoundName = "simul-crown",
         kappa: float = 0.2,
@@ -174,6 +181,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 unknown_name("a parameter of VeriTraCER", next(iter(unknown)), type(self)._get_param_names())
             )
         self.schema = schema
+        self.favourable = favourable
         self.method = method
         self.bound = bound
         self.kappa = kappa
@@ -446,6 +454,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             X,
             y,
             schema=self.schema,
+            favourable=self.favourable,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
             validation_fraction=self.validation_fraction,

@@ -165,6 +165,16 @@ def test_a_promise_without_an_end_says_so(found) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "html"])
+@pytest.mark.parametrize(("language", "said"), [("en", "accepted application it is “yes”"), ("de", "„yes“")])
+def test_a_letter_says_which_label_is_favourable(found, kind, language, said) -> None:
+    for i in np.flatnonzero(~found.favourable)[:2].tolist():
+        letter = found.letter(i, codes=CODES, format=kind, language=language)
+        text = " ".join(letter.split()) if kind == "text" else text_of(letter)
+        assert said in text
+        assert "no“" in text if language == "de" else "is “no”" in text
+
+
+@pytest.mark.parametrize("kind", ["text", "html"])
 def test_what_is_valid_today_is_called_no_promise(uncertified, kind) -> None:
     i = a_row(uncertified, "valid")
     letter = uncertified.letter(i, codes=CODES, format=kind)

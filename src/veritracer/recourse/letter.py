@@ -110,6 +110,7 @@ def facts(found: Counterfactuals, i: int, codes: ReasonCodes, words: Language) -
         condition = words.say("still_declined") if promise.conditional else ""
     return {
         "outcome": outcome,
+        "record": _record(found, i, words),
         "reasons": _reasons(found, i, codes, words, given=bool(codes or changes)),
         "changes": steps,
         "terms": [*terms, *([condition] if condition else [])],
@@ -210,6 +211,17 @@ def _reasons(
     reasons = codes.named(wanted, "every principal reason")
     pairs = [(one.code, told(codes, *pair, words)) for one, pair in zip(reasons, wanted, strict=True)]
     return [{"code": code, "text": text} for code, text in dict.fromkeys(pairs)]
+
+
+def _record(found: Counterfactuals, i: int, words: Language) -> str:
+    """Return what the decision is called in the institution's records, and which label is favourable."""
+    schema = found.encoding.schema
+    if schema.favourable is None or schema.unfavourable is None:
+        return ""
+    target, label = schema.target or words.say("the_decision"), str(found.decision[i])
+    if found.favourable[i]:
+        return words.say("record_accepted", target=target, label=label)
+    return words.say("record_declined", target=target, label=label, wanted=str(schema.favourable))
 
 
 def _why_none(found: Counterfactuals, i: int, words: Language) -> str:
