@@ -267,7 +267,7 @@ def kept_by_update(model: VeriTraCER, recourse: Counterfactuals, scenario: Drift
         return 1.0  # nothing was promised
     people = recourse.original.iloc[certified_rows]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder, "promises.db")) as ledger:
-        model.issue(people, ids=list(range(len(people))), ledger=ledger)
+        model.issue(people, ids=list(range(len(people))), ledger=ledger, uncertified="promise")
         made = model.update(scenario.tomorrow.X_train, scenario.tomorrow.y_train, keep=ledger, compare=False)
     return float(_says_yes(made.classifier_, recourse.x_cf[torch.from_numpy(certified_rows)]).mean())
 

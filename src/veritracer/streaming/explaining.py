@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.ledger.layout import Original, Uncertified
 from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
@@ -177,11 +178,11 @@ class IssueTerms(NamedTuple):
     """What is the same for all promises of one run."""
 
     id_column: str
-    expires: timedelta | datetime | None = None
+    expires: timedelta | datetime | None = PROMISE_TERM
     original: Original = "plain"
     key: bytes | str | None = None
-    uncertified: Uncertified = "promise"
-    again: bool = True
+    uncertified: Uncertified = PROMISE_UNCERTIFIED
+    again: bool = PROMISE_AGAIN
 
 
 def issue_table(

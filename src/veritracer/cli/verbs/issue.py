@@ -27,7 +27,7 @@ from veritracer.cli.options import (
     schema_file,
 )
 from veritracer.cli.printing import percent, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
+from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
 from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
 
@@ -53,10 +53,10 @@ def issue(
             "--require-certified/--advice",
             help="Leave out what is not certified, or keep it as advice, which is no promise.",
         ),
-    ] = True,
+    ] = PROMISE_UNCERTIFIED == "skip",
     again: Annotated[
         bool, typer.Option("--again", help="Promise again what the same application was promised already.")
-    ] = False,
+    ] = PROMISE_AGAIN,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
