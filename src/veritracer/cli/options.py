@@ -488,7 +488,8 @@ def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet:
     """Print how the rows ended, and how many blocks that took."""
     if as_json:
         counts = {"out": out, "blocks": outcome.blocks, "skipped": outcome.skipped}
-        print_json({**counts, "promises": outcome.promises, **asdict(outcome.ended)})
+        promised = {"promises": outcome.promises, **outcome.left_out}
+        print_json({**promised, **counts, **asdict(outcome.ended)})  # what is skipped here are blocks
     elif not quiet:
         before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
         say(*lines, f"{outcome.blocks:,} blocks{before}: {out}")

@@ -15,7 +15,7 @@ from torch import nn
 
 from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
+from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
@@ -157,6 +157,18 @@ class Ledger:
         """What was issued for this request before; None where nothing was, refused where it was another."""
         with self._store.reading() as reader:
             return reader.request(request)
+
+    def settled(self, request: Request) -> Kept | None:
+        """The same, after every writer that came before has committed or given up."""
+        with self._store.writing() as (_, reader):
+            return reader.request(request)
+
+    @property
+    def identity(self) -> str:
+        """The random name that the ledger got when it was made: no other ledger has it."""
+        with self._store.reading() as reader:
+            _, kind, header = reader.events("migration")[0]
+        return str(content_of(kind, header).get("ledger", ""))
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:

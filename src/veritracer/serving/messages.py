@@ -95,7 +95,8 @@ class PromisesIn(Strict):
     )
     letter: LetterAsked | None = None
     again: bool = Field(
-        PROMISE_AGAIN, description="Promise again what the same application (id and row) was promised already."
+        PROMISE_AGAIN,
+        description="Promise again what the same application (id and row) was promised already.",
     )
 
 

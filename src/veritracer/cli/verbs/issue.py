@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming
+from veritracer import distributed, persistence, streaming, tablefiles
 from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
@@ -26,7 +26,7 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import percent, print_json, progress, say
+from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
 from veritracer.errors import DataError, message
 from veritracer.ledger.times import in_words, read_expiry
@@ -34,7 +34,7 @@ from veritracer.ledger.times import in_words, read_expiry
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, IssueTerms, LetterTerms
+    from veritracer.streaming import Explained, IssueTerms, LetterTerms, PendingOutputs
 
 
 def issue(
@@ -145,12 +145,46 @@ def issue(
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
-    asked.check(ledger, force=force)
-    wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-    _check_recorded(wanted)
-    _at_hand(asked, model, ledger, id_column, terms, wanted)
+    own = {"id_column": id_column, "expires": expires, "original": original, "again": again}
+    own |= {"uncertified": uncertified, "language": language, "pdf": pdf}
+    own |= {"codes": codes, "template": template, "letter_format": letter_format}
+    own |= {"field": field, "field_column": field_column}
+    outputs = {"out": out, "rejects": rejects, "letters": letters}
+    pending = streaming.PendingOutputs(outputs, lambda: {**_identified(asked, model), **own})
+    if not (pending.is_left and _finished(asked, pending, ledger)):
+        asked.check(ledger, force=force)
+        pending.check(again=again, original=original, force=force)
+        wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        _check_recorded(wanted)
+        _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")
+
+
+def _identified(asked: Asked, model: str) -> dict[str, Any]:
+    """What was asked about the rows, of which model: what a repetition has to ask too."""
+    rules = None if asked.rules is None else asked.rules.to_json()
+    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences", "separator")}
+    said["spreadsheet_safe"] = asked.spreadsheet_safe
+    return {"model": distributed.model_digest(model), "rules": rules, **said}
+
+
+def _finished(asked: Asked, pending: PendingOutputs, ledger: str) -> bool:
+    """Whether an earlier command had issued all this: then its files are in their places now."""
+
+    def rows() -> str:
+        ragged = None if asked.rejects is None else (lambda *_: None)
+        with tablefiles.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
+            return streaming.table_digest(table)
+
+    with vt.Ledger(ledger, create=False) as place:
+        found = pending.resume(place, rows)
+    if found is None:
+        return False
+    said = "an earlier command had issued these promises: its files were completed, and nothing was issued"
+    note([said, *found.notes], quiet=asked.quiet)
+    print_summary(found.explained, found.issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
+    return True
 
 
 def _at_hand(
@@ -160,22 +194,26 @@ def _at_hand(
     id_column: str,
     terms: Callable[[], IssueTerms],
     letters: LetterTerms | None,
+    pending: PendingOutputs,
 ) -> None:
     """Issue for one table in this process."""
     known = persistence.columns(model)
     with ExitStack() as stack:
-        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column]))
+        stack.enter_context(pending)
+        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column], pending=pending))
         loaded = saved_model(model)
         promised = terms()
-        asked = _drifting(asked, asked.rules or loaded.schema_, promised)
+        drifting = _drifting(asked, asked.rules or loaded.schema_, promised)
         place = stack.enter_context(vt.Ledger(ledger))
         explained, issued = streaming.issue_table(
             loaded.recourse(asked.rules),
-            opened.source,
+            pending.watched(opened.source),
             opened.sink,
             place,
             promised,
-            options=asked.options,
+            request=pending.request(place, lambda found: asked.notes(found.notes, opened)),
+            numbered=pending.numbered,
+            options=drifting.options,
             keep=asked.keep,
             sentences=asked.sentences,
             watch=stack.enter_context(progress("issuing", quiet=asked.quiet)),
@@ -183,6 +221,7 @@ def _at_hand(
             ignore=asked.ignore,
             rejects=opened.rejected,
         )
+        pending.publish()
     asked.tell(explained.notes, opened)
     print_summary(explained, issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
 
@@ -224,6 +263,7 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: Issu
     lines = [
         *_told(cast("Explained", outcome.ended)),
         f"{outcome.promises:,} promises are issued in this run.",
+        *_left_out(outcome.left_out),
         f"The head, to be noted elsewhere: {head}",
     ]
     print_outcome(outcome, asked.out, lines, quiet=asked.quiet, as_json=asked.as_json)
@@ -248,11 +288,10 @@ def print_summary(
     """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        counts = {name: getattr(issued, name) for name in ("advice", "uncertified", "repeated")}
         until = {"expires": in_words(issued.expires)}
         promises = len(issued) - issued.advice
         print_json(
-            {"promises": promises, **counts, **numbers, **until, "head": issued.head, "out": out}
+            {"promises": promises, **issued.left_out, **numbers, **until, "head": issued.head, "out": out}
             | asdict(explained)
         )
     elif not quiet:
@@ -260,23 +299,21 @@ def print_summary(
             *_told(explained),
             f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
             + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
-            *_left_out(issued),
+            *_left_out(issued.left_out),
             *([] if out is None else [f"The recourse: {out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
         )
 
 
-def _left_out(issued: Issued) -> list[str]:
-    """What became no promise, a sentence each."""
+def _left_out(counts: Mapping[str, int]) -> list[str]:
+    """Say what became no promise, in a sentence for each reason but that there is no recourse."""
     lines = []
-    if issued.advice:
-        lines.append(f"{issued.advice:,} of these entries are advice: not certified, and no promise.")
-    if issued.uncertified:
-        lines.append(f"{_count(issued.uncertified, 'answer')} left out: not certified, or not believed.")
-    if issued.repeated:
-        lines.append(
-            f"{_count(issued.repeated, 'answer')} left out: the same application has a promise (--again)."
-        )
+    if advice := counts["advice"]:
+        lines.append(f"{advice:,} of these entries are advice: not certified, and no promise.")
+    if uncertified := counts["uncertified"]:
+        lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
+    if repeated := counts["repeated"]:
+        lines.append(f"{_count(repeated, 'answer')} left out: the same application has a promise (--again).")
     return lines
 
 
