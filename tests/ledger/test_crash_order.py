@@ -31,15 +31,15 @@ COMMITS = ("the commit fails", "the commit is kept and its answer lost", "killed
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, ten people and reason codes."""
+    """A folder with a model, thirty people and reason codes."""
     folder = tmp_path_factory.mktemp("crash") / "made"
     frame, y = applicants(200)
     model = vt.VeriTraCER(schema=SCHEMA, method="standard", panel=None, hidden=(6,), epochs=1)
     model.fit(frame, y)
     model.classifier_ = undecided(model.encoding_, model.encoding_.encode(frame))
     model.save(folder / "model")
-    people = applicants(10, seed=9)[0]
-    people.assign(who=[f"p{i}" for i in range(10)]).to_csv(folder / "people.csv", index=False)
+    people = applicants(30, seed=9)[0]
+    people.assign(who=[f"p{i}" for i in range(30)]).to_csv(folder / "people.csv", index=False)
     codes = {name: [f"R{i}", f"About {name}"] for i, name in enumerate(SCHEMA.names)}
     (folder / "codes.json").write_text(json.dumps(codes))
     return folder
