@@ -223,7 +223,7 @@ class PendingOutputs:
 
     def _asked(self) -> dict[str, Any]:
         """What is compared with a later command, as it is read back from JSON."""
-        names = {f"the name for {name}": place.name for name, place in self.places.items()}
+        names = {f"place for {name}": place.name for name, place in self.places.items()}
         found: dict[str, Any] = json.loads(json.dumps({**self.asked(), **names}, default=str))
         return found
 

@@ -101,11 +101,12 @@ def issue(
 ) -> None:
     """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
 
-    All of them are issued, or none is; what is not certified becomes no promise. With --workers or --engine
-    ray, or for a folder or pattern of tables, this holds for each block: --out is a folder with a file for
-    each, and the same command goes on where a run was stopped, without promising anything twice. The last
-    line is the head of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end
-    was cut off or rewritten.
+    All of them are issued, or none is; what is not certified becomes no promise. If the command is
+    interrupted, repeat it: it completes the files of promises that were issued, or begins anew. With
+    --workers or --engine ray, or for a folder or pattern of tables, this holds for each block: --out is a
+    folder with a file for each, and the same command goes on where a run was stopped, without promising
+    anything twice. The last line is the head of the ledger: noted elsewhere, it shows in veritracer verify
+    whether the ledger's end was cut off or rewritten.
     """
     until = read_expiry(expires)
     key = None if key_file is None else read_key(key_file)
