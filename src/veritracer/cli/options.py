@@ -206,6 +206,9 @@ Force = Annotated[
 MARKS = (b"recourse.", b'name="generator" content="veritracer')
 """One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
 
+OPENING = b"recourse.opening"
+"""The column of what opens the commitments to people's own rows."""
+
 LOOKED_AT = 1 << 16
 """Bytes at either end of a file in which its mark is looked for."""
 
@@ -390,6 +393,15 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
     if not _ours(path):
         got = f"{path}, which is there and was not written by veritracer"
         raise DataError(message("a new file", got, "name another one, or write over it with --force"))
+
+
+def check_openings(out: str | None, *, force: bool) -> None:
+    """Refuse to write over the openings of commitments, which are kept nowhere else."""
+    path = Path(out or tablefiles.STANDARD)
+    if path.is_file() and not force and OPENING in _ends(path):
+        remedy = "name another file, or write over it with --force"
+        received = f"{path}, which has openings of commitments"
+        raise DataError(message("a new file", received, remedy))
 
 
 def _same(path: Path, name: str | Path) -> bool:

@@ -232,10 +232,13 @@ class Batch:
             sequence,
             self.ids,
             head.hex(),
-            openings=self.openings,
+            self.skipped,
+            self.openings,
             issued=issued,
             expires=expires,
-            **self.left_out,
+            advice=self.advice,
+            uncertified=self.uncertified,
+            repeated=self.repeated,
         )
 
     def _check_meanwhile(self, reader: Reader) -> None:

@@ -159,7 +159,7 @@ class Ledger:
             return reader.request(request)
 
     def settled(self, request: Request) -> Kept | None:
-        """The same, after every writer that came before has committed or given up."""
+        """Return what was issued for the request, after all earlier writers have committed or given up."""
         with self._store.writing() as (_, reader):
             return reader.request(request)
 

@@ -160,22 +160,17 @@ class PendingOutputs:
 
     # ------------------------------------------------------------ where an earlier command was ended
 
-    def check(self, *, again: bool, original: str, force: bool) -> None:
-        """Refuse an output that would be lost, or that other promises' results would be lost by."""
+    def check(self, *, again: bool, original: str) -> None:
+        """Refuse promises whose results would be written nowhere, where a repetition could not do without."""
         if "out" not in self.places and (again or original == "commitment"):
             why = "--original commitment" if original == "commitment" else "--again"
             remedy = "add --out FILE: it is needed to repeat the command safely"
             if original == "commitment":
                 remedy = "add --out FILE: what opens the commitments is written nowhere else"
             raise DataError(message(f"a file to write with {why}", "none", remedy))
-        for place in self.places.values():
-            with writable(place):
+        for name in {"out", "rejects"} & set(self.places):
+            with writable(self.places[name]):
                 pass  # refused by its own name, not by that of the pending file
-        out = self.places.get("out")
-        if out is not None and out.is_file() and out.stat().st_size and not force:
-            remedy = "name another file, or write over it with --force"
-            expected = "a new file: what was issued before is not written over"
-            raise DataError(message(expected, f"{out}, which is there", remedy))
 
     @property
     def is_left(self) -> bool:

@@ -18,6 +18,7 @@ from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
     Bulk,
     amounts,
+    check_openings,
     drifts,
     letter_terms,
     names,
@@ -154,7 +155,8 @@ def issue(
     pending = streaming.PendingOutputs(outputs, lambda: {**_identified(asked, model), **own})
     if not (pending.is_left and _finished(asked, pending, ledger)):
         asked.check(ledger, force=force)
-        pending.check(again=again, original=original, force=force)
+        check_openings(out, force=force)
+        pending.check(again=again, original=original)
         wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         _check_recorded(wanted)
         _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
