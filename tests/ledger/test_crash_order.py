@@ -153,6 +153,18 @@ def test_what_is_repeated_has_to_be_the_same(work: Path) -> None:
     assert_whole(work, ledger)
 
 
+def test_where_nothing_is_promised_the_ledger_stays_as_it_is(work: Path) -> None:
+    ledger = str(work / "promises.db")
+    first, again = issue(work, ledger), issue(work, ledger, "--out", "none.csv", "--letters", "none")
+    assert (first.returncode, again.returncode) == (0, 0), again
+    assert "0 promises were issued" in again.stdout
+    assert first.stdout.splitlines()[-2] == again.stdout.splitlines()[-2]  # the head
+    assert len(pd.read_csv(work / "none.csv")) == len(pd.read_csv(work / "people.csv"))
+    for name in ("none.csv", "none"):
+        (shutil.rmtree if (work / name).is_dir() else os.remove)(work / name)
+    assert_whole(work, ledger)
+
+
 def test_what_is_written_nowhere_is_not_issued(work: Path) -> None:
     command = [part for part in ISSUE if part not in ("--out", "recourse.csv")]
     for more in ([], ["--out", "-"], ["--again", "--original", "plain"]):

@@ -81,7 +81,8 @@ def letter_folder(terms: LetterTerms) -> Iterator[LetterWriter]:
     with letters_at(terms.folder, terms) as writer:
         yield writer
     if terms.pdf:
-        add_pages(terms.folder)
+        with writable(terms.folder / "page.pdf"):
+            add_pages(terms.folder)
 
 
 @contextmanager
@@ -94,11 +95,10 @@ def letters_at(place: Path, terms: LetterTerms) -> Iterator[LetterWriter]:
 
 def add_pages(folder: Path) -> None:
     """Write the PDF file of each letter that has none yet."""
-    with writable(folder / "letters"):
-        for letter in sorted(folder.glob("*.html")):
-            page = letter.with_suffix(".pdf")
-            if not page.exists():
-                write_whole(page, page_pdf(letter.read_text(encoding="utf-8")))
+    for letter in sorted(folder.glob("*.html")):
+        page = letter.with_suffix(".pdf")
+        if not page.exists():
+            write_whole(page, page_pdf(letter.read_text(encoding="utf-8")))
 
 
 class LetterWriter:

@@ -134,14 +134,14 @@ class PendingOutputs:
                 "explained": asdict(explained),
                 "left_out": batch.left_out,
             }
-            return Request(self.token, _digest_of(asked))
+            return Request(self.token, _digest_of(asked)) if len(batch.spool) else None
 
         return made
 
     def numbered(self, sequence: NDArray[np.int64], issued: float, expires: float) -> None:
         """Close what waited for the numbers, and write the note: the last thing before the commit."""
         self.letters.close()
-        if self.note is None:
+        if self.note is None or not len(sequence):
             return
         if self.note.exists():
             remedy = "wait until that command is done, or repeat it"

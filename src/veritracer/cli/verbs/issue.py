@@ -153,7 +153,7 @@ def issue(
     own |= {"field": field, "field_column": field_column}
     outputs = {"out": out, "rejects": rejects, "letters": letters}
     pending = streaming.PendingOutputs(outputs, lambda: {**_identified(asked, model), **own})
-    if not (pending.is_left and _finished(asked, pending, ledger)):
+    if not (pending.is_left and _finished(asked, pending, model, ledger)):
         asked.check(ledger, force=force)
         check_openings(out, force=force)
         pending.check(again=again, original=original)
@@ -172,7 +172,7 @@ def _identified(asked: Asked, model: str) -> dict[str, Any]:
     return {"model": distributed.model_digest(model), "rules": rules, **said}
 
 
-def _finished(asked: Asked, pending: PendingOutputs, ledger: str) -> bool:
+def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) -> bool:
     """Whether an earlier command had issued all this: then its files are in their places now."""
 
     def rows() -> str:
@@ -180,6 +180,7 @@ def _finished(asked: Asked, pending: PendingOutputs, ledger: str) -> bool:
         with tablefiles.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
             return streaming.table_digest(table)
 
+    persistence.verified(model)
     with vt.Ledger(ledger, create=False) as place:
         found = pending.resume(place, rows)
     if found is None:
