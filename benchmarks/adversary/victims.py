@@ -120,7 +120,9 @@ def build(place: str) -> Written:
             found = vt.Recourse(module, None, encoding, rows=frame, kappa=0.02).explain(
                 rows, search_radius=False, **options
             )
-            issued = ledger.issue(found, module, ids=[f"person {k}-{i}" for i in range(len(rows))], **terms)
+            names = [f"person {k}-{i}" for i in range(len(rows))]
+            terms = {"expires": None, "uncertified": "promise", **terms}
+            issued = ledger.issue(found, module, ids=names, **terms)
             heads.append(issued.head)
             if k == 0:
                 heads.append(ledger.release(issued.sequence[:2].tolist(), "application withdrawn"))

@@ -16,6 +16,7 @@
     ├── DatasetError       a dataset that is unknown, absent or damaged
     ├── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
     │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
+    │   │   └── CommitUnknownError   a commit failed, and may have been kept all the same
     │   ├── NoRecordError            a promise, or a person, that it has no record of (any more)
     │   ├── RequestReusedError       the key of an earlier request, for another one
     │   └── DeploymentError          a model that the ledger does not let a service run or promise with
@@ -103,6 +104,10 @@ class LedgerError(VeriTracerError, RuntimeError):
 
 class LedgerUnavailableError(LedgerError):
     """The database of a ledger does not answer, or is busy for too long."""
+
+
+class CommitUnknownError(LedgerUnavailableError):
+    """A commit to the ledger failed, and nobody knows whether it was kept: repeat the command."""
 
 
 class NoRecordError(LedgerError):

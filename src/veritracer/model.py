@@ -22,6 +22,7 @@ from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
 from veritracer.decisions import threshold_logit
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -302,21 +303,22 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         *,
         ids: Sequence[Any],
         ledger: Ledger | str | os.PathLike[str],
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: datetime | None = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         **options: Any,
     ) -> Issued:
-        """The promises that are in the ledger now: every counterfactual that ``explain`` finds for ``X``.
+        """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
 
         ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
-        duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
-        ``"encrypted"`` with ``key``, or only their ``"commitment"``; ``uncertified`` what becomes of what is
-        not certified, ``again`` whether the same application may be promised twice: see ``Ledger.issue``.
-        ``options`` are those of ``explain``.
+        duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
+        kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
+        are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
+        live promise gets no second one unless ``again`` is True: see ``Ledger.issue``. The result says how
+        many of each were left out. ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 

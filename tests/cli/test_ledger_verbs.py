@@ -33,10 +33,10 @@ def named(work: Path) -> Path:
 
 
 def test_promises_are_issued_and_verified(named: Path) -> None:
-    head_of_nothing = "ab" * 32
+    head_of_nothing, sealed = "ab" * 32, ["--original", "encrypted", "--key-file", "key"]
     commands = [
         [*ISSUE, "--ledger", "a.db", "--out", "recourse.csv"],
-        [*ISSUE, "--ledger", "a.db", "--json", "--again", "--original", "encrypted", "--key-file", "key"],
+        [*ISSUE, "--ledger", "a.db", "--json", "--again", *sealed, "--out", "again.csv"],
         [*ISSUE, "--ledger", "b.db", "--quiet", "--original", "commitment", "--out", "b.csv"],
         ["verify", "--ledger", "a.db"],
         ["verify", "--ledger", "a.db", "--json"],

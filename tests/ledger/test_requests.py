@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ledger_cases import behind, ids, model, recourse, rows_of
+from ledger_cases import EVERYTHING, behind, ids, model, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import LedgerError, RequestReusedError
@@ -17,7 +17,7 @@ ASKED = Request("key-1", b"what was asked", {"rows": [0]})
 
 def issue(ledger: vt.Ledger, request: Request | None = ASKED) -> vt.ledger.Issued:
     found = recourse(rows=6)
-    return ledger.issue(found, model().classifier_, ids=ids(found), request=request)
+    return ledger.issue(found, model().classifier_, ids=ids(found), request=request, **EVERYTHING)
 
 
 def test_a_retry_gets_what_was_issued_then(place: str) -> None:

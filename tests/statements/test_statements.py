@@ -321,7 +321,8 @@ class Witness:
         place = self.place
         with vt.Ledger(folder / "promises.db") as ledger:
             ids = [f"person {i}" for i in range(len(place.people))]
-            issued = ledger.issue(self.found, place.module, ids=ids)
+            terms: dict[str, Any] = {"expires": None, "uncertified": "promise", "again": True}
+            issued = ledger.issue(self.found, place.module, ids=ids, **terms)
             told = {int(number): ledger.shown(int(number)) for number in issued.sequence}
             for number, one in told.items():
                 self.kept(number, one)

@@ -20,6 +20,7 @@ __all__ = [
     "explain_blocks",
     "issue_blocks",
     "judging",
+    "model_digest",
     "prepare",
 ]
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         explain_blocks,
         issue_blocks,
         judging,
+        model_digest,
     )
 else:
     __getattr__, __dir__ = attach(
@@ -51,6 +53,7 @@ else:
                 "explain_blocks",
                 "issue_blocks",
                 "judging",
+                "model_digest",
             ],
         },
     )

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from veritracer.errors import LedgerError, LedgerUnavailableError, message
+from veritracer.errors import CommitUnknownError, LedgerError, LedgerUnavailableError, message
 
 PATIENCE = 120.0
 """Seconds that a writer waits for those before it."""
@@ -251,7 +251,11 @@ def _admitted(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _begun(connection: Connection) -> Iterator[None]:
-    """The transaction, begun again while SQLite is busy with something that its time-out does not cover."""
+    """The transaction, begun again while SQLite is busy with something that its time-out does not cover.
+
+    If anything fails before the commit, nothing is kept. Of a commit that fails nobody can say that: it may
+    have been on the disk when the answer was lost.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -264,6 +268,13 @@ def _begun(connection: Connection) -> Iterator[None]:
             time.sleep(0.01)
     with transaction:
         yield
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            where = connection.engine.url.render_as_string(hide_password=True)
+            received = " ".join(str(error.orig).split())
+            remedy = "whether it was kept is unknown: repeat the command"
+            raise CommitUnknownError(message(f"a commit to {where}", received, remedy)) from error
 
 
 @contextmanager

@@ -60,6 +60,9 @@ ROUNDING = 1e-9
 SPOOL_BYTES = 64 * 2**20
 """Bytes up to which records are kept in memory; more go to a file without a name."""
 
+LEFT_OUT = ("skipped", "advice", "uncertified", "repeated")
+"""The counts of ``Issued``: what became no promise, by the reason."""
+
 _REMEDY = "explain again, and issue what explain answers as it is"
 
 _LENGTHS = struct.Struct("<8i")
@@ -111,10 +114,23 @@ class Issued:
     def __len__(self) -> int:
         return len(self.sequence)
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many became no promise, by the reason."""
+        return {name: getattr(self, name) for name in LEFT_OUT}
+
     def __str__(self) -> str:
-        numbers = f", {self.sequence[0]:,} to {self.sequence[-1]:,}" if len(self) else ""
-        what = "promise" if len(self) == 1 else "promises"
-        return f"{len(self):,} {what}{numbers}; {self.skipped:,} rows without; the head is {self.head}"
+        made = len(self) - self.advice
+        numbers = f" (entries {self.sequence[0]:,} to {self.sequence[-1]:,})" if len(self) else ""
+        parts = [f"{made:,} {'promise' if made == 1 else 'promises'}{numbers}"]
+        parts += [f"{self.advice:,} kept as advice"] if self.advice else []
+        parts += [
+            f"{self.uncertified:,} skipped, not certified",
+            f"{self.repeated:,} skipped, promised already",
+            f"{self.skipped:,} without a counterfactual",
+            f"head {self.head}",
+        ]
+        return "; ".join(parts)
 
     __repr__ = __str__  # and not every number and id
 
@@ -150,6 +166,11 @@ class Batch:
         self.numbered: list[Numbered] = []
         self.skipped = self.advice = self.uncertified = self.repeated = 0
         self._issued: Issued | None = None
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many became no promise, by the reason: the counts of ``Issued``."""
+        return {name: getattr(self, name) for name in LEFT_OUT}
 
     @property
     def issued(self) -> Issued:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
 from veritracer.ledger.deployments import (
@@ -83,27 +84,29 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         request: Request | None = None,
     ) -> Issued:
-        """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
+        """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
 
         ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
         only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
-        refused. ``now`` can not lie before the newest entry, and is lifted to its time.
+        refused. ``now`` can not lie before the newest entry, and is lifted to its time. Promises end after
+        365 days unless ``expires`` says otherwise; None is never.
 
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
-        model: a ``"promise"`` of what was proved of it, ``"advice"`` that is kept and no promise, or nothing
-        (``"skip"``). With ``again=False`` an application that has a live promise (the same id and the same
-        row; the same id where the row that is kept can not be read) gets no second one. A ``request`` is
-        issued once: a retry under its key gets what was issued then, whatever happened in between.
+        model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
+        of what was proved of it. An application that has a live promise (the same id and the same row; the
+        same id where the row that is kept can not be read) gets no second one unless ``again`` is True.
+        ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
+        issued then, whatever happened in between.
         """
         with self.issuing(
             module,
@@ -125,12 +128,12 @@ class Ledger:
         module: nn.Module,
         *,
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         request: Request | None = None,
         deployed: bool = False,
     ) -> Iterator[Batch]:
@@ -166,6 +169,18 @@ class Ledger:
         """What was issued for this request before; None where nothing was, refused where it was another."""
         with self._store.reading() as reader:
             return reader.request(request)
+
+    def settled(self, request: Request) -> Kept | None:
+        """Return what was issued for the request, after all earlier writers have committed or given up."""
+        with self._store.writing() as (_, reader):
+            return reader.request(request)
+
+    @property
+    def identity(self) -> str:
+        """The random name that the ledger got when it was made: no other ledger has it."""
+        with self._store.reading() as reader:
+            _, kind, header = reader.events("migration")[0]
+        return str(content_of(kind, header).get("ledger", ""))
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:

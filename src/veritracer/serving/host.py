@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 import veritracer as vt
 from veritracer import persistence
 from veritracer.decisions import threshold_logit
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     LedgerError,
     PromisedMeanwhileError,
@@ -302,10 +303,9 @@ class ModelHost:
         with self.ledger.issuing(
             self.model.classifier_,
             threshold=self.model.threshold_,
-            expires=None if expires is None else read_expiry(expires),
+            expires=read_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            uncertified="skip",
-            again=bool(request.get("again")),
+            again=bool(request.get("again", PROMISE_AGAIN)),
             deployed=True,
         ) as batch:
             told = batch.add(mine, request["ids"]).rows
@@ -321,7 +321,9 @@ class ModelHost:
         told = zip(kept.sequence, said["rows"], said["alternatives"], strict=True)
         promises = [{"row": row, "alternative": other, **self.promise(n)} for n, row, other in told]
         skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in said["skipped"]]
-        return {"promises": promises, "skipped": skipped, "head": kept.head.hex(), "again": again}
+        counts = {"repeated": sum(one["outcome"] == REPEATED for one in skipped)}
+        head = {"head": kept.head.hex(), "again": again}
+        return {"promises": promises, "skipped": skipped, **counts, **head}
 
     def promise(self, number: int, *, strict: bool = False) -> Plain:
         """Everything about one promise; of one that was erased only that, unless ``strict``."""
@@ -404,7 +406,7 @@ def _request(request: Plain, answer: Plain | None = None) -> Request:
 
 def _answer(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
     """What a retry is told beside the promises themselves, without anybody's name."""
-    could, left = kept_rows(mine, "skip"), np.ones(len(mine), dtype=bool)
+    could, left = kept_rows(mine, PROMISE_UNCERTIFIED), np.ones(len(mine), dtype=bool)
     left[told] = False
     return {
         "rows": mine.person[told].tolist(),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
 
 
@@ -47,7 +48,7 @@ class Settings:
     fields
         What every letter says: institution, contact, rights.
     expires
-        Until when promises hold where a request does not say: ``365d``, a date; None: without an end.
+        Until when promises hold where a request does not say: ``365d``, a date, or ``never``.
     replace
         Deploy this model in place of the one that the ledger says was deployed last.
     serve_broken
@@ -80,7 +81,7 @@ class Settings:
     candidates: Path | None = None
     codes: Path | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    expires: str | None = None
+    expires: str = f"{PROMISE_DAYS}d"
     replace: bool = False
     serve_broken: str | None = None
     original: str = "plain"

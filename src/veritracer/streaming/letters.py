@@ -80,12 +80,27 @@ def letter_folder(terms: LetterTerms) -> Iterator[LetterWriter]:
 
     PDF files are added then, one by one: each takes a while, and the letters are safe by that time.
     """
-    with LetterWriter(terms) as writer, writable(terms.folder):
-        with whole_folder(terms.folder) as place:
-            writer.place = place
-            yield writer
-        for page in sorted(terms.folder.glob("*.html")) if terms.pdf else ():
-            write_whole(page.with_suffix(".pdf"), page_pdf(page.read_text(encoding="utf-8")))
+    with letters_at(terms.folder, terms) as writer:
+        yield writer
+    if terms.pdf:
+        with writable(terms.folder / "page.pdf"):
+            add_pages(terms.folder)
+
+
+@contextmanager
+def letters_at(place: Path, terms: LetterTerms) -> Iterator[LetterWriter]:
+    """Write the letters into a folder of another name, without PDF files."""
+    with LetterWriter(terms) as writer, writable(place), whole_folder(place) as partial:
+        writer.place = partial
+        yield writer
+
+
+def add_pages(folder: Path) -> None:
+    """Write the PDF file of each letter that has none yet."""
+    for letter in sorted(folder.glob("*.html")):
+        page = letter.with_suffix(".pdf")
+        if not page.exists():
+            write_whole(page, page_pdf(letter.read_text(encoding="utf-8")))
 
 
 class LetterWriter:

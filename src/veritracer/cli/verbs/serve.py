@@ -10,6 +10,7 @@ import typer
 from veritracer import persistence
 from veritracer.cli.options import KeyFile, names, read_key, texts
 from veritracer.cli.printing import say
+from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
 
 
@@ -70,9 +71,8 @@ def serve(
         typer.Option(metavar="NAME=TEXT", help="What letters say: institution, ...", show_default=False),
     ] = None,
     expires: Annotated[
-        str | None,
-        typer.Option(help="Until when promises hold: 365d, or a date.", show_default=False),
-    ] = None,
+        str, typer.Option(help="Until when promises hold: 365d, a date, or never.")
+    ] = f"{PROMISE_DAYS}d",
     replace: Annotated[
         bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
     ] = False,
