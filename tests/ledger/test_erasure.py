@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import sqlite3
 import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from ledger_cases import behind, issue, model, recourse, rows_of, untrained
+from sqlalchemy.exc import OperationalError
 
 import veritracer as vt
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning
-from veritracer.ledger import database as tables
+from veritracer.ledger import database
 from veritracer.ledger.layout import SALT
 from veritracer.ledger.store import Request
 
@@ -89,24 +94,41 @@ def of(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
 
 
-def crowd(path: Path, wanted: int = 1_500) -> list[str]:
-    """Write promises to that many people; return their ids, which are random and in an index of SQLite."""
+class Crowd(NamedTuple):
+    """A ledger with promises to many people, whose ids are random and in an index of SQLite."""
+
+    path: Path
+    people: list[str]
+    head: str
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+    """Promises to more than 1,500 people, in batches that were requested."""
+    path = tmp_path_factory.mktemp("crowd") / "promises.db"
     network, found = untrained()
     people: list[str] = []
     with vt.Ledger(path) as ledger:
-        for batch in range(1 + wanted // int((found.status != "none").sum())):
+        for batch in range(1 + 1_500 // int((found.status != "none").sum())):
             named = [sha256(b"%d/%d" % (batch, i)).hexdigest()[:12] for i in range(len(found))]
             request = Request(f"batch {batch}", b"rows")
             people += ledger.issue(found, network, ids=named, again=False, request=request).ids
-    assert len(set(people)) == len(people) >= wanted
-    return people
+        head = ledger.head
+    assert len(set(people)) == len(people) >= 1_500
+    return Crowd(path, people, head)
+
+
+@pytest.fixture
+def crowd(written: Crowd, tmp_path: Path) -> Crowd:
+    """A copy of it, alone in its folder."""
+    return written._replace(path=Path(shutil.copy(written.path, tmp_path)))
 
 
 def cells_of(path: Path, people: list[str]) -> list[bytes]:
     """Return what the ledger keeps of these people and of nobody else, and what their requests were."""
     with behind(str(path)) as connection:
-        encoded = [row for row in rows_of(connection, tables.encoded) if row["who"].decode() in people]
-        requests = rows_of(connection, tables.requests)
+        encoded = [row for row in rows_of(connection, database.encoded) if row["who"].decode() in people]
+        requests = rows_of(connection, database.requests)
     theirs = {min(one["seq"] for one in requests if one["seq"] > row["seq"]) for row in encoded}
     asked = [one[name] for one in requests for name in ("salt", "digest") if one["seq"] in theirs]
     cells = [row[name] for row in encoded for name in ("who", "salts")]
@@ -121,27 +143,23 @@ def assert_erased(path: Path, cells: list[bytes], head: str) -> None:
         assert ledger.verify(head).ok
 
 
-def test_of_many_people_erased_at_once_nothing_is_left_in_any_file(tmp_path: Path) -> None:
-    path = tmp_path / "promises.db"
-    people = crowd(path)
+def test_of_many_people_erased_at_once_nothing_is_left_in_any_file(crowd: Crowd) -> None:
+    path, people, head = crowd
     some = random.Random(1).sample(people, len(people) // 2)
     cells = cells_of(path, some)
     with vt.Ledger(path) as ledger:
-        head = ledger.head
         assert len(ledger.erase(*some)) == len(some)
         assert_erased(path, cells, head)
         assert ledger.counts().erased == len(some)
-        assert sorted({who for piece in ledger.promises() for who in piece.ids}) == sorted(
-            set(people) - set(some)
-        )
+        left = {who for piece in ledger.promises() for who in piece.ids}
+    assert left == set(people) - set(some)
 
 
-def test_of_many_people_erased_one_by_one_nothing_is_left_in_any_file(tmp_path: Path) -> None:
-    path = tmp_path / "promises.db"
-    some = random.Random(2).sample(crowd(path), 40)
+def test_of_many_people_erased_one_by_one_nothing_is_left_in_any_file(crowd: Crowd) -> None:
+    path, people, head = crowd
+    some = random.Random(2).sample(people, 40)
     cells = cells_of(path, some)
     with vt.Ledger(path) as ledger:
-        head = ledger.head
         for who in some:
             ledger.erase(who)
             assert who.encode() not in of(path)
@@ -161,15 +179,13 @@ def test_nobody_is_erased_where_one_of_them_is_unknown(place: str) -> None:
 
 @pytest.mark.parametrize("completed_by", ["the next erasure", "the next opening"])
 def test_what_a_reader_held_up_is_completed(
-    completed_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    completed_by: str, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("veritracer.ledger.database.READERS_MAY_TAKE", 10)
-    path = tmp_path / "promises.db"
-    people = crowd(path)
+    path, people, head = crowd
     some, last = people[: len(people) // 2], people[-1]
     cells = cells_of(path, some)
     with vt.Ledger(path) as ledger:
-        head = ledger.head
         with ledger.snapshot() as before:
             with pytest.warns(VeriTracerWarning, match="may remain in the files until the next erasure"):
                 ledger.erase(*some)
@@ -192,13 +208,10 @@ vt.Ledger(sys.argv[1]).erase(*sys.argv[2:])
 """
 
 
-def test_what_a_killed_process_left_is_completed_by_the_next_opening(tmp_path: Path) -> None:
-    path = tmp_path / "promises.db"
-    people = crowd(path)
+def test_what_a_killed_process_left_is_completed_by_the_next_opening(crowd: Crowd) -> None:
+    path, people, head = crowd
     some = random.Random(3).sample(people, 800)
     cells = cells_of(path, some)
-    with vt.Ledger(path) as ledger:
-        head = ledger.head
     command = [sys.executable, "-c", KILLED, str(path), *some]
     done = subprocess.run(command, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == -9
@@ -206,3 +219,47 @@ def test_what_a_killed_process_left_is_completed_by_the_next_opening(tmp_path: P
     with vt.Ledger(path) as ledger:
         assert_erased(path, cells, head)
         assert ledger.counts().erased == len(some)
+
+
+def test_a_disk_without_room_for_the_new_copy_is_no_failed_erasure(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, people, head = crowd
+    cells = cells_of(path, people[:3])
+
+    def full(connection: sa.Connection) -> bool:
+        raise OperationalError("VACUUM", None, sqlite3.OperationalError("database or disk is full"))
+
+    with vt.Ledger(path) as ledger:
+        with monkeypatch.context() as patched:
+            patched.setattr("veritracer.ledger.database._empty_log", full)
+            with pytest.warns(VeriTracerWarning, match="got database or disk is full — the erasure is"):
+                assert len(ledger.erase(*people[:3])) == 3
+            vt.Ledger(path).close()  # no reason not to open it
+        assert ledger.counts().erased == 3
+    vt.Ledger(path).close()
+    assert_erased(path, cells, head)
+
+
+def test_an_erasure_meanwhile_is_not_taken_for_completed(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else erases when the file was just written anew, and is killed before it is again."""
+    emptied, calls = database._empty_log, []
+    engine = database.connect(database.place_of(crowd.path))
+
+    def interrupted(connection: sa.Connection) -> bool:
+        calls.append(emptied(connection))
+        if len(calls) == 2:
+            with database.writing(engine) as other:
+                database.expect_traces(other)
+        return calls[-1]
+
+    monkeypatch.setattr(database, "_empty_log", interrupted)
+    with vt.Ledger(crowd.path) as ledger:
+        ledger.erase(crowd.people[0])
+    assert calls == [True, True]
+    assert database.has_traces(engine)
+    vt.Ledger(crowd.path).close()
+    assert not database.has_traces(engine)
+    engine.dispose()
