@@ -29,7 +29,7 @@ PATIENCE = 120.0
 READERS_MAY_TAKE = 5_000
 """Milliseconds that an erasure waits for readers, so that the write-ahead log can be emptied."""
 
-READER = "a reader that needs the ledger as it was"
+READER = "somebody who still reads the ledger as it was"
 """What prevents SQLite from emptying its write-ahead log."""
 
 LOCK = 0x56655269  # a number that no other program should use for its advisory locks
@@ -323,6 +323,7 @@ def forget_traces(engine: Engine, patience: int | None = None) -> str:
 
 
 def _mark_room_as_free(engine: Engine) -> str:
+    """Let PostgreSQL use the room of deleted rows again."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         names = [encoded.name, texts.name]
         if sa.inspect(connection).has_table(requests.name):
@@ -332,6 +333,7 @@ def _mark_room_as_free(engine: Engine) -> str:
 
 
 def _clean_file(engine: Engine, patience: int) -> str:
+    """Write SQLite's file anew and empty its log, then take the note of ``expect_traces`` back."""
     with engine.connect().execution_options(transaction=False) as connection:
         # The new copy of a large ledger goes to a temporary file, not into memory.
         for pragma in (f"busy_timeout = {patience}", "temp_store = FILE"):
