@@ -205,7 +205,7 @@ BAD: dict[str, tuple[list[str], str]] = {
         "promises to release",
     ),
     "no reason to release": (["promises", "release", "1", "--ledger", "model.db"], "--reason"),
-    "nobody to erase": (["promises", "erase", "nobody", "--ledger", "model.db"], "a person with a record"),
+    "nobody to erase": (["promises", "erase", "nobody", "--ledger", "model.db"], "people with a record"),
     "no promise to show": (["promises", "show", "7", "--ledger", "model.db"], "a record of promise 7"),
     "no ledger to list": (["promises", "list", "--ledger", "nothing.db"], "a ledger that exists"),
     "no head": (["verify", "--ledger", "model.db", "--head", "abc"], "64 hexadecimal digits"),

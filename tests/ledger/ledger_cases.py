@@ -85,3 +85,6 @@ def rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Any]]:
 
 
 TABLES = (tables.entries, tables.encoded, tables.texts, tables.models, tables.migrations)
+
+ALL_TABLES = (*TABLES[:-1], tables.requests, tables.migrations)
+"""The same, where something was issued for a request."""

@@ -286,7 +286,7 @@ def test_only_promises_can_be_released(place: str) -> None:
         for numbers, reason in wrong:
             with pytest.raises(LedgerError, match=r"expected promises to release, and a reason, got .+ — .+"):
                 ledger.release(numbers, reason)
-        with pytest.raises(LedgerError, match=r"expected a person with a record, got 'nobody' — .+"):
+        with pytest.raises(LedgerError, match=r"expected people with a record, got 'nobody' — .+"):
             ledger.erase("nobody")
         assert ledger.head == issued.head
 

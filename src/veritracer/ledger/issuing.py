@@ -46,7 +46,7 @@ from veritracer.ledger.layout import (
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.reading import Revocations
 from veritracer.ledger.regions import reach_of
-from veritracer.ledger.store import Kept, Reader, Request, Store, Writer
+from veritracer.ledger.store import Reader, Request, Store, Writer
 from veritracer.network import to_module
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
@@ -209,7 +209,7 @@ class Batch:
             return
         with store.writing() as (writer, reader):
             if self.request is not None and (before := reader.request(self.request)):
-                self._issued = before.issued(self.skipped)
+                self._issued = before.as_issued(self.skipped)
                 return
             if self.permit is not None and self.model is not None:
                 self.permit(reader, self.model)
@@ -224,7 +224,7 @@ class Batch:
             if self.known is not None:
                 writer.index_people()
             if self.request is not None:
-                writer.request(self.request, Kept(first, len(self.spool), writer.link))
+                writer.request(self.request, first, issued, expires)
             sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
             self._finish(sequence, writer.link, issued, expires)
 

@@ -264,6 +264,12 @@ def dated_header(header: bytes, issued: float, expires: float) -> bytes:
     return header[:4] + _DATES.pack(issued, expires)[4:] + header[_DATES.size :]
 
 
+def promised_dates(header: bytes) -> tuple[float, float]:
+    """When the promise with this header was made and when it ends; ``header`` is a sound one."""
+    issued, expires = _DATES.unpack_from(header)
+    return issued, expires
+
+
 def issued_at(header: bytes) -> float:
     """When the promise with this header was made; ``struct.error`` or ``TypeError`` for what is no header."""
     return float(_DATES.unpack_from(header)[0])

@@ -235,8 +235,9 @@ class Ledger:
 
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
+        who = utf8(identity)
         with self._store.reading() as reader:
-            return reader.of(utf8(identity))
+            return reader.of(who)[who]
 
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
         """The new head: from now on these promises need not be kept, and the ledger says why.
@@ -256,25 +257,36 @@ class Ledger:
             writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
-    def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
-        """The numbers of the promises to this person, whose records are gone now.
+    def erase(self, *identities: Any, now: Moment = None) -> list[int]:
+        """Delete the records of these people, and return the numbers of their promises.
 
-        Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
-        They count as erased on every day: nobody can tell any more what they were.
+        All of them are erased or, where one has no record, nobody. The commitments of their promises stay,
+        and an entry says that they were erased, so that the chain still verifies. They count as erased on
+        every day: nobody can tell any more what they were.
+
+        Afterwards a SQLite file is written anew, which takes a moment for each gigabyte: erase many people
+        with one call. A reader can prevent that, which a warning says; the next erasure or the next opening
+        of the ledger makes up for it.
         """
         with self._store.writing() as (writer, reader):
-            numbers = reader.of(utf8(identity))
-            if not numbers:
+            found = reader.of(*dict.fromkeys(map(utf8, identities)))
+            unknown = [who.decode() for who, numbers in found.items() if not numbers]
+            if unknown or not found:
+                received = ", ".join(map(repr, unknown[:5])) or "nobody"
                 remedy = "check the id; it may have been erased before"
-                raise NoRecordError(message("a person with a record", repr(str(identity)), remedy))
-            writer.delete(numbers)
+                raise NoRecordError(message("people with a record", received, remedy))
+            gone = sorted(number for numbers in found.values() for number in numbers)
+            writer.delete(gone)
             time = dated(moment(now), writer.newest, stated=now is not None)
-            writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))
-        if not self._store.forget_traces():
-            received = "a reader that needs the ledger as it was"
-            remedy = "the record is erased, but not yet from the write-ahead log: erase or issue again later"
-            warnings.warn(message("nobody else to read", received, remedy), VeriTracerWarning, stacklevel=2)
-        return numbers
+            writer.append("erasure", to_bytes({"time": time, "sequence": gone}))
+        if prevented := self._store.forget_traces():
+            expected = "files without a trace of what was erased"
+            remedy = (
+                "the erasure is recorded, but its bytes may remain in the files until the next erasure "
+                "or the next opening of the ledger after that"
+            )
+            warnings.warn(message(expected, prevented, remedy), VeriTracerWarning, stacklevel=2)
+        return gone
 
     def record_audit(self, audit: Audit, *, passed: bool | None = None, now: Moment = None) -> str:
         """The new head: the ledger says that this audit was made, of which model, and how it ended.

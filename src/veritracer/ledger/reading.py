@@ -211,7 +211,8 @@ class Snapshot:
     def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
         """The number and the id of promises with a record."""
         if identity is not None:
-            yield from ((number, identity) for number in self._reader.of(identity.encode()))
+            who = identity.encode()
+            yield from ((number, identity) for number in self._reader.of(who)[who])
             return
         for rows in self._reader.people(CHUNK):
             yield from ((int(seq), who.decode()) for seq, who in rows)

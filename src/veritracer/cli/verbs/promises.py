@@ -116,20 +116,21 @@ def release(
     say(f"The head, to be noted elsewhere: {head}")
 
 
-@app.command(epilog="Example: veritracer promises erase 0042 --ledger promises.db --yes")
+@app.command(epilog="Example: veritracer promises erase 0042 0043 --ledger promises.db --yes")
 def erase(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Whose records.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
     ledger: LedgerPlace,
     yes: Annotated[bool, typer.Option("--yes", help="Really: it can not be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all that the ledger keeps of a person; the chain still verifies."""
+    """Erase all that the ledger keeps of these people, or of none where one is unknown."""
     with _opened(ledger) as opened:
-        count = len(opened.sequences_of(id_))
+        count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
+            whose = repr(ids[0]) if len(ids) == 1 else f"{len(ids):,} people"
             remedy = "add --yes: it can not be undone"
-            raise LedgerError(message(f"a yes to erase {count:,} records of {id_!r}", "none", remedy))
-        gone, head = opened.erase(id_), opened.head
+            raise LedgerError(message(f"a yes to erase {count:,} records of {whose}", "none", remedy))
+        gone, head = opened.erase(*ids), opened.head
     if as_json:
         print_json({"erased": gone, "head": head})
         return
