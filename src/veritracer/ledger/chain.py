@@ -256,10 +256,10 @@ class Check:
     """The state of a verification that goes through the chain, piece by piece.
 
     ``monotone`` is whether what follows was written by a release that lets no time go back, ``eventful`` by
-    one that knows audits, updates, deployments and advice. ``runs`` are the promises since the last entry of another kind:
-    the first number of each run that was made and ends at the same two times, with these. ``requests`` has
-    the entries of requests by their keys; ``cleared`` their number, that of their first promise, and whether
-    what was asked is gone.
+    one that knows audits, updates, deployments and advice. ``runs`` are the promises since the last entry of
+    another kind: the first number of each run that was made and ends at the same two times, with these.
+    ``requests`` has the entries of requests by their keys; ``cleared`` their number, that of their first
+    promise, and whether what was asked is gone.
     """
 
     head: bytes | None = None

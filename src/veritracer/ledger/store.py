@@ -233,8 +233,9 @@ class Kept:
         from veritracer.ledger.issuing import Issued
 
         numbers = np.arange(self.first, self.first + self.count, dtype=np.int64)
-        dates = {"issued": self.issued, "expires": self.expires}
-        return Issued(numbers, [], self.head.hex(), skipped, again=True, **dates)
+        return Issued(
+            numbers, [], self.head.hex(), skipped, again=True, issued=self.issued, expires=self.expires
+        )
 
 
 def kept_of(content: Mapping[str, Any], link: bytes, row: RequestRow) -> Kept:

@@ -196,8 +196,7 @@ class PendingOutputs:
         self._check_same(note, table)
         self._publish(note["request"], note["files"])
         explained = Explained(**{**note["explained"], "notes": tuple(note["explained"]["notes"])})
-        expires = math.inf if note["expires"] is None else note["expires"]
-        issued = replace(kept.issued(0), issued=note["issued"], expires=expires, **note["left_out"])
+        issued = replace(kept.as_issued(0), **note["left_out"])
         return Finished(explained, issued, tuple(note["notes"]))
 
     def _read(self) -> dict[str, Any]:
