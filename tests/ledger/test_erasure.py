@@ -114,7 +114,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Crowd:
         for batch in range(1 + 1_500 // int((found.status != "none").sum())):
             named = [sha256(b"%d/%d" % (batch, i)).hexdigest()[:12] for i in range(len(found))]
             request = Request(f"batch {batch}", b"rows")
-            people += ledger.issue(found, network, ids=named, again=False, request=request).ids
+            people += ledger.issue(found, network, ids=named, uncertified="promise", request=request).ids
         head = ledger.head
     assert len(set(people)) == len(people) >= 1_500
     return Crowd(path, people, head)
