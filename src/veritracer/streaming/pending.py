@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 from veritracer.errors import CommitUnknownError, DataError, LedgerError, message
 from veritracer.files import document_text, envelope, is_special, remove, rename, write_whole
 from veritracer.ledger.store import Request
-from veritracer.streaming.explaining import Explained
-from veritracer.streaming.letters import add_pages
 from veritracer.tablefiles.opening import STANDARD, Table, rows_digest
 from veritracer.tablefiles.sinks import writable
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
     from veritracer.ledger.issuing import Batch
+    from veritracer.streaming.explaining import Explained
 
 FORMAT, VERSION = "veritracer-pending", 1
 
@@ -195,6 +194,8 @@ class PendingOutputs:
             return None
         self._check_same(note, table)
         self._publish(note["request"], note["files"])
+        from veritracer.streaming.explaining import Explained  # here: it brings torch
+
         explained = Explained(**{**note["explained"], "notes": tuple(note["explained"]["notes"])})
         issued = replace(kept.as_issued(0), **note["left_out"])
         return Finished(explained, issued, tuple(note["notes"]))
@@ -235,6 +236,8 @@ class PendingOutputs:
         with _unfinished(self._note):
             self._rename(token, digests)
             if LETTERS in self.places and self.asked().get("pdf"):
+                from veritracer.streaming.letters import add_pages  # here: it brings pandas
+
                 add_pages(self.places[LETTERS])
             remove(self._note)
 
