@@ -277,8 +277,8 @@ class SqlReader:
             if chain.link(before, *entry[:5]) != entry.link:
                 return False
             if not row.is_cleared:
-                return row.commitments == entry.commitments
-            response = row.commitments[HASH:] == entry.commitments[HASH:]
+                return bool(row.commitments == entry.commitments)
+            response = bool(row.commitments[HASH:] == entry.commitments[HASH:])
         except TypeError:  # SQLite keeps a text where bytes belong
             return False
         return response and self._lacks(content_of("request", entry.header)["first"], entry.seq)
