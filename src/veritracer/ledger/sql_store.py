@@ -284,7 +284,7 @@ class SqlReader:
                 return False
             if not row.is_cleared:
                 return bool(row.commitments == entry.commitments)
-            response: bool = row.commitments[HASH:] == entry.commitments[HASH:]
+            response = bool(row.commitments[HASH:] == entry.commitments[HASH:])
         except TypeError:  # SQLite keeps a text where bytes belong
             return False
         return response and self._lacks(content_of("request", entry.header)["first"], entry.seq)

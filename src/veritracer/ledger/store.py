@@ -233,9 +233,8 @@ class Kept:
         from veritracer.ledger.issuing import Issued
 
         numbers = np.arange(self.first, self.first + self.count, dtype=np.int64)
-        return Issued(
-            numbers, [], self.head.hex(), skipped, again=True, issued=self.issued, expires=self.expires
-        )
+        head, issued, expires = self.head.hex(), self.issued, self.expires
+        return Issued(numbers, [], head, skipped, issued=issued, expires=expires, again=True)
 
 
 def kept_of(content: Mapping[str, Any], link: bytes, row: RequestRow) -> Kept:
