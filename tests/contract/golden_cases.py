@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -171,15 +172,13 @@ def _module(arrays: Arrays, which: str) -> nn.Sequential:
 
 def _panel(arrays: Arrays, encoding: vt.Encoding) -> vt.Panel:
     """Rebuild the fitted panel; whatever comes to store panels, this function follows and the arrays stay."""
-    from veritracer.panel.panel import PanelContent, PanelParams
-
     tensors = {
         key.removeprefix("panel."): torch.from_numpy(value.astype(np.int64) if _is_position(key) else value)
         for key, value in arrays.items()
         if key.startswith("panel.")
     }
-    params = PanelParams(networks=2, boosted=2, held_out=1, strength=1.0, random_state=0)
-    return vt.Panel.restored(PanelContent(params, []), tensors, encoding)
+    params = vt.Panel(networks=2, boosted=2, held_out=1, random_state=0).params
+    return vt.Panel.restored(SimpleNamespace(params=params, members=[]), tensors, encoding)
 
 
 def panel_arrays(panel: vt.Panel) -> dict[str, NDArray[Any]]:
