@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from veritracer import demo
-from veritracer.baselines import Wachter
-from veritracer.baselines.floors import WachterOptions
 from veritracer.cli.verbs import demo as verb
 from veritracer.datasets import Split
 from veritracer.errors import DataError, DatasetError
 from veritracer.panel import panel
 from veritracer.report.retraining_comparison import survival_figure
 from veritracer.schema.values import percent
+from veritracer_bench.baselines import Wachter
+from veritracer_bench.baselines.floors import WachterOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # rows beyond the first ones
 

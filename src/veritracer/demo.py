@@ -23,7 +23,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from veritracer import config, datasets
-from veritracer.baselines import Wachter
 from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.defaults import DEMO_EPOCHS
 from veritracer.encoding import Encoding
@@ -34,6 +33,7 @@ from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.retraining_comparison import RetrainingComparison, Survival
 from veritracer.threads import cores, one_thread
+from veritracer_bench.baselines import Wachter
 
 SHIFTED = ("ctg", "who")
 

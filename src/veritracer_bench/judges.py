@@ -28,11 +28,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
-from veritracer import shifts
 from veritracer.errors import VeriTracerWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Neighbours
 from veritracer.schema import Feature, Schema
+from veritracer_bench import shifts
 from veritracer_bench.methods import arguments
 
 if TYPE_CHECKING:

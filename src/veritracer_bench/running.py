@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from veritracer import metrics, shifts
+from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.distributed.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
@@ -36,6 +36,7 @@ from veritracer.model import VeriTraCER
 from veritracer.network import from_module, to_module
 from veritracer.recourse.evidence import Neighbours, thinned
 from veritracer.saved import load
+from veritracer_bench import shifts
 from veritracer_bench.methods import Question, resolve
 from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
 from veritracer_bench.results import Cell, Key, read, where, write, write_json

@@ -9,7 +9,8 @@ import torch
 
 import veritracer as vt
 from training_cases import parameters, people
-from veritracer import metrics, shifts
+from veritracer import metrics
+from veritracer_bench import shifts
 
 QUICK = vt.VeriTraCER(method="standard", epochs=4, hidden=(8, 6), batch_size=64)
 

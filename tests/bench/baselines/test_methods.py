@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from training_cases import encoded
 from veritracer import metrics
-from veritracer.baselines import (
+from veritracer.encoding import Encoding
+from veritracer.schema import Schema
+from veritracer_bench.baselines import (
     Elastic,
     ElasticOptions,
     Neighbour,
@@ -24,10 +26,8 @@ from veritracer.baselines import (
     WachterOptions,
     roar,
 )
-from veritracer.baselines.roar import Problem, _last_before_failure
-from veritracer.baselines.sns import shrunk
-from veritracer.encoding import Encoding
-from veritracer.schema import Schema
+from veritracer_bench.baselines.roar import Problem, _last_before_failure
+from veritracer_bench.baselines.sns import shrunk
 
 
 def plane(*weights: float, bias: float) -> nn.Sequential:

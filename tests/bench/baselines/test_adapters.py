@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.baselines import Dice, DiceOptions
+from veritracer_bench.baselines import Dice, DiceOptions
 
 ROWS = 60
 

@@ -12,7 +12,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from veritracer.baselines.explainer import Baseline, Options, closest
+from veritracer_bench.baselines.explainer import Baseline, Options, closest
 
 
 class Neighbour(Baseline[Options]):

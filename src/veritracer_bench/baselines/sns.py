@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.baselines.explainer import Baseline, Options, closest
 from veritracer.network import to_module
+from veritracer_bench.baselines.explainer import Baseline, Options, closest
 
 
 @dataclass(frozen=True)

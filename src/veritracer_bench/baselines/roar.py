@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from veritracer.baselines.explainer import Baseline, Options
 from veritracer.encoding import Encoding
+from veritracer_bench.baselines.explainer import Baseline, Options
 
 KERNEL_WIDTH = 0.75
 """Width of LIME's kernel, in units of the square root of the number of columns."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from veritracer.baselines.adapters import CounterNet, Dice, DiceOptions, GeneratorOptions
-from veritracer.baselines.explainer import Baseline, Explainer, Options
-from veritracer.baselines.floors import Neighbour, Wachter, WachterOptions
-from veritracer.baselines.roar import Roar, RoarOptions
-from veritracer.baselines.sns import Elastic, ElasticOptions, Sns, SnsOptions
+from veritracer_bench.baselines.adapters import CounterNet, Dice, DiceOptions, GeneratorOptions
+from veritracer_bench.baselines.explainer import Baseline, Explainer, Options
+from veritracer_bench.baselines.floors import Neighbour, Wachter, WachterOptions
+from veritracer_bench.baselines.roar import Roar, RoarOptions
+from veritracer_bench.baselines.sns import Elastic, ElasticOptions, Sns, SnsOptions
 
 __all__ = [
     "BASELINES",

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import veritracer as vt
 from training_cases import people
 from veritracer import metrics
-from veritracer.baselines import BASELINES, Baseline, CounterNet, GeneratorOptions, RoarOptions
 from veritracer.errors import DataError, NotSupportedError
+from veritracer_bench.baselines import BASELINES, Baseline, CounterNet, GeneratorOptions, RoarOptions
 
 NEEDS = {"dice": "dice_ml"}
 METHODS = [
@@ -107,7 +107,7 @@ def test_a_row_does_not_depend_on_the_others(explainer: Baseline, rows: tuple[Te
 def test_batches_join_without_a_seam(explainer: Baseline, rows: tuple[Tensor, Tensor], monkeypatch) -> None:
     x = rows[0][:7]
     together = explainer.explain(x)
-    monkeypatch.setattr("veritracer.baselines.explainer.SEARCH_BATCH", 3)
+    monkeypatch.setattr("veritracer_bench.baselines.explainer.SEARCH_BATCH", 3)
     torch.testing.assert_close(explainer.explain(x), together, rtol=0, atol=1e-9)
 
 

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.baselines.explainer import Baseline, Options
 from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
 from veritracer.network import from_module
+from veritracer_bench.baselines.explainer import Baseline, Options
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
