@@ -13,8 +13,8 @@ from training_cases import parameters
 from veritracer import metrics
 from veritracer.errors import TrainingError
 from veritracer.fine_tuning import FineTuning, FineTuningChoices, fine_tune
-from veritracer.network import from_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import ParamSet
 
 
 def network(seed: int = 0, **options: bool) -> nn.Sequential:

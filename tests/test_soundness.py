@@ -22,7 +22,7 @@ import veritracer as vt
 from networks import NORMS, Case, cases
 from veritracer.bounds import BOUNDS, Bound, Box
 from veritracer.bounds.attack import attack
-from veritracer.network import Theta
+from veritracer.models.network import Theta
 from veritracer.proving import CASCADE, Question, prove
 
 TOLERANCE = 1e-9

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from veritracer.encoding import Encoding
     from veritracer.ledger import Ledger, audit
     from veritracer.model import VeriTraCER
+    from veritracer.models import ParamSet
     from veritracer.panel import Panel
-    from veritracer.param_sets import ParamSet
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
     from veritracer.schema import Feature, Schema
@@ -62,8 +62,8 @@ else:
             "encoding": ["Encoding"],
             "ledger": ["Ledger", "audit"],
             "model": ["VeriTraCER"],
+            "models": ["ParamSet"],
             "panel": ["Panel"],
-            "param_sets": ["ParamSet"],
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
             "schema": ["Feature", "Schema"],

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
 from veritracer.bounds.ibp import Box
 from veritracer.bounds.methods import methods_named, names_by_code
 from veritracer.bounds.rounding import reported
 from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
-from veritracer.network import from_module
-from veritracer.param_sets import ParamSet, SetRule, in_words
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import ParamSet, SetRule, in_words
 from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius
 
 CHUNK = 2048

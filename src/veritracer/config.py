@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from veritracer.balls import Norm
 from veritracer.bounds.methods import BOUNDS
 from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
 from veritracer.generator import GeneratorKind, Initialisation
-from veritracer.network import Network
-from veritracer.param_sets import RadiusRule
+from veritracer.models.balls import Norm
+from veritracer.models.network import Network
+from veritracer.models.param_sets import RadiusRule
 
 Training = Literal["veritracer", "counternet", "standard"]
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import logit_error
 from veritracer.errors import NotSupportedError, TrainingError, message
-from veritracer.network import from_module, sign_of
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import from_module, sign_of
+from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION
 
 ROWS_AT_ONCE = 2048

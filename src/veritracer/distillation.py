@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.network import Network
+from veritracer.models.network import Network
 from veritracer.panel import Panel, Ranks
 from veritracer.panel.panel import Labelled
 

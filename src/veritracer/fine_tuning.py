@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from veritracer.decisions import threshold_logit
 from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TrainingError, message
-from veritracer.network import Network, Theta, from_module, to_module
+from veritracer.models.network import Network, Theta, from_module, to_module
 
 EPOCHS = FINE_TUNING_EPOCHS
 

@@ -14,7 +14,7 @@ from veritracer.config import TrainingConfig
 from veritracer.decisions import rate_threshold, threshold_logit
 from veritracer.distillation import Distillation, Teacher
 from veritracer.errors import TrainingWarning, message
-from veritracer.network import Theta
+from veritracer.models.network import Theta
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
 from veritracer.preparing import Prepared

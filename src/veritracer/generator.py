@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.network import Network, Theta, sign_of
+from veritracer.models.network import Network, Theta, sign_of
 
 GeneratorKind = Literal["residual", "counternet", "neighbour"]
 

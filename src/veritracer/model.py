@@ -17,7 +17,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
@@ -31,9 +30,10 @@ from veritracer.errors import (
 from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
 from veritracer.fitting import Fitted, Run
 from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
-from veritracer.network import from_module, to_module
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module, to_module
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import as_table, prepare
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals

@@ -12,7 +12,7 @@ from veritracer.bounds.ibp import Box
 from veritracer.bounds.methods import BOUNDS, methods_named
 from veritracer.bounds.problem import BoundProblem
 from veritracer.bounds.rounding import Precision
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 
 CASCADE: tuple[str, ...] = tuple(BOUNDS)
 """From cheap to tight; each method only sees the rows that those before it could not prove."""

@@ -28,7 +28,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
 from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
-from veritracer.network import Theta, from_module, to_module
+from veritracer.models.network import Theta, from_module, to_module
 from veritracer.panel import Panel
 from veritracer.panel.panel import PanelContent, PanelParams
 from veritracer.recourse.evidence import Neighbours, Usual

@@ -38,7 +38,8 @@ from veritracer.generator import (
     make_generator,
     project_straight_through,
 )
-from veritracer.network import Network, Theta
+from veritracer.models.network import Network, Theta
+from veritracer.models.param_sets import ParamSet
 from veritracer.optimisation import (
     Adam,
     accuracy_loss,
@@ -47,7 +48,6 @@ from veritracer.optimisation import (
     validity_loss,
     weighted_mean,
 )
-from veritracer.param_sets import ParamSet
 from veritracer.threads import one_thread
 
 

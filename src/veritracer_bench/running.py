@@ -33,7 +33,7 @@ from veritracer.distributed.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
 from veritracer.fine_tuning import fine_tune
 from veritracer.model import VeriTraCER
-from veritracer.network import from_module, to_module
+from veritracer.models.network import from_module, to_module
 from veritracer.recourse.evidence import Neighbours, thinned
 from veritracer.saved import load
 from veritracer_bench import shifts

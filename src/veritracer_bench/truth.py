@@ -33,7 +33,7 @@ from veritracer.errors import VeriTracerWarning
 from veritracer.files import whole_file
 from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
-from veritracer.network import Network
+from veritracer.models.network import Network
 from veritracer.recourse import Neighbours
 from veritracer.recourse.evidence import LOF_LABELLED
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury

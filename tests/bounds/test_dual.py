@@ -11,10 +11,10 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from networks import NORMS, make_case
-from veritracer import balls
-from veritracer.balls import DUAL
 from veritracer.bounds import dual, simul_crown
 from veritracer.bounds.affine import Affine
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
 
 
 def planes(seed: int) -> tuple[Affine, Affine, tuple[Tensor, ...], Tensor, Tensor]:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL, Norm
-from veritracer.network import activate, affine
-from veritracer.param_sets import ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL, Norm
+from veritracer.models.network import activate, affine
+from veritracer.models.param_sets import ParamSet
 
 
 class Affine(NamedTuple):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
-from veritracer.network import Theta
-from veritracer.param_sets import ParamSet
+from veritracer.models import balls
+from veritracer.models.network import Theta
+from veritracer.models.param_sets import ParamSet
 
 
 class Attack(NamedTuple):

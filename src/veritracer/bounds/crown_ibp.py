@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.ibp import Box, Trace, coefficients
-from veritracer.param_sets import ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
+from veritracer.models.param_sets import ParamSet
 
 
 class Lines(NamedTuple):

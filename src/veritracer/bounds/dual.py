@@ -23,9 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.support import Slope, Support, mixture, other_rise, slopes, support_of
+from veritracer.models.balls import Norm
 
 MOST_STEPS = 80
 """Cap on the steps of a search that stops by itself; it rarely needs more than a dozen."""

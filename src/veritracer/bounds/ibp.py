@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL
-from veritracer.network import activate, affine
-from veritracer.param_sets import Layer, ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
+from veritracer.models.network import activate, affine
+from veritracer.models.param_sets import Layer, ParamSet
 
 
 class Box(NamedTuple):

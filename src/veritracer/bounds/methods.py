@@ -19,7 +19,7 @@ from veritracer.bounds.affine import Affine, keeps_decision
 from veritracer.bounds.ibp import Bound, Box
 from veritracer.bounds.problem import BoundProblem
 from veritracer.errors import NotSupportedError, message, unknown_name
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 
 Method = Literal["ibp", "crown-ibp", "simul-crown"]
 """The names that come with the library, from the cheapest bound to the tightest."""

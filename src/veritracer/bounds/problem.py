@@ -10,7 +10,7 @@ from veritracer.bounds.affine import Affine
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import Box, Trace, ibp_upper, trace
 from veritracer.bounds.rounding import Precision, logit_error
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 
 
 class BoundProblem:

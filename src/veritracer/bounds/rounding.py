@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds.ibp import Trace
-from veritracer.network import affine
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import affine
+from veritracer.models.param_sets import ParamSet
 
 DIGITS = 10
 """Digits of a bound that are reported: significant ones, or decimals where it is small."""

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL, Norm
 from veritracer.bounds.affine import Affine
+from veritracer.models import balls
+from veritracer.models.balls import DUAL, Norm
 
 Support = Callable[[Tensor], Tensor]
 """(p, w) as (n, 2) -> how far both functions rise at the support point, (n, 2)."""

@@ -17,7 +17,6 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
-from veritracer.balls import Norm
 from veritracer.calibration.coverage import (
     Acceptable,
     Cost,
@@ -43,8 +42,9 @@ from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
 from veritracer.fine_tuning import EPOCHS
 from veritracer.model import VeriTraCER
-from veritracer.network import from_module
-from veritracer.param_sets import RadiusRule
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import RadiusRule
 from veritracer.schema.values import percent
 
 FORMAT, VERSION = "veritracer-calibration", 1

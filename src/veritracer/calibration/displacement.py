@@ -31,8 +31,8 @@ from torch import nn
 from veritracer.errors import DataError, ModelFileError, listing, message
 from veritracer.fine_tuning import EPOCHS, fine_tune
 from veritracer.model import VeriTraCER
-from veritracer.network import Network, from_module, to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Network, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.preparing import prepare
 from veritracer.saved import load
 from veritracer.training import train

@@ -34,8 +34,8 @@ from veritracer.ledger.promises import Limit
 from veritracer.ledger.reading import Source
 from veritracer.ledger.times import Moment
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Verdict
-from veritracer.network import Theta, from_module, to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Theta, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 
 MAX_RELEASES_TRIED = 5

@@ -29,7 +29,7 @@ from veritracer.ledger.ledger import Ledger, open_ledger, open_source
 from veritracer.ledger.obligations import quality, split
 from veritracer.ledger.reading import Source
 from veritracer.ledger.verdicts import Candidate
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
 from veritracer.preparing import as_table

@@ -47,7 +47,7 @@ from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.reading import Revocations
 from veritracer.ledger.regions import reach_of
 from veritracer.ledger.store import Kept, Reader, Request, Store, Writer
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
 

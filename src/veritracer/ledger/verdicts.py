@@ -24,8 +24,8 @@ from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
 from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
 from veritracer.ledger.regions import Rows, rows_for
-from veritracer.network import Network, Theta, from_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Network, Theta, from_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION, Question, prove
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema

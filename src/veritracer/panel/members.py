@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veritracer.network import Network, Theta
+from veritracer.models.network import Network, Theta
 
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier

@@ -24,7 +24,7 @@ from torch import Tensor
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
 from veritracer.generator import init_parameters
-from veritracer.network import Network, Theta
+from veritracer.models.network import Network, Theta
 from veritracer.optimisation import Adam, accuracy_loss, weighted_mean
 from veritracer.panel.members import BoostedTrees, Networks, Ranks
 from veritracer.schema import Schema

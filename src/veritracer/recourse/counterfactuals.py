@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, Message, message
 from veritracer.files import document_text
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.models.balls import Norm
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.advice import Advice
 from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.exporting import NUMBERS, as_table, document

@@ -19,8 +19,8 @@ from torch import Tensor
 from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
+from veritracer.models.param_sets import ParamSet
 from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet
 from veritracer.proving import Question, prove
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from veritracer.certificate import CHUNK
 from veritracer.decisions import Decisions, decisions
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
 from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
-from veritracer.network import from_module
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
-from veritracer.param_sets import ParamSet, RadiusRule
 from veritracer.preparing import as_table
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual

@@ -17,7 +17,7 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import certify, chunks
 from veritracer.encoding import Encoding
 from veritracer.errors import listing
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.proving import CASCADE, Question, prove
 from veritracer.recourse.options import Options
 from veritracer.schema.values import rounded_down

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import LetterError, Message, listing, message
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.refine.problem import Drift
 from veritracer.schema import Feature
 from veritracer.schema.values import (

@@ -17,7 +17,7 @@ from veritracer.bounds.methods import method_named
 from veritracer.bounds.problem import BoundProblem
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.proving import CASCADE, PRECISION, Question, prove
 from veritracer.schema.values import tidy
 

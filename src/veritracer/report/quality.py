@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.bounds.attack import attack
 from veritracer.model import VeriTraCER
-from veritracer.network import sign_of
+from veritracer.models.network import sign_of
 from veritracer.report.charts import Axis, Chart, Figure, Table, count, percent, short, ticks
 from veritracer.report.subject import Subject
 

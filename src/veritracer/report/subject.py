@@ -17,7 +17,7 @@ from torch import Tensor
 from veritracer.decisions import threshold_logit
 from veritracer.defaults import __version__
 from veritracer.errors import DataError, ParamSetError, message
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, count, percent

@@ -33,7 +33,7 @@ from veritracer.errors import (
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.times import read_expiry
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
 from veritracer.recourse.outcomes import Outcome

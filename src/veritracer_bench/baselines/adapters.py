@@ -22,7 +22,7 @@ from torch import Tensor
 
 from veritracer.encoding.layout import Block
 from veritracer.errors import NotSupportedError, message
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer_bench.baselines.explainer import Baseline, Options
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError, message
-from veritracer.network import from_module, sign_of
+from veritracer.models.network import from_module, sign_of
 
 SEARCH_BATCH = 512
 """Rows that are searched for together: many enough for one batched optimisation, few enough for memory."""

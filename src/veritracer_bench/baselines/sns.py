@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 from veritracer_bench.baselines.explainer import Baseline, Options, closest
 
 

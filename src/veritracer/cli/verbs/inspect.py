@@ -167,7 +167,7 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
     import pandas as pd
 
-    from veritracer.network import from_module
+    from veritracer.models.network import from_module
 
     content, _ = persistence.verified(folder)
     network, theta = from_module(model.classifier_)

@@ -15,11 +15,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import Norm
 from veritracer.errors import EmptyIntersectionError, ParamSetError, message
-from veritracer.network import Theta
-from veritracer.param_sets import SHRINK, ParamSet, rounded_inside
+from veritracer.models import balls
+from veritracer.models.balls import Norm
+from veritracer.models.network import Theta
+from veritracer.models.param_sets import SHRINK, ParamSet, rounded_inside
 
 CYCLES = 2000
 """Rounds of Dykstra's projections, at most, in the search for a first common point."""

@@ -10,9 +10,9 @@ from torch import nn
 
 import veritracer as vt
 from networks import NORMS
-from veritracer import balls
 from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning
-from veritracer.network import from_module
+from veritracer.models import balls
+from veritracer.models.network import from_module
 
 
 def model(seed: int = 0) -> nn.Sequential:

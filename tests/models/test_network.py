@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from veritracer.errors import NotSupportedError
-from veritracer.network import from_module, to_module
+from veritracer.models.network import from_module, to_module
 
 
 def mlp(*layers: nn.Module) -> nn.Sequential:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from networks import NORMS, make_case
 from veritracer.errors import EmptyIntersectionError, ParamSetError
-from veritracer.intersection import Intersection
-from veritracer.network import to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.intersection import Intersection
+from veritracer.models.network import to_module
+from veritracer.models.param_sets import ParamSet
 
 
 def shifted(param_set: ParamSet, by: float, seed: int, norm: str, kappa: float) -> ParamSet:

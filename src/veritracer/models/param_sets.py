@@ -18,10 +18,10 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
-from veritracer import balls
-from veritracer.balls import Norm
 from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message
-from veritracer.network import Network, Theta, from_module
+from veritracer.models import balls
+from veritracer.models.balls import Norm
+from veritracer.models.network import Network, Theta, from_module
 from veritracer.schema.values import rounded_down
 
 RadiusRule = Literal["mean-abs", "norm"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from networks import make_case
-from veritracer import balls
 from veritracer.bounds import BOUNDS
 from veritracer.errors import NotSupportedError
+from veritracer.models import balls
 
 POINT = torch.tensor([[3.0, -4.0]], dtype=torch.float64)
 CALLS: dict[str, Callable[[Any], object]] = {
