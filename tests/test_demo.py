@@ -16,9 +16,9 @@ from veritracer import demo
 from veritracer.cli.verbs import demo as verb
 from veritracer.datasets import Split
 from veritracer.errors import DataError, DatasetError
+from veritracer.formatting import format_percent
 from veritracer.panel import panel
 from veritracer.report.retraining_comparison import survival_figure
-from veritracer.schema.values import percent
 from veritracer_bench.baselines import Wachter
 from veritracer_bench.baselines.floors import WachterOptions
 
@@ -201,7 +201,7 @@ def test_the_page_shows_who_else_believes_it(found: demo.Demo, tmp_path: Path) -
     for title in ("Who else believes it", "The way, as others see it"):
         assert title in page
     agreement = found.recourse.agreement[found.recourse.certified]
-    most = percent(float((agreement >= 0.5).mean()))
+    most = format_percent(float((agreement >= 0.5).mean()))
     assert f"would decide {most} of the answers as was asked for" in " ".join(page.split())
 
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message
+from veritracer.formatting import round_down
 from veritracer.models import balls
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network, Theta, from_module
-from veritracer.schema.values import rounded_down
 
 RadiusRule = Literal["mean-abs", "norm"]
 
@@ -323,8 +323,8 @@ def _in_radii(distance: float, radius: float) -> float:
 def in_words(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
     """A set by its numbers: its kappa and what that is a multiple of, or its absolute radii."""
     if rule != "absolute":
-        return f"kappa = {rounded_down(kappa, 12)} ({norm}, {rule})"
-    ends = sorted({rounded_down(radius, 12) for radius in radii}, key=float) or ["0"]
+        return f"kappa = {round_down(kappa, 12)} ({norm}, {rule})"
+    ends = sorted({round_down(radius, 12) for radius in radii}, key=float) or ["0"]
     said = f"radius {ends[0]}" if len(ends) == 1 else f"radii {ends[0]} to {ends[-1]}"
     return f"{said} ({norm}, absolute)"
 

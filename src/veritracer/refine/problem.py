@@ -17,9 +17,9 @@ from veritracer.bounds.methods import method_named
 from veritracer.bounds.problem import BoundProblem
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
+from veritracer.formatting import strip_float_noise
 from veritracer.models.param_sets import ParamSet
 from veritracer.proving import CASCADE, PRECISION, Question, prove
-from veritracer.schema.values import tidy
 
 OUTWARDS = 1e-12
 """A region is wider by this much than what it stands for: a row on its edge is inside once it is encoded."""
@@ -42,7 +42,7 @@ class Drift(NamedTuple):
             least, most = asked
         else:
             least, most = -asked, asked
-        return cls(tidy(least) + 0.0, tidy(most) + 0.0)
+        return cls(strip_float_noise(least) + 0.0, strip_float_noise(most) + 0.0)
 
     @property
     def asked(self) -> float | Sequence[float]:

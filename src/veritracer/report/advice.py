@@ -9,24 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from veritracer.formatting import format_count, format_number, format_own_value, format_value
 from veritracer.metrics import proximity
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.wording import Change, difference_in_words
-from veritracer.report.charts import (
-    Axis,
-    Bar,
-    Chart,
-    Figure,
-    Row,
-    Table,
-    bar_picture,
-    count,
-    percent,
-    short,
-    ticks,
-)
+from veritracer.report.charts import Axis, Bar, Chart, Figure, Row, Table, bar_picture, percent, ticks
 from veritracer.report.subject import Subject
-from veritracer.schema.values import own_in_words, value_in_words
 
 MOST_ROWS = 8
 """Bars of the number of changes; what lies beyond them shares the last one."""
@@ -44,17 +32,18 @@ def _cost(subject: Subject) -> Figure:
     columns = list(zip(edges[:-1].tolist(), edges[1:].tolist(), heights.tolist(), strict=True))
     across = Axis(float(edges[0]), float(edges[-1]), "cost (sum of changes, each a share of its range)")
     chart = Chart(across, Axis(0, float(heights.max()) * 1.12, "people", lambda v: f"{v:,.0f}"))
-    chart = chart.columns(columns, "s1").mark(middle, f"median {short(middle)}")
+    chart = chart.columns(columns, "s1").mark(middle, f"median {format_number(middle)}")
     where = subject.first[subject.given]
     near = proximity(subject.recourse.x[where], subject.recourse.x_cf[where])
     tail = float((cost > 2 * middle).mean())
     caption = (
-        f"Half of the people reach the other decision at a cost of {short(middle)} or less, nine in ten at "
-        f"{short(most)} or less (1 is one feature moved along its whole range). "
+        f"Half of the people reach the other decision at a cost of {format_number(middle)} or less, nine "
+        "in ten at "
+        f"{format_number(most)} or less (1 is one feature moved along its whole range). "
         f"{percent(tail)} have to go more than twice as far as the median. "
-        f"Per encoded column that is {short(near)} on average."
+        f"Per encoded column that is {format_number(near)} on average."
     )
-    rows = [[short(a), short(b), f"{n:,}"] for a, b, n in columns]
+    rows = [[format_number(a), format_number(b), f"{n:,}"] for a, b, n in columns]
     table = Table.of(["from", "to", "people"], rows, words=0)
     return Figure("cost", "How far people have to go", chart.picture("cost"), caption, table)
 
@@ -72,9 +61,9 @@ def _changes(subject: Subject) -> Figure:
     most, people = int(changes.max()), len(changes)
     lowest = int(changes.min())
     last = min(most, lowest + MOST_ROWS - 1)
-    names = [count(k, "change") for k in range(lowest, last)]
+    names = [format_count(k, "change") for k in range(lowest, last)]
     counts = [int((changes == k).sum()) for k in range(lowest, last)]
-    names.append(count(last, "change") if last == most else f"{last} to {most} changes")
+    names.append(format_count(last, "change") if last == most else f"{last} to {most} changes")
     counts.append(int((changes >= last).sum()))
     longest = max(counts)
     rows = [
@@ -216,7 +205,7 @@ def cards(subject: Subject) -> tuple[Card, ...]:
 def _place(subject: Subject, row: int) -> str:
     """Where the person stands by cost, in words."""
     dearer = float((subject.cost[subject.given] > subject.cost[row]).mean())
-    return f"cost {short(subject.cost[row])}: cheaper than for {percent(dearer)} of people"
+    return f"cost {format_number(subject.cost[row])}: cheaper than for {percent(dearer)} of people"
 
 
 def _card(subject: Subject, row: int, place: str) -> Card:
@@ -228,7 +217,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
         title=f"Row {name}",
         place=place,
         status=str(recourse.status[i]),
-        facts=tuple((f, own_in_words(subject.table[f].iloc[row])) for f in fixed),
+        facts=tuple((f, format_own_value(subject.table[f].iloc[row])) for f in fixed),
         changes=tuple(_in_words(change) for change in recourse.changes_of(i)),
         sentence=recourse.sentence(i),
         certificate=_certificate(recourse, i),
@@ -237,7 +226,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
 
 def _in_words(change: Change) -> tuple[str, str, str, str]:
     """A change as name, from, to, and the difference where it is a number."""
-    before, after = own_in_words(change.before), value_in_words(change.after)
+    before, after = format_own_value(change.before), format_value(change.after)
     if not change.feature.is_numeric or change.was_missing:
         return change.feature.name, before, after, ""
     sign = "+" if change.after > change.before else "−"

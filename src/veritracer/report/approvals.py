@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from veritracer.report.charts import Figure, Span, Table, count, percent, span_picture
+from veritracer.formatting import format_count
+from veritracer.report.charts import Figure, Span, Table, percent, span_picture
 from veritracer.report.levers import FEWEST, Group, compare_features, groups_of
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
@@ -144,13 +145,15 @@ def caption(found: list[Approvals]) -> str:
         named = ", ".join(name for _, name in sorted(below)[:4])
         more = f" and {len(below) - 4} more" if len(below) > 4 else ""
         said = (
-            f"{len(below)} of {count(compared, 'group')} {'is' if len(below) == 1 else 'are'} accepted less "
+            f"{len(below)} of {format_count(compared, 'group')} {'is' if len(below) == 1 else 'are'} "
+            "accepted less "
             f"than four fifths as often as the highest group of the feature: {named}{more}. "
             f"Of {surely} the whole interval is below that line. "
         )
     else:
         said = (
-            f"None of {count(compared, 'group')} is accepted less than four fifths as often as the highest. "
+            f"None of {format_count(compared, 'group')} is accepted less than four fifths as often as "
+            "the highest. "
         )
     if small:
         what = "group has" if small == 1 else "groups have"

@@ -18,6 +18,7 @@ import numpy as np
 
 from veritracer.defaults import __version__
 from veritracer.files import write_whole
+from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.times import in_words
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
@@ -25,7 +26,7 @@ from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.advice import Card, belief_figures, cards, effort_figures, warnings_of
 from veritracer.report.approvals import approval_figure, approval_tables, approvals
-from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, count, percent, short
+from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, percent
 from veritracer.report.levers import compare, group_figure, group_tables, lever_figures
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
 from veritracer.report.retraining_comparison import RetrainingComparison, survival_figure
@@ -90,12 +91,12 @@ def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
         area = auc(subject)
         found += [] if np.isnan(area) else [("AUC", f"{area:.3f}")]
     asked, given = subject.asked, subject.given
-    found.append((f"{subject.role}, of {count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
+    found.append((f"{subject.role}, of {format_count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
     if asked.any():
         found.append(("certified", percent(float(subject.certified[asked].mean()))))
     if given.any():
         found.append(("median changes", f"{np.median(subject.n_changes[given]):g}"))
-        found.append(("median cost", short(float(np.median(subject.cost[given])))))
+        found.append(("median cost", format_number(float(np.median(subject.cost[given])))))
     return tuple(found)
 
 
@@ -190,7 +191,7 @@ def _fairness(subject: Subject) -> Section:
     )
     constrained = sum(f.action != "free" for f in subject.schema.features)
     if len(found) < constrained:
-        words += f" Shown: {len(found)} of {count(constrained, 'such feature')}."
+        words += f" Shown: {len(found)} of {format_count(constrained, 'such feature')}."
     figure = group_figure(subject, found)
     figures = () if figure is None else (figure,)
     return Section("fairness", title, words, figures=figures, tables=tuple(group_tables(subject, found)))
@@ -207,7 +208,7 @@ def _people(subject: Subject) -> Section:
 
 
 def _data(subject: Subject) -> Section:
-    rows = f"{count(len(subject.table), 'row')} are reported on"
+    rows = f"{format_count(len(subject.table), 'row')} are reported on"
     share = "" if subject.labels is None else f"; {percent(float(subject.labels.mean()))} are favourable"
     table = ("", schema_table(subject.schema))
     return Section("data", "The data", f"{rows}{share}. What each column means:", tables=(table,))
@@ -300,7 +301,7 @@ def audit_headline(audit: Audit) -> str:
     """The audit in one sentence."""
     if audit.live == 0:
         return "There is no live promise to be kept."
-    people = count(audit.live, "live promise")
+    people = format_count(audit.live, "live promise")
     proved = percent(audit.counts[Verdict.PROVED] / audit.live)
     if audit.ok:
         return f"This model keeps all of {people}, {proved} of them by proof."
@@ -322,7 +323,10 @@ def _verdicts(audit: Audit) -> Section:
     ]
     lines = [[name, MEANING[name], f"{audit.counts[name]:,}", _share(audit, name)] for name in known]
     table = Table.of(["verdict", "what it means", "promises", "of those that are live"], lines, words=2)
-    caption = f"{audit_headline(audit)} Bars are shares of all {count(total, 'promise')} that were looked at."
+    caption = (
+        f"{audit_headline(audit)} Bars are shares of all {format_count(total, 'promise')} that were "
+        "looked at."
+    )
     picture = bar_picture("verdicts", rows)
     figure = Figure("verdicts", "What became of the promises", picture, caption, table)
     return Section("promises", "The promises", figures=(figure,), tables=(("", table),))
@@ -354,7 +358,7 @@ def _group_line(group: Group, layers: int) -> list[str]:
     moved += ["–"] * (layers - len(moved))
     return [
         f"{group.model[:12]} ({group.norm})",
-        short(group.kappa),
+        format_number(group.kappa),
         f"{sum(group.counts.values()):,}",
         f"{group.counts[Verdict.PROVED]:,}",
         f"{group.counts[Verdict.BROKEN]:,}",
@@ -364,7 +368,7 @@ def _group_line(group: Group, layers: int) -> list[str]:
 
 
 def _times(share: float) -> str:
-    return "∞" if share == float("inf") else short(share)
+    return "∞" if share == float("inf") else format_number(share)
 
 
 def _broken(audit: Audit) -> Section:
@@ -376,9 +380,9 @@ def _broken(audit: Audit) -> Section:
     for line in audit.broken.head(LISTED_ROWS).to_dict("records"):
         new = told.get(line["sequence"])
         said = "not looked for" if new is None else f"From the {new.start}: {new.sentence}"
-        number, kappa = f"{line['sequence']}", short(line["kappa"])
+        number, kappa = f"{line['sequence']}", format_number(line["kappa"])
         until = "no end" if line["expires"] == "never" else line["expires"][:10]
-        lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
+        lines.append([number, str(line["id"]), said, kappa, format_number(line["logit"]), until])
     header = ["number", "whose", "new recourse", "κ", "logit", "promised until"]
     words = "The worst first: the logit says how far the model is from accepting what was promised."
     if len(audit.broken) > LISTED_ROWS:
@@ -391,7 +395,7 @@ def _unchecked(audit: Audit) -> tuple[Section, ...]:
     if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [
-        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]
+        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), format_number(line["kappa"])]
         for line in audit.unchecked.head(LISTED_ROWS).to_dict("records")
     ]
     words = "What was promised is accepted as far as it is known, which is not as far as it was promised."

@@ -17,9 +17,10 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.bounds.attack import attack
+from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER
 from veritracer.models.network import sign_of
-from veritracer.report.charts import Axis, Chart, Figure, Table, count, percent, short, ticks
+from veritracer.report.charts import Axis, Chart, Figure, Table, percent, ticks
 from veritracer.report.subject import Subject
 
 BINS = 10
@@ -108,7 +109,8 @@ def _roc(subject: Subject) -> Figure:
     caption = (
         f"Given a row labelled {subject.schema.favourable} and one labelled {subject.schema.unfavourable}, "
         f"the model ranks them correctly {percent(area)} of the time (AUC {area:.3f}; 0.5 is a coin). At its "
-        f"threshold (the dot) it decides {percent(right)} of {count(len(labels), 'row')} as labelled, {gain} "
+        f"threshold (the dot) it decides {percent(right)} of {format_count(len(labels), 'row')} as "
+        f"labelled, {gain} "
         f"than always answering with the commoner label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
@@ -217,18 +219,19 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
     names = [name for name, _ in kept]
     values = history[names].to_numpy(dtype=np.float64)
     top = float(np.nanmax(np.where(np.isfinite(values), values, np.nan)))
-    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", short))
+    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", format_number))
     chart = _lines(chart, history, kept).mark(model.best_epoch_, f"kept: epoch {model.best_epoch_}")
     name = names[0]
     first, last, best = (
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
     )
     caption = (
-        f"{name.replace('_', ' ')} was {short(first)} after the first epoch, {short(best)} in the one that "
-        f"was kept and {short(last)} at the end: {_ending(history, name, best)}"
+        f"{name.replace('_', ' ')} was {format_number(first)} after the first epoch, "
+        f"{format_number(best)} in the one that "
+        f"was kept and {format_number(last)} at the end: {_ending(history, name, best)}"
     )
     legend = tuple((f"line {series}", n.replace("_", " ")) for n, series in kept)
-    picture, table = chart.picture("losses"), _table(history, names, short)
+    picture, table = chart.picture("losses"), _table(history, names, format_number)
     return Figure("losses", "How the losses fell", picture, caption[:1].upper() + caption[1:], table, legend)
 
 
@@ -238,7 +241,8 @@ def _ending(history: pd.DataFrame, name: str, best: float) -> str:
     if found is not None:
         least, at, end = found
         return (
-            f"the log loss of rows kept aside was {short(least)} after epoch {at} and {short(end)} at the "
+            f"the log loss of rows kept aside was {format_number(least)} after epoch {at} and "
+            f"{format_number(end)} at the "
             "end. That is overfitting: more epochs would not help."
         )
     before, last = (float(value) for value in history[name].iloc[-2:])
@@ -364,7 +368,7 @@ def _caption(subject: Subject, found: Limits) -> str:
     kappa, given = subject.recourse.kappa, int(subject.given.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
-    people = count(int(subject.asked.sum()), "person", "people")
+    people = format_count(int(subject.asked.sum()), "person", "people")
     said = f"At {subject.models}, {percent(low)} of {people} have recourse that is proved to hold"
     if high > low:
         said += f", and at most {percent(high)} can hold: the attack breaks the others"

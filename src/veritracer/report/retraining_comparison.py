@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from veritracer.errors import DataError, message
-from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, percent, short
+from veritracer.formatting import format_number
+from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, percent
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def survival_figure(comparison: RetrainingComparison) -> Figure:
             f"{s.rows:,}",
             *(_cell(s, getattr(s, field)) for field, _, _ in tried),
             _cell(s, s.certified),
-            "–" if s.cost is None else short(s.cost),
+            "–" if s.cost is None else format_number(s.cost),
         ]
         for s in comparison.survivals
     ]
@@ -132,12 +133,14 @@ def _provisos(comparison: RetrainingComparison) -> list[str]:
     said = []
     rivals = [(s.cost, s.method) for s in others if s.cost is not None]
     if first.cost is not None and rivals:
-        against = _listed([f"{short(cost)} ({method})" for cost, method in rivals])
+        against = _listed([f"{format_number(cost)} ({method})" for cost, method in rivals])
         more = "more" if first.cost > max(cost for cost, _ in rivals) else "less"
         if min(cost for cost, _ in rivals) <= first.cost <= max(cost for cost, _ in rivals):
-            said.append(f"It asks for a mean cost of {short(first.cost)}, against {against}.")
+            said.append(f"It asks for a mean cost of {format_number(first.cost)}, against {against}.")
         else:
-            said.append(f"It asks people for {more}: a mean cost of {short(first.cost)} against {against}.")
+            said.append(
+                f"It asks people for {more}: a mean cost of {format_number(first.cost)} against {against}."
+            )
     if len({s.rows for s in comparison.survivals}) > 1:
         people = _listed([f"{s.rows:,}" for s in comparison.survivals])
         said.append(f"Each method has a model of its own, and so turns other people down ({people}).")

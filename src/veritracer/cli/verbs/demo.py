@@ -165,10 +165,10 @@ def _tell_beliefs(found: Demo) -> None:
 
 
 def _tell_example(found: Demo, i: int) -> None:
-    from veritracer.schema.values import value_in_words
+    from veritracer.formatting import format_value
 
     person = found.recourse.original.iloc[i]
-    told = ", ".join(f"{name} {value_in_words(value)}" for name, value in person.items())
+    told = ", ".join(f"{name} {format_value(value)}" for name, value in person.items())
     say(f"One of them: {told}.", f"What this person is told: {found.recourse.sentence(i)}", "")
 
 

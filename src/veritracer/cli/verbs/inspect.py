@@ -195,7 +195,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> str:
-    from veritracer.schema.values import value_in_words
+    from veritracer.formatting import format_value
 
     if value is None:
         return "–"
@@ -205,7 +205,7 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(f"{k} {v}" for k, v in value.items())
     if name in SHARES:
         return percent(value)
-    return value_in_words(value)
+    return format_value(value)
 
 
 def _features(schema: Schema, title: str) -> None:

@@ -76,7 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one promise as it was told: whose, what, until when, and what was proved."""
-    from veritracer.schema.values import value_in_words  # here: it brings pandas
+    from veritracer.formatting import format_value  # here: it brings pandas
 
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
@@ -90,7 +90,7 @@ def show(
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
     rows = [
-        [name, value_in_words(own[name]) if name in own else "not kept", value_in_words(value)]
+        [name, format_value(own[name]) if name in own else "not kept", format_value(value)]
         for name, value in found["values"].items()
     ]
     print_table("The application", ("", "as it was", "as it is promised"), rows)

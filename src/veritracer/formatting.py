@@ -19,10 +19,10 @@ MOST_PLACES = 20
 """A number with more zeros than this before or behind its digits is written with a power of ten."""
 
 
-def own(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """The value as Python's own; a narrow float by its shortest digits, which read back as the same cell.
 
-    >>> own(np.float32(0.518)), own(np.int64(3)), own("rent")
+    >>> to_python(np.float32(0.518)), to_python(np.int64(3)), to_python("rent")
     (0.518, 3, 'rent')
     """
     if isinstance(value, np.floating) and value.itemsize < 8:
@@ -30,10 +30,10 @@ def own(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def tidy(number: float) -> float:
+def strip_float_noise(number: float) -> float:
     """The number without what computing it left behind: the decimal of 15 digits next to it, if that is it.
 
-    >>> tidy(0.1 + 0.2), tidy(0.1234567890123456)
+    >>> strip_float_noise(0.1 + 0.2), strip_float_noise(0.1234567890123456)
     (0.3, 0.1234567890123456)
     """
     short = float(f"{float(number):.15g}")
@@ -46,7 +46,7 @@ def decimal_of(value: Any) -> Decimal:
     >>> decimal_of(0.3) - decimal_of(0.1)
     Decimal('0.2')
     """
-    plain = own(value)
+    plain = to_python(value)
     return (
         plain
         if isinstance(plain, Decimal)
@@ -61,14 +61,14 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def value_in_words(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A cell as a person would write it: all digits of it, since a rounded value is another row.
 
-    >>> value_in_words(1200), value_in_words(0.25), value_in_words("rent"), value_in_words(None)
+    >>> format_value(1200), format_value(0.25), format_value("rent"), format_value(None)
     ('1,200', '0.25', 'rent', 'unknown')
-    >>> value_in_words(1e21), value_in_words(1.5e-30)
+    >>> format_value(1e21), format_value(1.5e-30)
     ('1e+21', '1.5e-30')
-    >>> value_in_words(decimal_of(0.9) - decimal_of(0.6))  # 0.30000000000000004 in floating point
+    >>> format_value(decimal_of(0.9) - decimal_of(0.6))  # 0.30000000000000004 in floating point
     '0.3'
     """
     if is_missing(value):
@@ -82,15 +82,15 @@ def value_in_words(value: Any) -> str:
     return f"{int(number):,}" if whole else f"{number:,f}"
 
 
-def own_in_words(value: Any) -> str:
+def format_own_value(value: Any) -> str:
     """What somebody has, as they would write it: without digits that a narrow float or a division left.
 
-    What somebody is *promised* is written with all digits: ``value_in_words``.
+    What somebody is *promised* is written with all digits: ``format_value``.
 
-    >>> own_in_words(0.517999992370605), own_in_words(1200.5), own_in_words(123456789.25)
+    >>> format_own_value(0.517999992370605), format_own_value(1200.5), format_own_value(123456789.25)
     ('0.518', '1,200.5', '123,456,789.25')
     """
-    return value_in_words(as_written(value))
+    return format_value(as_written(value))
 
 
 def as_written(value: Any) -> Any:
@@ -105,14 +105,16 @@ def as_written(value: Any) -> Any:
     return value if len(digits) <= MOST_DIGITS else float(f"{float(value):.7g}")
 
 
-def percent(share: float | None, *, fixed: bool = False) -> str:
+def format_percent(share: float | None, *, fixed: bool = False) -> str:
     """A share with one decimal, never more than it is, never none where there is some; "–" for None or nan.
 
     ``fixed`` keeps a zero after the point, for columns.
 
-    >>> percent(1.0), percent(0.9996), percent(0.57), percent(0.0002), percent(0.0), percent(None)
-    ('100 %', '99.9 %', '57 %', '<0.1 %', '0 %', '–')
-    >>> percent(0.57, fixed=True), percent(1.0, fixed=True)
+    >>> format_percent(1.0), format_percent(0.9996), format_percent(0.57)
+    ('100 %', '99.9 %', '57 %')
+    >>> format_percent(0.0002), format_percent(0.0), format_percent(None)
+    ('<0.1 %', '0 %', '–')
+    >>> format_percent(0.57, fixed=True), format_percent(1.0, fixed=True)
     ('57.0 %', '100 %')
     """
     if share is None or share != share:
@@ -123,10 +125,10 @@ def percent(share: float | None, *, fixed: bool = False) -> str:
     return f"{tenths / 10:.1f} %" if fixed else f"{tenths / 10:g} %"
 
 
-def rounded_down(number: float, digits: int = 3) -> str:
+def round_down(number: float, digits: int = 3) -> str:
     """At most so many significant digits, never more than the number: a promise must not grow in the telling.
 
-    >>> rounded_down(20.0), rounded_down(2.996), rounded_down(0.07199), rounded_down(0.1 * 3, 12)
+    >>> round_down(20.0), round_down(2.996), round_down(0.07199), round_down(0.1 * 3, 12)
     ('20', '2.99', '0.0719', '0.3')
     """
     if number <= 0:
@@ -136,3 +138,25 @@ def rounded_down(number: float, digits: int = 3) -> str:
     exact = nearest if abs(nearest - exact) <= abs(exact) * Decimal("1e-12") else exact
     places = digits - (exact.adjusted() + 1)
     return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_FLOOR).normalize():f}"
+
+
+def format_count(many: int, one: str, several: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> format_count(1, "person", "people"), format_count(1200, "row")
+    ('1 person', '1,200 rows')
+    """
+    return f"{many:,} {one if many == 1 else several or one + 's'}"
+
+
+def format_number(value: float) -> str:
+    """A number with three significant digits, and all of its digits before the point.
+
+    >>> format_number(12345.6), format_number(0.012345), format_number(3.0), format_number(float("nan"))
+    ('12,346', '0.0123', '3', '–')
+    """
+    if value != value:
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):g}"
