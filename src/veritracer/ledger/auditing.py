@@ -27,7 +27,6 @@ from veritracer.files import document_text, envelope
 from veritracer.ledger.layout import Row, table_of
 from veritracer.ledger.promises import IssuingModel, Promises, Told, select
 from veritracer.ledger.reading import Source, View, raw_needed
-from veritracer.ledger.times import Moment, in_words, moment
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
@@ -39,6 +38,7 @@ from veritracer.ledger.verdicts import (
     Verdict,
 )
 from veritracer.threads import one_thread
+from veritracer.times import Moment, format_time, to_timestamp
 
 RECOURSE = AUDIT_RECOURSE
 """Broken promises that get new recourse unless more are asked for: each is a search of its own."""
@@ -175,7 +175,7 @@ class Audit:
         """The whole audit as numbers, texts, lists and mappings."""
         return {
             **envelope("veritracer-audit", 1),
-            "at": in_words(self.at),
+            "at": format_time(self.at),
             "ok": self.ok,
             "live": self.live,
             "counts": self.counts,
@@ -222,7 +222,7 @@ def audit(
     judging
         Judges all of them, in any order, elsewhere than here: ``distributed.judging`` uses many cores.
     """
-    now = moment(at)
+    now = to_timestamp(at)
     candidate = Candidate.of(model, encoding, threshold)
     on_cpu = next(candidate.module.parameters()).device.type == "cpu"
     with one_thread(on_cpu):
@@ -415,7 +415,7 @@ def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.Dat
         return pd.DataFrame({name: [] for name in ("sequence", "id", column, *PROMISED)})
     whole = pd.concat(pieces).sort_values(order, ignore_index=True)
     for name in ("issued", "expires"):
-        whole[name] = [in_words(moment) for moment in whole[name]]
+        whole[name] = [format_time(moment) for moment in whole[name]]
     return whole
 
 

@@ -32,11 +32,11 @@ from veritracer.ledger.obligations import (
 )
 from veritracer.ledger.promises import Limit
 from veritracer.ledger.reading import Source
-from veritracer.ledger.times import Moment
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Verdict
 from veritracer.models.network import Theta, from_module, to_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
+from veritracer.times import Moment
 
 MAX_RELEASES_TRIED = 5
 """Limits, the most binding ones, whose release is tried: each is an update of its own."""

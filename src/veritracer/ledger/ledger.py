@@ -20,9 +20,9 @@ from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.store import Kept, Request, Store
-from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -130,11 +130,11 @@ class Ledger:
         however often that is tried, and by however many processes.
         """
         check_threshold(threshold)
-        issued = moment(now)
+        issued = to_timestamp(now)
         seal = self._seal if key is None else sealer(key)
         terms = Terms(
             issued,
-            expiry(expires, issued),
+            expiry_timestamp(expires, issued),
             original,
             seal,
             lasting=isinstance(expires, timedelta),
@@ -225,7 +225,7 @@ class Ledger:
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
@@ -241,7 +241,7 @@ class Ledger:
                 remedy = "check the id; it may have been erased before"
                 raise NoRecordError(message("a person with a record", repr(str(identity)), remedy))
             writer.delete(numbers)
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))
         if not self._store.forget_traces():
             received = "a reader that needs the ledger as it was"
@@ -272,7 +272,7 @@ class Ledger:
 
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._store.writing() as (writer, _):
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.require(EVENTFUL, time)
             writer.append(kind, to_bytes({**content, "time": time}))
             return writer.link.hex()

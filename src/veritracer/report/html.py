@@ -20,7 +20,6 @@ from veritracer.defaults import __version__
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group
-from veritracer.ledger.times import in_words
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
@@ -31,6 +30,7 @@ from veritracer.report.levers import compare, group_figure, group_tables, lever_
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
 from veritracer.report.retraining_comparison import RetrainingComparison, survival_figure
 from veritracer.report.subject import Subject, model_facts, origins, schema_table, subject_of
+from veritracer.times import format_time
 
 NOBODY = "There is nobody to give recourse to: the model turns no row of this table down."
 NOTHING = "No counterfactual was found for anybody, so there is nothing to show here."
@@ -409,7 +409,7 @@ def _origins(audit: Audit, model: str) -> Section:
     facts = (
         ("ledger", audit.ledger or "none: promises in memory"),
         ("its head", audit.head or "–"),
-        ("promises live at", in_words(audit.at)),
+        ("promises live at", format_time(audit.at)),
         *((("model, as it was named", model),) if model else ()),
         ("model, by its digest", audit.model_digest),
         ("encoding", audit.encoding_digest),

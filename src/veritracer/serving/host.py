@@ -32,7 +32,6 @@ from veritracer.errors import (
 )
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
-from veritracer.ledger.times import read_expiry
 from veritracer.models.network import from_module
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
@@ -41,6 +40,7 @@ from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 from veritracer.threads import only_compute
+from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Issued
@@ -292,7 +292,7 @@ class ModelHost:
         with self.ledger.issuing(
             self.model.classifier_,
             threshold=self.model.threshold_,
-            expires=None if expires is None else read_expiry(expires),
+            expires=None if expires is None else parse_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
             uncertified="skip",
             again=bool(request.get("again")),

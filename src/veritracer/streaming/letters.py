@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, LetterError, message
 from veritracer.files import whole_folder, write_whole
 from veritracer.formatting import is_missing
-from veritracer.ledger.times import in_words
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter import (
     Format,
@@ -41,6 +40,7 @@ from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
 from veritracer.tablefiles.opening import ADDED
 from veritracer.tablefiles.sinks import writable
+from veritracer.times import format_time
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
 """Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""
@@ -152,7 +152,7 @@ class LetterWriter:
         end: dict[str, Any] = {"expires": None, "ends": None}
         if np.isfinite(expires):
             moment = datetime.datetime.fromtimestamp(expires, datetime.UTC)
-            end = {"expires": moment.date(), "ends": in_words(expires)[:19].replace("T", " ")}
+            end = {"expires": moment.date(), "ends": format_time(expires)[:19].replace("T", " ")}
         for line in self._waiting:
             k, name, said, own = json.loads(line)
             self._put(name, said, {**own, **end, "number": int(sequence[k])})

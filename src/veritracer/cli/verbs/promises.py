@@ -11,7 +11,7 @@ import veritracer as vt
 from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, check_ledger, read_key
 from veritracer.cli.printing import patience, print_json, print_table, say
 from veritracer.errors import LedgerError, message
-from veritracer.ledger.times import read_moment
+from veritracer.times import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def list_(
 ) -> None:
     """List the promises that are live: number, whose, since when, until when."""
     with _opened(ledger) as opened:
-        when = None if at is None else read_moment(at)
+        when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
     chosen = found if every else found[found["standing"] == "live"]
     if as_json:

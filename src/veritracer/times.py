@@ -22,10 +22,10 @@ UNITS = {"d": 1, "w": 7, "y": 365}
 """Days in what a duration on the command line is counted in."""
 
 
-def moment(given: Moment) -> float:
+def to_timestamp(given: Moment) -> float:
     """Seconds since 1970, in UTC.
 
-    >>> moment(datetime(1970, 1, 2, tzinfo=UTC))
+    >>> to_timestamp(datetime(1970, 1, 2, tzinfo=UTC))
     86400.0
     """
     if given is None:
@@ -42,36 +42,36 @@ def moment(given: Moment) -> float:
     return float(given)
 
 
-def dated(now: float, newest: float, *, stated: bool) -> float:
+def entry_timestamp(now: float, newest: float, *, stated: bool) -> float:
     """The time of a new entry: what the clock says, or the newest entry's time where that is later.
 
     So the clocks of several writers need not agree, and nothing that is written today can change what was
     true on an earlier day. Where ``now`` is not a clock's but was ``stated``, it is said that it was lifted.
     """
     if now < newest and stated:
-        expected = f"a moment that is not before the ledger's newest entry ({in_words(newest)})"
+        expected = f"a moment that is not before the ledger's newest entry ({format_time(newest)})"
         remedy = "the entry is dated like the newest one: a ledger's past can not be added to"
-        warnings.warn(message(expected, in_words(now), remedy), VeriTracerWarning, stacklevel=4)
+        warnings.warn(message(expected, format_time(now), remedy), VeriTracerWarning, stacklevel=4)
     return max(now, newest)
 
 
-def expiry(given: timedelta | datetime | float | None, issued: float) -> float:
+def expiry_timestamp(given: timedelta | datetime | float | None, issued: float) -> float:
     """The end of a promise that is made at ``issued``: infinite for None; a duration counts from there."""
     if given is None:
         return math.inf
-    end = issued + given.total_seconds() if isinstance(given, timedelta) else moment(given)
+    end = issued + given.total_seconds() if isinstance(given, timedelta) else to_timestamp(given)
     if not end < LAST:
         raise DataError(message("an expiry before the year 9999", repr(given), "leave it out for no end"))
     if end <= issued:
-        received = f"{in_words(end)}, issued {in_words(issued)}"
+        received = f"{format_time(end)}, issued {format_time(issued)}"
         raise DataError(message("an expiry after the day of issue", received, "give a later one"))
     return end
 
 
-def in_words(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """The moment as people write it.
 
-    >>> in_words(86400.0), in_words(math.inf)
+    >>> format_time(86400.0), format_time(math.inf)
     ('1970-01-02T00:00:00+00:00', 'never')
     """
     if math.isinf(seconds):
@@ -81,10 +81,10 @@ def in_words(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def read_moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """The moment in a text such as ``2027-01-31`` or ``2027-01-31T12:00+01:00``; UTC where no zone is named.
 
-    >>> read_moment("2027-01-31").isoformat()
+    >>> parse_time("2027-01-31").isoformat()
     '2027-01-31T00:00:00+00:00'
     """
     try:
@@ -95,10 +95,10 @@ def read_moment(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def read_expiry(text: str) -> timedelta | datetime | None:
+def parse_expiry(text: str) -> timedelta | datetime | None:
     """The duration or the moment in a text: ``365d``, ``52w``, ``1y`` or ``2027-01-31``; None is never.
 
-    >>> read_expiry("2w"), read_expiry("1y") == timedelta(365)
+    >>> parse_expiry("2w"), parse_expiry("1y") == timedelta(365)
     (datetime.timedelta(days=14), True)
     """
     if text.strip() == "never":
@@ -107,7 +107,7 @@ def read_expiry(text: str) -> timedelta | datetime | None:
     try:
         if unit in UNITS and number.replace(".", "", 1).isdecimal():
             return timedelta(days=float(number) * UNITS[unit])
-        return read_moment(text)
+        return parse_time(text)
     except (DataError, OverflowError):
         remedy = "write 365d, 52w, 1y, 2027-01-31 or never"
         raise DataError(message("a duration or a date", repr(text), remedy)) from None
