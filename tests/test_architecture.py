@@ -18,7 +18,7 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
 # From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
 ORDER = [
-    ["errors", "formatting", "files", "threads", "times", "lazy", "defaults"],
+    ["errors", "formatting", "files", "threads", "times", "engines", "lazy", "defaults"],
     ["schema"],
     ["encoding"],
     ["models"],

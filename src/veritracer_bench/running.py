@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from veritracer import metrics
 from veritracer.certificate import certify
-from veritracer.distributed.engines import Name, processes, ray_tasks
+from veritracer.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
 from veritracer.fine_tuning import fine_tune
 from veritracer.model import VeriTraCER

@@ -13,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from deadly import Deadly
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veritracer as vt
+from deadly import Deadly
 from veritracer.distributed import (
     Block,
     Inputs,
@@ -31,7 +31,7 @@ from veritracer.distributed import (
     judging,
 )
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.distributed.engines import LocalEngine, processes
+from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms

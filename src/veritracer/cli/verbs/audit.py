@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tablefiles
 from veritracer import ledger as ledgers
 from veritracer.cli.options import (
     AsJson,
@@ -79,7 +79,7 @@ def audit_(
     noted = None if head is None else ledgers.head_of(head)
     notes, judging = streaming.Notes(), None
     if workers is not None or engine == "ray":
-        judging = distributed.judging(model, distributed.engine_of(engine, workers))
+        judging = distributed.judging(model, engines.make_engine(engine, workers))
     with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None

@@ -57,7 +57,7 @@ class Engine(Protocol):
         ...
 
 
-def engine_of(name: Name, workers: int | None = None) -> Engine:
+def make_engine(name: Name, workers: int | None = None) -> Engine:
     """The engine of that name; ``workers`` are all cores (of the cluster, with Ray) if left out."""
     if name == "ray":
         return RayEngine(workers)

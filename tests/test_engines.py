@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deadly import Deadly
 
-from veritracer.distributed import engines
-from veritracer.distributed.engines import LocalEngine, RayEngine, engine_of, prepare, ray_tasks
+from deadly import Deadly
+from veritracer import engines
+from veritracer.engines import LocalEngine, RayEngine, make_engine, prepare, ray_tasks
 from veritracer.errors import DataError, VeriTracerError
 from veritracer.threads import cores
 
@@ -29,9 +29,9 @@ def test_without_a_fork_server_nothing_is_prepared(monkeypatch: pytest.MonkeyPat
 
 
 def test_engines_by_name() -> None:
-    assert engine_of("local", 3).workers == 3
-    assert engine_of("local").workers == cores()
-    assert isinstance(engine_of("local"), LocalEngine)
+    assert make_engine("local", 3).workers == 3
+    assert make_engine("local").workers == cores()
+    assert isinstance(make_engine("local"), LocalEngine)
 
 
 class TaskError(Exception):
@@ -129,7 +129,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
 
 def test_actors_are_started_while_others_load(stand_in: Ray, tmp_path: Path) -> None:
     prepare("ray", 2)
-    engine = engine_of("ray", 2)
+    engine = make_engine("ray", 2)
     assert isinstance(engine, RayEngine)
     assert sorted(engine.map(Deadly(tmp_path, 0), range(6))) == [n * n for n in range(6)]
     assert stand_in.said == ["init 2", "shutdown"]
@@ -163,6 +163,6 @@ def test_errors_of_ours_are_ours_and_others_stay_rays(stand_in: Ray) -> None:
 def test_an_install_without_ray_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DataError, match=r"expected the package ray, got an install without it — pip install"):
-        engine_of("ray")
+        make_engine("ray")
     with pytest.raises(DataError, match="or take --engine local"), ray_tasks(1):
         pass
