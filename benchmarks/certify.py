@@ -47,7 +47,7 @@ def methods(w: Workload) -> dict[str, Callable[[], object]]:
     question = Question(w.x, w.x_cf, w.sign)
 
     def decision(upto: int) -> object:
-        return prove(w.param_set, question, CASCADE[:upto], decide=True)
+        return prove(w.param_set, question, CASCADE[:upto], sign_only=True)
 
     timed: dict[str, Callable[[], object]] = {"algorithm 2": lambda: algorithm_2(w)}
     for index, name in enumerate(CASCADE):

@@ -73,7 +73,7 @@ def found_by(case: Case, x_cf: Tensor | Box) -> Iterator[tuple[str, Bound]]:
         yield name, bound(case.param_set, case.x, x_cf, case.sign)
     question, module = Question(case.x, x_cf, case.sign), module_of(case)
     for names in (CASCADE, CASCADE[::-1]):
-        proofs = prove(case.param_set, question, names, decide=True)
+        proofs = prove(case.param_set, question, names, sign_only=True)
         yield f"prove, {names}", Bound(proofs.worst_logit - proofs.slack, proofs.multiplier)
     for names in (*((name,) for name in BOUNDS), CASCADE):
         certs = vt.certify(module, case.x, x_cf, case.param_set, methods=names, radius=False)

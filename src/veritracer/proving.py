@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds.ibp import Box
-from veritracer.bounds.methods import BOUNDS, methods_named
-from veritracer.bounds.problem import BoundProblem
+from veritracer.bounds.methods import BOUNDS, BoundProblem, methods_named
 from veritracer.bounds.rounding import Precision
 from veritracer.models.param_sets import ParamSet
 
@@ -56,17 +55,17 @@ class Question(NamedTuple):
 
 
 def prove(
-    param_set: ParamSet, question: Question, methods: Sequence[str] = CASCADE, *, decide: bool = False
+    param_set: ParamSet, question: Question, methods: Sequence[str] = CASCADE, *, sign_only: bool = False
 ) -> Proofs:
     """The best bound of the cascade for each row, slack included; below 0 is a proof.
 
     Each method is a registered bound, asked in turn about the rows that are still open, on top of what those
-    before it computed. A row leaves with its first proof, so cheap and unconditional ones win. ``decide``
+    before it computed. A row leaves with its first proof, so cheap and unconditional ones win. ``sign_only``
     lets Simul-CROWN stop as soon as it knows the sign.
     """
     cascade = methods_named(methods)
     x, x_cf, sign = question
-    whole = asked = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, decide=decide)
+    whole = asked = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, sign_only=sign_only)
     worst, multiplier = torch.full_like(sign, torch.inf), torch.zeros_like(sign)
     code = torch.full_like(sign, cascade[0].code, dtype=torch.long)
     rows = torch.arange(len(sign), device=sign.device)
@@ -118,7 +117,7 @@ def search_radius(
         for index in sorted(set(ask[open_].tolist())):
             rows = (open_ & (ask == index)).nonzero().squeeze(-1)
             there, asked = param_set.at(grid[index + limit]), question.select(rows)
-            found = prove(there, asked, methods, decide=True).worst_logit < 0
+            found = prove(there, asked, methods, sign_only=True).worst_logit < 0
             low[rows] = torch.where(found, index, low[rows])
             high[rows] = torch.where(found, high[rows], index)
     reached = question.sign.new_tensor(grid)[(low + limit).clamp(min=0)]

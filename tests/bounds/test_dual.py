@@ -153,7 +153,7 @@ def test_masked_search_equals_the_compact_one(norm: str) -> None:
 def test_deciding_early_never_changes_the_decision(norm: str, seed: int) -> None:
     objective, constraint, radii, _, _ = planes(seed)
     full = dual.maximum(objective, constraint, radii, norm).value
-    quick = dual.maximum(objective, constraint, radii, norm, decide=True).value
+    quick = dual.maximum(objective, constraint, radii, norm, sign_only=True).value
     assert (quick >= full - 1e-9).all()
     clear = full.abs() > 1e-9
     assert ((quick < 0) == (full < 0))[clear].all()

@@ -12,6 +12,7 @@ from veritracer.bounds.methods import (
     BOUNDS,
     UNCONDITIONAL,
     BoundMethod,
+    BoundProblem,
     Method,
     crown_ibp,
     ibp,
@@ -21,7 +22,6 @@ from veritracer.bounds.methods import (
     register,
     simul_crown,
 )
-from veritracer.bounds.problem import BoundProblem
 
 __all__ = [
     "BOUNDS",

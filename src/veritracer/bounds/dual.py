@@ -93,13 +93,13 @@ def maximum(
     norm: Norm,
     *,
     steps: int | None = None,
-    decide: bool = False,
+    sign_only: bool = False,
 ) -> Dual:
     """Upper bound of max objective(θ) subject to constraint(θ) >= 0 over the balls, for each row.
 
     ``steps=None`` searches only the rows where the constraint binds, each until its gap closes. A number
     runs that many steps on all rows under masks: slower, but free of data-dependent control flow, as
-    ``vmap`` needs it. ``decide`` lets a row stop as soon as the sign of its optimum is known: the bound is
+    ``vmap`` needs it. ``sign_only`` lets a row stop as soon as the sign of its optimum is known: the bound is
     sound as ever, but only as tight as the sign needs. Batch dimensions of the functions are kept; the
     radii broadcast with them.
     """
@@ -115,19 +115,21 @@ def maximum(
         value = _with_gradient(problem, state)
         found = Dual(torch.where(kept < 0, value, plain), torch.where(kept < 0, state.multiplier, 0.0))
     else:
-        binds = (kept < 0) & (plain.detach() >= 0) if decide else kept < 0
-        found = _where_it_binds(problem, plain, kept, binds.nonzero().squeeze(-1), decide=decide)
+        binds = (kept < 0) & (plain.detach() >= 0) if sign_only else kept < 0
+        found = _where_it_binds(problem, plain, kept, binds.nonzero().squeeze(-1), sign_only=sign_only)
     return Dual(found.value.view(shape), found.multiplier.view(shape))
 
 
-def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, decide: bool) -> Dual:
+def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, sign_only: bool) -> Dual:
     """``plain`` with the given rows replaced by the optimum of the dual."""
     multiplier = torch.zeros_like(kept)
     if rows.numel() == 0:
         return Dual(plain, multiplier)
     chosen = problem.select(rows)
     fixed = chosen.detach()
-    state = _settled(fixed, _search_until_closed(fixed, plain.detach()[rows], kept[rows], decide=decide))
+    state = _settled(
+        fixed, _search_until_closed(fixed, plain.detach()[rows], kept[rows], sign_only=sign_only)
+    )
     value = _with_gradient(chosen, state)
     return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
 
@@ -141,7 +143,7 @@ def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search
     return state
 
 
-def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decide: bool) -> Search:
+def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, sign_only: bool) -> Search:
     """The state when every row's gap is closed (or its sign known); rows that are done leave the batch."""
     # A tensor that can not move has no say.
     slopes_, center = problem.slopes(), problem.center
@@ -153,7 +155,7 @@ def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decid
         multiplier, floor = _next(state)
         state = _step(state, support, center, multiplier)
         open_ = state.best - floor > GAP * (1 + state.best.abs())
-        if decide:
+        if sign_only:
             open_ &= (state.best >= 0) & (floor < 0)
         still = open_.nonzero().squeeze(-1)
         if 2 * len(still) > len(rows):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from veritracer.bounds import dual
 from veritracer.bounds.affine import Affine, keeps_decision
-from veritracer.bounds.ibp import Bound, Box
-from veritracer.bounds.problem import BoundProblem
+from veritracer.bounds.crown_ibp import upper_plane
+from veritracer.bounds.ibp import Bound, Box, Trace, ibp_upper, trace
+from veritracer.bounds.rounding import Precision, logit_error
 from veritracer.errors import NotSupportedError, message, unknown_name
 from veritracer.models.param_sets import ParamSet
 
@@ -26,6 +28,98 @@ Method = Literal["ibp", "crown-ibp", "simul-crown"]
 
 LAST_CODE = 255
 """Codes are stored in one byte; 0 stands for no method at all."""
+
+
+class BoundProblem:
+    """max sign * logit(x_cf) over the models of the set with sign * logit(x) >= 0, for each row.
+
+    Ranges and planes are computed when a bound first asks for them, and once: CROWN-IBP builds on IBP's
+    ranges, Simul-CROWN on CROWN-IBP's plane. A bound made of ``interval``, ``plane`` and ``constraint`` has
+    the slack in it that ``precision`` asks for; one made of ``ranges`` adds ``slack`` itself.
+
+    Parameters
+    ----------
+    x, x_cf, sign
+        Rows (..., n, d), their counterfactuals or boxes of them, and today's decisions, +1 or -1 (..., n).
+    precision
+        In which arithmetic models may run; None is exact arithmetic, without slack.
+    steps, sign_only
+        How Simul-CROWN searches: see ``dual.maximum``.
+    """
+
+    def __init__(
+        self,
+        param_set: ParamSet,
+        x: Tensor,
+        x_cf: Tensor | Box,
+        sign: Tensor,
+        *,
+        precision: Precision | None = None,
+        steps: int | None = None,
+        sign_only: bool = False,
+    ) -> None:
+        self.param_set, self.x, self.x_cf, self.sign = param_set, x, x_cf, sign
+        self.precision, self.steps, self.sign_only = precision, steps, sign_only
+        self._whole: tuple[BoundProblem, Tensor] | None = None
+
+    def select(self, rows: Tensor) -> BoundProblem:
+        """The problem of the given rows of a flat batch, on top of what was computed for all of them."""
+        x_cf = self.x_cf.select(rows) if isinstance(self.x_cf, Box) else self.x_cf[rows]
+        part = BoundProblem(
+            self.param_set,
+            self.x[rows],
+            x_cf,
+            self.sign[rows],
+            precision=self.precision,
+            steps=self.steps,
+            sign_only=self.sign_only,
+        )
+        part._whole = self, rows
+        return part
+
+    @cached_property
+    def ranges(self) -> Trace:
+        """Ranges of every hidden layer at ``x_cf``, over the set."""
+        if self._whole is None:
+            return trace(self.param_set, self.x_cf)
+        whole, rows = self._whole
+        return whole.ranges.select(rows)
+
+    @cached_property
+    def slack(self) -> Tensor:
+        """What floating point can cost at ``x_cf`` over the whole set, (..., n); 0 in exact arithmetic."""
+        if self._whole is not None:
+            whole, rows = self._whole
+            return whole.slack[rows]
+        if self.precision is None:
+            return self.sign.new_zeros(self.sign.shape)
+        return logit_error(self.param_set, self.ranges, self.precision)
+
+    @cached_property
+    def interval(self) -> Tensor:
+        """IBP's upper bound (..., n), slack included."""
+        if self._whole is not None:
+            whole, rows = self._whole
+            return whole.interval[rows]
+        upper = ibp_upper(self.param_set, self.ranges, self.sign)
+        return upper if self.precision is None else upper + self.slack
+
+    @cached_property
+    def plane(self) -> Affine:
+        """CROWN-IBP's upper plane, slack included."""
+        if self._whole is not None and "plane" in vars(self._whole[0]):
+            whole, rows = self._whole
+            return whole.plane.select(rows)
+        plane = upper_plane(self.param_set, self.ranges, self.sign)
+        return plane if self.precision is None else plane.shift(self.slack)
+
+    def constraint(self) -> Affine:
+        """An upper plane of sign * logit(x), slack included: at least 0 for models that keep x's decision."""
+        own = trace(self.param_set, self.x)
+        plane = upper_plane(self.param_set, own, self.sign)
+        if self.precision is None:
+            return plane
+        return plane.shift(logit_error(self.param_set, own, self.precision))
 
 
 @dataclass(frozen=True)
@@ -62,9 +156,9 @@ class BoundMethod:
         """The bound in exact arithmetic, differentiable; ``steps`` is that of ``dual.maximum``."""
         return self.function(BoundProblem(param_set, x, x_cf, sign, steps=steps))
 
-    def bound(self, asked: BoundProblem) -> Bound:
+    def bound(self, problem: BoundProblem) -> Bound:
         """The bound as a proof: refused where it is conditional and registered as not."""
-        found = self.function(asked)
+        found = self.function(problem)
         if not self.conditional and bool((found.multiplier != 0).any()):
             remedy = "register it as conditional"
             received = "multipliers other than 0"
@@ -110,17 +204,17 @@ def names_by_code() -> tuple[str, ...]:
     return tuple(names.get(code, "") for code in range(max(names) + 1))
 
 
-def _ibp(asked: BoundProblem) -> Bound:
+def _ibp(problem: BoundProblem) -> Bound:
     """Upper bound of max over the set of sign * logit(x_cf), by intervals.
 
     It errs upwards: each range is computed as if all others could be at their worst at once. ``x`` is
     not used, so the proof is unconditional. Exact for boxes and one hidden layer, where every entry
     of the parameters appears once. The paper's section 4.2.1.
     """
-    return Bound(asked.interval, torch.zeros_like(asked.interval))
+    return Bound(problem.interval, torch.zeros_like(problem.interval))
 
 
-def _crown_ibp(asked: BoundProblem) -> Bound:
+def _crown_ibp(problem: BoundProblem) -> Bound:
     """Upper bound of max over the set of sign * logit(x_cf): the plane's maximum, or IBP's if smaller.
 
     It errs upwards: the plane lies above the logit everywhere in the set. ``x`` is not used, so the
@@ -129,12 +223,12 @@ def _crown_ibp(asked: BoundProblem) -> Bound:
     NOTE[paper]: Theorem 4.1 has CROWN-IBP never above IBP. That is false in general (the chord of a
     wide interval loses more than the interval does), hence the minimum.
     """
-    param_set = asked.param_set
-    worst = torch.minimum(asked.plane.upper(param_set.row_radii, param_set.norm), asked.interval)
+    param_set = problem.param_set
+    worst = torch.minimum(problem.plane.upper(param_set.row_radii, param_set.norm), problem.interval)
     return Bound(worst, torch.zeros_like(worst))
 
 
-def _simul_crown(asked: BoundProblem) -> Bound:
+def _simul_crown(problem: BoundProblem) -> Bound:
     """Upper bound of max sign * logit(x_cf) over the set's models with sign * logit(x) >= 0.
 
     The paper's Equation 3. With μ·θ + ν an upper plane of sign * logit(x_cf) and α·θ + β one of
@@ -150,28 +244,30 @@ def _simul_crown(asked: BoundProblem) -> Bound:
     NOTE[paper]: Algorithm 2 sorts all parameters for each row; the dual needs a search in one variable
     and works for every norm. ``dual.greedy_maximum`` is Algorithm 2 itself, and the tests compare them.
     """
-    if asked.steps is not None:  # under vmap nothing may depend on the data
-        return _constrained(asked, asked.constraint())
-    binds = ~keeps_decision(asked.param_set, asked.plane, asked.x, asked.sign)
+    if problem.steps is not None:  # under vmap nothing may depend on the data
+        return _constrained(problem, problem.constraint())
+    binds = ~keeps_decision(problem.param_set, problem.plane, problem.x, problem.sign)
     if binds.dim() > 1:  # rows of several models: all or none
-        return _constrained(asked, asked.constraint()) if bool(binds.any()) else _crown_ibp(asked)
-    crown, rows = _crown_ibp(asked), binds.nonzero().squeeze(-1)
+        return _constrained(problem, problem.constraint()) if bool(binds.any()) else _crown_ibp(problem)
+    crown, rows = _crown_ibp(problem), binds.nonzero().squeeze(-1)
     if len(rows) == 0:
         return crown
-    part = asked.select(rows)
+    part = problem.select(rows)
     found = _constrained(part, part.constraint())
     return Bound(*(whole.index_copy(0, rows, some) for whole, some in zip(crown, found, strict=True)))
 
 
-def _constrained(asked: BoundProblem, constraint: Affine) -> Bound:
+def _constrained(problem: BoundProblem, constraint: Affine) -> Bound:
     """The smaller of the planes' constrained maximum and IBP's bound.
 
     Where the latter is as good, the proof does not need the constraint.
     """
-    radii, norm = asked.param_set.row_radii, asked.param_set.norm
-    found = dual.maximum(asked.plane, constraint, radii, norm, steps=asked.steps, decide=asked.decide)
-    multiplier = torch.where(asked.interval <= found.value, 0.0, found.multiplier)
-    return Bound(torch.minimum(found.value, asked.interval), multiplier)
+    radii, norm = problem.param_set.row_radii, problem.param_set.norm
+    found = dual.maximum(
+        problem.plane, constraint, radii, norm, steps=problem.steps, sign_only=problem.sign_only
+    )
+    multiplier = torch.where(problem.interval <= found.value, 0.0, found.multiplier)
+    return Bound(torch.minimum(found.value, problem.interval), multiplier)
 
 
 ibp = register(BoundMethod("ibp", 1, conditional=False, function=_ibp))

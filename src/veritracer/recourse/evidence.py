@@ -164,7 +164,7 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
     for some in torch.split(rows, CHUNK):
         against = torch.full((len(some),), -sign, dtype=torch.float64)
         question = Question(some, some, against)
-        proofs = prove(param_set, question, UNCONDITIONAL, decide=True)
+        proofs = prove(param_set, question, UNCONDITIONAL, sign_only=True)
         parts.append(proofs.worst_logit < 0)
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
 

@@ -261,7 +261,7 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
     for rows in chunks(x):
         everything = Box(*encoding.limits(x[rows]))
         question = Question(x[rows], everything, -sign[rows])
-        parts.append(prove(alone, question, UNCONDITIONAL, decide=True).worst_logit < 0)
+        parts.append(prove(alone, question, UNCONDITIONAL, sign_only=True).worst_logit < 0)
     return torch.cat(parts)
 
 

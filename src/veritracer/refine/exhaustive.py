@@ -49,7 +49,7 @@ def _best(problem: Problem, most: int | None) -> Found:
         part = whole.select(some)
         question = Question(part.x, part.region(rows[some]), part.sign)
         with torch.no_grad():
-            worst = prove(problem.param_set, question, CASCADE, decide=True).worst_logit
+            worst = prove(problem.param_set, question, CASCADE, sign_only=True).worst_logit
         proved = (worst < 0).nonzero().squeeze(-1)
         if len(proved) > 0:
             first = proved[:1]

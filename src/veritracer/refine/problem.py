@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds.ibp import Box
-from veritracer.bounds.methods import method_named
-from veritracer.bounds.problem import BoundProblem
+from veritracer.bounds.methods import BoundProblem, method_named
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.formatting import strip_float_noise
@@ -236,7 +235,7 @@ class Problem:
     def _proved(self, x_cf: Tensor, methods: Sequence[str]) -> Tensor:
         with torch.no_grad():
             question = Question(self.x, self.region(x_cf), self.sign)
-            return prove(self.param_set, question, methods, decide=True).worst_logit
+            return prove(self.param_set, question, methods, sign_only=True).worst_logit
 
     def linearised(self, x_cf: Tensor) -> Slopes:
         """The bound with its slack, and how it changes with each column."""
