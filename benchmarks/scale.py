@@ -41,8 +41,7 @@ import torch
 import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.bounds.methods import BoundMethod
-from veritracer.proving import CASCADE, prove
-from veritracer.proving import Question as ProofQuestion
+from veritracer.proving import CASCADE, ProofBatch, prove
 
 COMMAND = [sys.executable, "-m", "veritracer"]
 ITEMS = ("speed", "ray", "memory", "kill", "cost")
@@ -369,7 +368,7 @@ def stages(features: int, hidden: int, rows: int) -> tuple[dict[str, float], tup
     table = pa.Table.from_pandas(frame, preserve_index=False)
     mirrored = frame.iloc[::-1].reset_index(drop=True)
     sign = torch.from_numpy(np.sign(model.decision_function(frame)))
-    asked = ProofQuestion(*(model.encoding_.encode(each) for each in (frame, mirrored)), sign)
+    asked = ProofBatch(*(model.encoding_.encode(each) for each in (frame, mirrored)), sign)
     alone, wide = asked.select(torch.zeros(1, dtype=torch.long)), model.param_set(50.0)  # nothing is proved
     counts = counted(lambda: model.certify(frame, mirrored))
     with tempfile.TemporaryDirectory() as folder:

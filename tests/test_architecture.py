@@ -24,7 +24,6 @@ ORDER = [
     ["models"],
     ["bounds"],
     ["proving"],
-    ["decisions"],
     ["certificate"],
     ["refine"],
     ["generator", "optimisation"],

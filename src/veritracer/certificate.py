@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from veritracer.bounds.ibp import Box
 from veritracer.bounds.methods import methods_named, names_by_code
 from veritracer.bounds.rounding import reported
-from veritracer.decisions import decisions
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
 from veritracer.models.param_sets import ParamSet, SetRule, in_words
-from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius
+from veritracer.proving import CASCADE, ProofBatch, Proofs, decide, prove, search_radius
 
 CHUNK = 2048
 """Rows that are bounded at once: enough to fill a core's vector units, small enough to stay in cache."""
@@ -243,14 +242,14 @@ def certify(
     network, theta = from_module(module)
     _check_set(module, param_set)
     rows, found = _pairs(x, x_cf, theta[0].shape[1], param_set.center[0].device)
-    today = decisions(module, rows)
-    question = Question(rows, found, today.sign)
-    parts = [_certify_chunk(param_set, question.select(r), methods, radius) for r in chunks(rows)]
+    today = decide(module, rows)
+    batch = ProofBatch(rows, found, today.sign)
+    parts = [_certify_chunk(param_set, batch.select(r), methods, radius) for r in chunks(rows)]
     proofs = Proofs(*(torch.cat(column) for column in zip(*(p[0] for p in parts), strict=True)))
     # If rounding could turn today's decision on x, there is nothing that x_cf could be proved to leave.
     worst = torch.where(today.clear, proofs.worst_logit, torch.inf)
     reach = torch.where(today.clear, torch.cat([p[1] for p in parts]), 0.0)
-    there = decisions(module, found.center if isinstance(found, Box) else found)
+    there = decide(module, found.center if isinstance(found, Box) else found)
     return Certificates(
         certified=(worst < 0).cpu().numpy(),
         worst_logit=worst.cpu().numpy(),
@@ -285,15 +284,13 @@ def certified_radius(
 
 
 def _certify_chunk(
-    param_set: ParamSet, question: Question, methods: Sequence[str], radius: bool
+    param_set: ParamSet, batch: ProofBatch, methods: Sequence[str], radius: bool
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
-        proofs = prove(param_set, question, methods)
+        proofs = prove(param_set, batch, methods)
         proofs = proofs._replace(worst_logit=reported(proofs.worst_logit, proofs.slack))
         proved = proofs.worst_logit < 0
-        reach = (
-            search_radius(param_set, question, proved, methods) if radius else torch.zeros_like(question.sign)
-        )
+        reach = search_radius(param_set, batch, proved, methods) if radius else torch.zeros_like(batch.sign)
     return proofs, reach
 
 

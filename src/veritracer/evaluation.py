@@ -17,11 +17,11 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from veritracer.decisions import rate_threshold
 from veritracer.errors import AdviceWarning, VeriTracerWarning
 from veritracer.files import envelope
 from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
+from veritracer.models.network import rate_threshold
 from veritracer.schema import Schema
 from veritracer.schema.inspection import area_under_curve
 

@@ -9,10 +9,9 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from veritracer.decisions import threshold_logit
 from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TrainingError, message
-from veritracer.models.network import Network, Theta, from_module, to_module
+from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 
 EPOCHS = FINE_TUNING_EPOCHS
 

@@ -11,10 +11,9 @@ from sklearn.base import clone
 from torch import Tensor
 
 from veritracer.config import TrainingConfig
-from veritracer.decisions import rate_threshold, threshold_logit
 from veritracer.distillation import Distillation, Teacher
 from veritracer.errors import TrainingWarning, message
-from veritracer.models.network import Theta
+from veritracer.models.network import Theta, rate_threshold, threshold_logit
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
 from veritracer.preparing import Prepared

@@ -20,7 +20,6 @@ from torch import Tensor
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.config import Training, TrainingConfig
-from veritracer.decisions import threshold_logit
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -31,7 +30,7 @@ from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
 from veritracer.fitting import Fitted, Run
 from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
 from veritracer.models.balls import Norm
-from veritracer.models.network import from_module, to_module
+from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.panel import Panel
 from veritracer.preparing import as_table, prepare

@@ -1,4 +1,4 @@
-"""Proving a counterfactual: a cascade of bounds, and the search for the radius up to which it holds."""
+"""What a model decides, and what holds of a set of models: the cascade of bounds and the radius search."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from veritracer.bounds.ibp import Box
+from veritracer.bounds.ibp import Box, trace
 from veritracer.bounds.methods import BOUNDS, BoundProblem, methods_named
-from veritracer.bounds.rounding import Precision
+from veritracer.bounds.rounding import Precision, logit_error
+from veritracer.errors import NotSupportedError, message
+from veritracer.models.network import from_module, sign_of
 from veritracer.models.param_sets import ParamSet
 
 CASCADE: tuple[str, ...] = tuple(BOUNDS)
@@ -28,6 +30,42 @@ PRECISION = Precision.of(torch.float32).plus(16 * Precision.of(torch.float64).un
 Also for a model in float64, since the set does not say in which precision a later model will run.
 """
 
+ROWS_AT_ONCE = 2048
+"""Rows whose rounding is bounded together: their intermediate sums stay in a core's cache."""
+
+
+class Decisions(NamedTuple):
+    """+1 where the model says favourable and -1 where not, (n,), and where that is beyond rounding."""
+
+    sign: Tensor
+    clear: Tensor
+
+
+def decide(module: nn.Module, x: Tensor) -> Decisions:
+    """The module's own decisions on float64 rows (n, d), in its own precision.
+
+    A decision is clear if no order of summation and no precision from float32 on could turn it. What
+    the module computes is compared with what its layers say: a module that does something else is refused.
+    """
+    network, theta = from_module(module)
+    exact_theta = tuple(t.detach().to(x.device, torch.float64) for t in theta)
+    with torch.no_grad():
+        computed = network.read(module(x.to(theta[0].device, theta[0].dtype))).to(x)
+        alone = ParamSet.of(network, exact_theta, kappa=0.0)
+        exact = network.logit(exact_theta, x)
+        parts = [x[at : at + ROWS_AT_ONCE] for at in range(0, max(len(x), 1), ROWS_AT_ONCE)]
+        error = torch.cat([logit_error(alone, trace(alone, part), PRECISION) for part in parts])
+    check_computed(computed, exact, error)
+    return Decisions(sign_of(computed), exact.abs() > error)
+
+
+def check_computed(computed: Tensor, exact: Tensor, error: Tensor) -> None:
+    """Refuse a module whose logits are farther than rounding from what its layers say."""
+    if not bool(((computed - exact).abs() <= error).all()):
+        received = "another logit than its layers give"
+        remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"
+        raise NotSupportedError(message("a module that computes what its layers say", received, remedy))
+
 
 class Proofs(NamedTuple):
     """What a cascade of bounds found, (n,) each; ``method`` is the registered code of a bound.
@@ -41,21 +79,21 @@ class Proofs(NamedTuple):
     slack: Tensor
 
 
-class Question(NamedTuple):
+class ProofBatch(NamedTuple):
     """Rows to be proved: counterfactuals (or boxes of them), their originals, and today's decisions."""
 
     x: Tensor
     x_cf: Tensor | Box
     sign: Tensor
 
-    def select(self, rows: Tensor) -> Question:
-        """The question of the given rows."""
+    def select(self, rows: Tensor) -> ProofBatch:
+        """The batch of the given rows."""
         x_cf = self.x_cf.select(rows) if isinstance(self.x_cf, Box) else self.x_cf[rows]
-        return Question(self.x[rows], x_cf, self.sign[rows])
+        return ProofBatch(self.x[rows], x_cf, self.sign[rows])
 
 
 def prove(
-    param_set: ParamSet, question: Question, methods: Sequence[str] = CASCADE, *, sign_only: bool = False
+    param_set: ParamSet, batch: ProofBatch, methods: Sequence[str] = CASCADE, *, sign_only: bool = False
 ) -> Proofs:
     """The best bound of the cascade for each row, slack included; below 0 is a proof.
 
@@ -64,13 +102,13 @@ def prove(
     lets Simul-CROWN stop as soon as it knows the sign.
     """
     cascade = methods_named(methods)
-    x, x_cf, sign = question
-    whole = asked = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, sign_only=sign_only)
+    x, x_cf, sign = batch
+    whole = problem = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, sign_only=sign_only)
     worst, multiplier = torch.full_like(sign, torch.inf), torch.zeros_like(sign)
     code = torch.full_like(sign, cascade[0].code, dtype=torch.long)
     rows = torch.arange(len(sign), device=sign.device)
     for entry in cascade:
-        found = entry.bound(asked)
+        found = entry.bound(problem)
         better = found.worst_logit < worst[rows]
         worst[rows] = torch.where(better, found.worst_logit, worst[rows])
         multiplier[rows] = torch.where(better, found.multiplier, multiplier[rows])
@@ -79,12 +117,12 @@ def prove(
         if len(still) == 0:
             break
         if len(still) < len(rows):
-            rows, asked = rows[still], asked.select(still)
+            rows, problem = rows[still], problem.select(still)
     return Proofs(worst, multiplier, code, whole.slack)
 
 
 def search_radius(
-    param_set: ParamSet, question: Question, proved: Tensor, methods: Sequence[str] = CASCADE
+    param_set: ParamSet, batch: ProofBatch, proved: Tensor, methods: Sequence[str] = CASCADE
 ) -> Tensor:
     """The largest kappa of a geometric grid at which a proof was found, (n,); 0 where there is none.
 
@@ -116,9 +154,9 @@ def search_radius(
             break
         for index in sorted(set(ask[open_].tolist())):
             rows = (open_ & (ask == index)).nonzero().squeeze(-1)
-            there, asked = param_set.at(grid[index + limit]), question.select(rows)
-            found = prove(there, asked, methods, sign_only=True).worst_logit < 0
+            there, part = param_set.at(grid[index + limit]), batch.select(rows)
+            found = prove(there, part, methods, sign_only=True).worst_logit < 0
             low[rows] = torch.where(found, index, low[rows])
             high[rows] = torch.where(found, high[rows], index)
-    reached = question.sign.new_tensor(grid)[(low + limit).clamp(min=0)]
+    reached = batch.sign.new_tensor(grid)[(low + limit).clamp(min=0)]
     return torch.where(low == lowest, 0.0, reached)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import veritracer as vt
 from deadly import Deadly
+from veritracer import engines
 from veritracer.distributed import (
     Block,
     Inputs,
@@ -26,7 +27,6 @@ from veritracer.distributed import (
     Question,
     RunFolder,
     certify_blocks,
-    engines,
     issue_blocks,
     judging,
 )

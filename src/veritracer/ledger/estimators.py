@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from veritracer.decisions import threshold_logit
 from veritracer.distillation import Held
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, VeriTracerWarning, message
@@ -29,7 +28,7 @@ from veritracer.ledger.ledger import Ledger, open_ledger, open_source
 from veritracer.ledger.obligations import quality, split
 from veritracer.ledger.reading import Source
 from veritracer.ledger.verdicts import Candidate
-from veritracer.models.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled
 from veritracer.preparing import as_table

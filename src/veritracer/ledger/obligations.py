@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, ibp_upper, trace
-from veritracer.decisions import threshold_logit
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
 from veritracer.fine_tuning import FineTuning, fine_tune
 from veritracer.ledger.promises import IssuingModel, Limit
@@ -26,7 +25,7 @@ from veritracer.ledger.reading import View, raw_needed
 from veritracer.ledger.regions import rows_for
 from veritracer.ledger.verdicts import Auditor, Candidate
 from veritracer.models.intersection import Intersection
-from veritracer.models.network import Network, Theta, from_module, to_module
+from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
 
 MAX_PENALISED = 20_000

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from veritracer.errors import NotSupportedError, message
+from veritracer.errors import NotSupportedError, TrainingError, message
 
 Theta = tuple[Tensor, ...]
 
@@ -99,6 +100,26 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def sign_of(logit: Tensor) -> Tensor:
     """The decision: +1 where the logit says favourable (above 0), -1 where it does not."""
     return torch.where(logit.detach() > 0, 1.0, -1.0).to(logit.dtype)
+
+
+def threshold_logit(threshold: float) -> float:
+    """The logit at which a probability is ``threshold``: what is in the last bias, with its sign turned."""
+    if not 0.0 < threshold < 1.0:
+        raise TrainingError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
+    return math.log(threshold / (1.0 - threshold))
+
+
+def rate_threshold(logit: Tensor, rate: float) -> Tensor:
+    """The logit above which the share ``rate`` of these (n,) lies, as nearly as ties allow.
+
+    >>> rate_threshold(torch.tensor([0.0, 1.0, 2.0, 4.0]), 0.25)
+    tensor(3., dtype=torch.float64)
+    """
+    if not 0.0 < rate < 1.0:
+        raise TrainingError(message("an approval rate between 0 and 1", repr(rate), "0.3 accepts 30 %"))
+    ordered = logit.double().sort(descending=True).values
+    accepted = min(max(round(rate * len(ordered)), 1), len(ordered) - 1)
+    return (ordered[accepted - 1] + ordered[accepted]) / 2
 
 
 def activate(z: Tensor, slope: float) -> Tensor:

@@ -21,7 +21,7 @@ from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
 from veritracer.panel import Panel
-from veritracer.proving import Question, prove
+from veritracer.proving import ProofBatch, prove
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
@@ -163,8 +163,8 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
     parts = []
     for some in torch.split(rows, CHUNK):
         against = torch.full((len(some),), -sign, dtype=torch.float64)
-        question = Question(some, some, against)
-        proofs = prove(param_set, question, UNCONDITIONAL, sign_only=True)
+        batch = ProofBatch(some, some, against)
+        proofs = prove(param_set, batch, UNCONDITIONAL, sign_only=True)
         parts.append(proofs.worst_logit < 0)
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
 

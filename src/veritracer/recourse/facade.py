@@ -14,11 +14,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
 from veritracer.models.balls import Norm
-from veritracer.models.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.panel import Panel
 from veritracer.panel.panel import Labelled

@@ -19,7 +19,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.formatting import round_down
 from veritracer.models.param_sets import ParamSet
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.proving import CASCADE, ProofBatch, prove
 from veritracer.recourse.options import Options
 
 if TYPE_CHECKING:
@@ -260,8 +260,8 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
     alone, parts = param_set.at(0.0), []
     for rows in chunks(x):
         everything = Box(*encoding.limits(x[rows]))
-        question = Question(x[rows], everything, -sign[rows])
-        parts.append(prove(alone, question, UNCONDITIONAL, sign_only=True).worst_logit < 0)
+        batch = ProofBatch(x[rows], everything, -sign[rows])
+        parts.append(prove(alone, batch, UNCONDITIONAL, sign_only=True).worst_logit < 0)
     return torch.cat(parts)
 
 

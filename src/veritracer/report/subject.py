@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.decisions import threshold_logit
 from veritracer.defaults import __version__
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
-from veritracer.models.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, percent

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 import veritracer as vt
 from veritracer import persistence
-from veritracer.decisions import threshold_logit
 from veritracer.errors import (
     LedgerError,
     PromisedMeanwhileError,
@@ -32,7 +31,7 @@ from veritracer.errors import (
 )
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
-from veritracer.models.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
 from veritracer.recourse.outcomes import Outcome
