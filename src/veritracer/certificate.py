@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,18 +14,18 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.bounds.methods import methods_named, names_by_code
-from veritracer.bounds.rounding import reported
+from veritracer.bounds.rounding import round_up
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
-from veritracer.models.param_sets import ParamSet, SetRule, in_words
+from veritracer.models.param_sets import ParamSet, SetRule, describe_set
 from veritracer.proving import CASCADE, ProofBatch, Proofs, decide, prove, search_radius
 
 CHUNK = 2048
 """Rows that are bounded at once: enough to fill a core's vector units, small enough to stay in cache."""
 
 
-Obstacle = Literal["architecture", "encoding", "threshold", "weights"]
+Incompatibility = Literal["architecture", "encoding", "threshold", "weights"]
 """In what a model differs by more than a set allows."""
 
 
@@ -43,7 +44,7 @@ class Membership:
         Empty for another architecture.
     """
 
-    outside: Obstacle | None
+    outside: Incompatibility | None
     reason: str
     shares: tuple[float, ...] = ()
 
@@ -73,7 +74,7 @@ class Certificate:
     threshold: float | None
 
     def __str__(self) -> str:
-        models = _set_in_words(self)
+        models = _describe_set(self)
         if not self.certified:
             return f"unknown: no proof found at {models}"
         scope = "while x keeps its decision" if self.conditional else "whatever becomes of x"
@@ -105,15 +106,12 @@ class Certificates:
         Whether today's model decides ``x_cf`` otherwise than ``x``.
     slack
         What was added for floating-point arithmetic: the bound's and the model's own.
-    kappa, norm, rule, radii, center_digest
-        The set of models that the proof speaks of: every tensor (W1, b1, W2, ...) within its absolute radius
-        of the centre's, in this norm. ``rule`` is what kappa is a multiple of: ``mean-abs`` or ``norm`` of
-        each tensor, or ``absolute`` radii.
     model_digest, encoding_digest, threshold
         The model that decided ``x`` and ``x_cf``, which need not be the centre; what its rows came through
         and at which probability it decides, where that is known: both stay for every model of the set.
     param_set
-        The set itself.
+        The set of models that the proof covers: every tensor within its absolute radius of the centre's, in
+        the set's norm. ``kappa``, ``norm``, ``rule``, ``radii`` and ``center_digest`` are read from it.
     """
 
     certified: NDArray[np.bool_]
@@ -124,15 +122,35 @@ class Certificates:
     favourable: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     slack: NDArray[np.float64]
-    kappa: float
-    norm: Norm
-    rule: SetRule
-    radii: Mapping[str, float]
-    center_digest: str
     model_digest: str
     param_set: ParamSet = field(repr=False)
     encoding_digest: str | None = None
     threshold: float | None = None
+
+    @property
+    def kappa(self) -> float:
+        """Return the kappa of the set."""
+        return self.param_set.kappa
+
+    @property
+    def norm(self) -> Norm:
+        """Return the norm of the set's balls."""
+        return self.param_set.norm
+
+    @property
+    def rule(self) -> SetRule:
+        """Return what kappa is a multiple of: ``mean-abs``, ``norm`` or ``absolute`` radii."""
+        return self.param_set.rule
+
+    @cached_property
+    def radii(self) -> Mapping[str, float]:
+        """Return the absolute radius of each tensor (W1, b1, W2, ...)."""
+        return self.param_set.named_radii
+
+    @property
+    def center_digest(self) -> str:
+        """Return the SHA-256 of the model that the set is around."""
+        return self.param_set.center_digest
 
     def __len__(self) -> int:
         return len(self.certified)
@@ -148,7 +166,7 @@ class Certificates:
     def __str__(self) -> str:
         share = self.certified.mean() if len(self) else 0.0
         count = f"{self.certified.sum():,} of {len(self):,} certified ({share:.1%})"
-        return f"{count} at {_set_in_words(self)}"
+        return f"{count} at {_describe_set(self)}"
 
     def covers(self, model: Any) -> Membership:
         """Whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set; the reason beside it.
@@ -210,9 +228,9 @@ def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[f
     )
 
 
-def _set_in_words(found: Certificate | Certificates) -> str:
+def _describe_set(found: Certificate | Certificates) -> str:
     """The set, and that it is around another model where it is."""
-    words = in_words(found.kappa, found.norm, found.rule, found.radii.values())
+    words = describe_set(found.kappa, found.norm, found.rule, found.radii.values())
     elsewhere = found.center_digest != found.model_digest
     return f"{words} around another model ({found.center_digest[:12]})" if elsewhere else words
 
@@ -259,11 +277,6 @@ def certify(
         favourable=(today.sign > 0).cpu().numpy(),
         valid=(there.sign != today.sign).cpu().numpy(),
         slack=proofs.slack.cpu().numpy(),
-        kappa=param_set.kappa,
-        norm=param_set.norm,
-        rule=param_set.rule,
-        radii=param_set.named_radii,
-        center_digest=param_set.center_digest,
         model_digest=network.digest(theta),
         param_set=param_set,
     )
@@ -288,7 +301,7 @@ def _certify_chunk(
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
         proofs = prove(param_set, batch, methods)
-        proofs = proofs._replace(worst_logit=reported(proofs.worst_logit, proofs.slack))
+        proofs = proofs._replace(worst_logit=round_up(proofs.worst_logit, proofs.slack))
         proved = proofs.worst_logit < 0
         reach = search_radius(param_set, batch, proved, methods) if radius else torch.zeros_like(batch.sign)
     return proofs, reach

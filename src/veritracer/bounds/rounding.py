@@ -116,7 +116,7 @@ def _grown(param_set: ParamSet, precision: Precision) -> list[tuple[float, Tenso
     return param_set.once(precision, layers)
 
 
-def reported(bound: Tensor, slack: Tensor | None = None) -> Tensor:
+def round_up(bound: Tensor, slack: Tensor | None = None) -> Tensor:
     """Upper bounds as they are told: rounded up to the tenth digit, so that no more is said than was proved.
 
     Digits are counted from the first one of the bound, or, of a small one, from that of 1; with ``slack``,

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds.rounding import reported
+from veritracer.bounds.rounding import round_up
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.encoding import Encoding
 from veritracer.errors import DataWarning
@@ -310,7 +310,7 @@ def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[
     if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
         return None
     shares = param_set.displacements(candidate.theta)
-    return tuple(reported(torch.tensor(shares, dtype=torch.float64)).tolist())
+    return tuple(round_up(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 
 def _how_far(group: Group) -> tuple[int, float]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, trace
 from veritracer.bounds.methods import UNCONDITIONAL
-from veritracer.bounds.rounding import logit_error, reported
+from veritracer.bounds.rounding import logit_error, round_up
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
 from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
@@ -174,7 +174,7 @@ class Auditor:
         verdict[contradicted] = Verdict.NOT_CHECKABLE.code
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
-        return Judged(verdict, -reported(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
+        return Judged(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the region, and where the condition of a promise can not be read in another encoding.

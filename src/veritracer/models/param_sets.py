@@ -159,7 +159,7 @@ class ParamSet:
         >>> print(ParamSet.around(nn.Linear(2, 1)), ParamSet.around(nn.Linear(2, 1), radius=0.01), sep="; ")
         kappa = 0.2 (linf, mean-abs); radius 0.01 (linf, absolute)
         """
-        return in_words(self.kappa, self.norm, self.rule, self.named_radii.values())
+        return describe_set(self.kappa, self.norm, self.rule, self.named_radii.values())
 
     @cached_property
     def center_digest(self) -> str:
@@ -320,7 +320,7 @@ def _in_radii(distance: float, radius: float) -> float:
     return max(distance / radius, math.nextafter(1.0, 2.0)) if radius > 0 else math.inf
 
 
-def in_words(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
+def describe_set(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
     """A set by its numbers: its kappa and what that is a multiple of, or its absolute radii."""
     if rule != "absolute":
         return f"kappa = {round_down(kappa, 12)} ({norm}, {rule})"
