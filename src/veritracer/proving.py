@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,12 +42,24 @@ class Decisions(NamedTuple):
     clear: Tensor
 
 
-def decide(module: nn.Module, x: Tensor) -> Decisions:
-    """The module's own decisions on float64 rows (n, d), in its own precision.
+@singledispatch
+def decide(model: Any, x: Tensor) -> Decisions:
+    """Return the model's decisions on float64 rows (n, d), in its own precision.
 
-    A decision is clear if no order of summation and no precision from float32 on could turn it. What
-    the module computes is compared with what its layers say: a module that does something else is refused.
+    A decision is clear if no order of summation and no precision from float32 on could change it. Each family
+    of models registers its implementation.
+
+    Raises
+    ------
+    NotSupportedError
+        If no implementation is registered for the type of ``model``.
     """
+    raise NotSupportedError(message("a model of a registered family", _type_name(model), "pass a torch MLP"))
+
+
+@decide.register(nn.Module)
+def _decide_mlp(module: nn.Module, x: Tensor) -> Decisions:
+    """Compare what a torch MLP computes with what its layers say; refuse one that does something else."""
     network, theta = from_module(module)
     exact_theta = tuple(t.detach().to(x.device, torch.float64) for t in theta)
     with torch.no_grad():
@@ -92,15 +105,31 @@ class ProofBatch(NamedTuple):
         return ProofBatch(self.x[rows], x_cf, self.sign[rows])
 
 
+@singledispatch
 def prove(
+    model_set: Any, batch: ProofBatch, methods: Sequence[str] = CASCADE, *, sign_only: bool = False
+) -> Proofs:
+    """Return the best bound of the cascade for each row, slack included; below 0 is a proof.
+
+    Each method is a registered bound. It sees only the rows that those before it could not prove, and builds
+    on what they computed. A row leaves with its first proof, so cheap and unconditional bounds win.
+    ``sign_only`` lets a bound stop as soon as the sign is known. Each family of models registers its
+    implementation for its type of set.
+
+    Raises
+    ------
+    NotSupportedError
+        If no implementation is registered for the type of ``model_set``, or a method is unknown.
+    """
+    remedy = "pass a ParamSet"
+    raise NotSupportedError(message("a set of models of a registered family", _type_name(model_set), remedy))
+
+
+@prove.register(ParamSet)
+def _prove_mlp(
     param_set: ParamSet, batch: ProofBatch, methods: Sequence[str] = CASCADE, *, sign_only: bool = False
 ) -> Proofs:
-    """The best bound of the cascade for each row, slack included; below 0 is a proof.
-
-    Each method is a registered bound, asked in turn about the rows that are still open, on top of what those
-    before it computed. A row leaves with its first proof, so cheap and unconditional ones win. ``sign_only``
-    lets Simul-CROWN stop as soon as it knows the sign.
-    """
+    """Run the cascade over a set of MLPs."""
     cascade = methods_named(methods)
     x, x_cf, sign = batch
     whole = problem = BoundProblem(param_set, x, x_cf, sign, precision=PRECISION, sign_only=sign_only)
@@ -160,3 +189,7 @@ def search_radius(
             high[rows] = torch.where(found, high[rows], index)
     reached = batch.sign.new_tensor(grid)[(low + limit).clamp(min=0)]
     return torch.where(low == lowest, 0.0, reached)
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

@@ -5,13 +5,15 @@ Certified and attacked rates bracket the truth. A certificate that an attack bre
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
+from veritracer.errors import NotSupportedError, message
 from veritracer.models import balls
 from veritracer.models.network import Theta
 from veritracer.models.param_sets import ParamSet
@@ -34,7 +36,33 @@ class _Best(NamedTuple):
     theta: Theta
 
 
+@singledispatch
 def attack(
+    model_set: Any,
+    x: Tensor,
+    x_cf: Tensor,
+    sign: Tensor,
+    *,
+    steps: int = 25,
+    restarts: int = 2,
+    generator: torch.Generator | None = None,
+) -> Attack:
+    """Return the largest sign * logit(x_cf) found in the set among models with sign * logit(x) >= 0.
+
+    It errs downwards: a search can only miss. Each family of models registers its implementation for its type
+    of set.
+
+    Raises
+    ------
+    NotSupportedError
+        If no implementation is registered for the type of ``model_set``.
+    """
+    received = type(model_set).__name__
+    raise NotSupportedError(message("a set of models of a registered family", received, "pass a ParamSet"))
+
+
+@attack.register(ParamSet)
+def _attack_mlp(
     param_set: ParamSet,
     x: Tensor,
     x_cf: Tensor,
@@ -44,12 +72,11 @@ def attack(
     restarts: int = 2,
     generator: torch.Generator | None = None,
 ) -> Attack:
-    """The largest sign * logit(x_cf) found in the set among models with sign * logit(x) >= 0.
+    """Search a set of MLPs by conditional gradient, for each row.
 
-    It errs downwards: a search can only miss. Conditional gradient from several starts (today's
-    model, the worst model of the CROWN plane, random corners): each step moves towards the model of the
-    set that is furthest along the gradient, so no iterate leaves the set, in any norm. A multiplier
-    for each row grows while x has lost its decision and shrinks while it has kept it.
+    It starts from today's model, from the worst model of the CROWN plane and from random corners. Each step
+    moves towards the model of the set that is furthest along the gradient, so no iterate leaves the set, in
+    any norm. A multiplier for each row grows while x has lost its decision and shrinks while it has kept it.
     """
     generator = generator or torch.Generator().manual_seed(0)
     n = len(x)
