@@ -164,5 +164,5 @@ def test_an_install_without_ray_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DataError, match=r"expected the package ray, got an install without it — pip install"):
         make_engine("ray")
-    with pytest.raises(DataError, match="or take --engine local"), ray_tasks(1):
+    with pytest.raises(DataError, match="or use --engine local"), ray_tasks(1):
         pass

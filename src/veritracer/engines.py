@@ -1,9 +1,9 @@
-"""Where work runs: in this process, in several processes of this machine, or in the actors of a Ray cluster.
+"""Run work in this process, in several processes of this machine or in the actors of a Ray cluster.
 
-An engine is given a job and items, one by one, and gives back results as they are ready. A worker opens the
-job once (and so loads a model once) and then does item after item. At most two items for each worker are on
-their way, so that a table of any length needs the memory of a few of its blocks. A worker that is killed is
-replaced and its item done again: what a job does must bear being done twice.
+An engine maps a job over items and yields results as they are ready. Each worker opens the job once (and so
+loads a model once) and then processes item after item. At most two items for each worker are in flight, so a
+table of any length needs the memory of a few of its blocks. A killed worker is replaced and its item
+repeated: a job must tolerate being run twice on the same item.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Name = Literal["local", "ray"]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 LOADED = ("veritracer.distributed.jobs", "veritracer.model", "veritracer.recourse.explaining")
-"""What the process has loaded that workers are forked from."""
+"""Modules preloaded in the process that workers are forked from."""
 
 AHEAD = 2
-"""Items for each worker that are being done or wait for it."""
+"""Items in flight for each worker."""
 
 ATTEMPTS = 3
-"""How often in a row workers may be killed before that is the item's fault."""
+"""Consecutive times that workers may be killed before the run fails."""
 
 
 class Job(Protocol):
-    """What a worker does: opened once in each, then called with item after item; pickled on its way."""
+    """Work that each worker opens once and then applies to item after item; it is pickled on its way."""
 
     def open(self) -> Callable[[Any], Any]:
-        """What does one item."""
+        """Return the function that processes one item."""
         ...
 
 
@@ -53,22 +53,19 @@ class Engine(Protocol):
     workers: int
 
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
-        """The result of each item, in the order in which they are ready."""
+        """Yield the result of each item as it becomes ready."""
         ...
 
 
 def make_engine(name: Name, workers: int | None = None) -> Engine:
-    """The engine of that name; ``workers`` are all cores (of the cluster, with Ray) if left out."""
+    """Return the engine of that name; ``workers`` defaults to all cores (of the cluster, with Ray)."""
     if name == "ray":
         return RayEngine(workers)
     return LocalEngine(workers or cores())
 
 
 def prepare(name: Name, workers: int | None = None) -> None:
-    """Begin to start that engine, which takes as long as it takes to load what this process needs itself.
-
-    So whoever is going to need workers says so before that.
-    """
+    """Start that engine in the background, so that it loads while this process loads what it needs itself."""
     if name == "ray":
         _prepare_ray(workers)
     elif workers != 1:
@@ -85,9 +82,9 @@ class LocalEngine:
         self.workers = workers
 
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
-        """The result of each item, in the order in which they are ready."""
+        """Yield the result of each item as it becomes ready."""
         if self.workers == 1:
-            with one_thread():  # as every other worker
+            with one_thread():  # like every other worker
                 yield from map(job.open(), items)
             return
         rest, unfinished, killed = iter(items), list[Any](), 0
@@ -108,7 +105,7 @@ class LocalEngine:
 
 
 def _flow(pool: Executor, running: dict[Future[Any], Any], rest: Iterator[Any], most: int) -> Iterator[Any]:
-    """Results, while ``running`` is kept filled; at any moment it has what was not given back yet."""
+    """Yield results while keeping ``running`` filled with the items whose results are still to come."""
     while True:
         while len(running) < most and (item := next(rest, _END)) is not _END:
             running[pool.submit(_do, item)] = item
@@ -125,8 +122,8 @@ _END = object()
 
 def _killed(said: str = "") -> VeriTracerError:
     received = f"{ATTEMPTS} in a row that were killed" + (f" ({said})" if said else "")
-    remedy = "was it short of memory? Run the same command again, with fewer --workers or --block-rows"
-    return VeriTracerError(message("workers that go on", received, remedy))
+    remedy = "was memory short? Run the same command again with fewer --workers or --block-rows"
+    return VeriTracerError(message("workers that finish", received, remedy))
 
 
 _call: Callable[[Any], Any] | None = None
@@ -144,12 +141,12 @@ def _do(item: Any) -> Any:
 
 @contextmanager
 def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) -> Iterator[Executor]:
-    """A pool of so many processes of one thread each; at the end of the block all of them are stopped.
+    """Open a pool of processes of one thread each; all of them are stopped at the end of the block.
 
-    None of them outlives the process that started it. Whatever they were doing is lost, and nothing else.
+    None of them outlives the process that started it. Unfinished work is lost, and nothing else.
     """
     older = {child.pid for child in multiprocessing.active_children()}
-    # Libraries read these when they are loaded, so they must be there before a process begins.
+    # Libraries read these when they are loaded, so they must be set before a process starts.
     with _environment(ONE_THREAD):
         context = multiprocessing.get_context("forkserver" if _prepare_forks() else "spawn")
         pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, args))
@@ -162,9 +159,9 @@ def processes(count: int, begin: Callable[..., None] | None = None, *args: Any) 
 
 
 def _prepare_forks() -> bool:
-    """Whether workers can be forked from a process that has loaded what they need; it begins to, if so.
+    """Start the process that workers are forked from; return whether this system supports it.
 
-    The process ends with this one, and workers with it.
+    That process ends with this one, and its workers with it.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return False
@@ -197,7 +194,7 @@ def _stop(children: list[BaseProcess]) -> None:
 
 
 def _begin(begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
-    """Make this process a worker: of one thread, deaf to Ctrl-C, and gone when its parent is."""
+    """Make this process a worker: one thread, deaf to Ctrl-C, and gone when its parent is."""
     only_compute()
     warnings.simplefilter("ignore", DataWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -207,7 +204,7 @@ def _begin(begin: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
 
 
 def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()  # who asked for workers, not the one that they are forked from
+    parent = multiprocessing.parent_process()  # the process that asked for workers, not the fork server
     assert parent is not None
     parent.join()
     os._exit(1)
@@ -225,14 +222,14 @@ class RayEngine:
         self.given = workers
 
     def map(self, job: Job, items: Iterable[Any]) -> Iterator[Any]:
-        """The result of each item, in the order in which they are ready."""
+        """Yield the result of each item as it becomes ready."""
         with _actors(self.given) as actors:
             self.workers = len(actors)
             yield from self._work(actors, self.ray.put(job), iter(items))
 
     def _work(self, actors: list[Any], job: Any, rest: Iterator[Any]) -> Iterator[Any]:
         running: dict[Any, Any] = {}
-        waiting = actors * AHEAD  # one entry for each item that an actor can take
+        waiting = actors * AHEAD  # one entry for each item that an actor can accept
         while True:
             while waiting and (item := next(rest, _END)) is not _END:
                 worker = waiting.pop(0)
@@ -255,7 +252,7 @@ class RayEngine:
 
 
 class Worker:
-    """What an actor is: it loads what every job needs, and opens the one that it is given first."""
+    """A Ray actor: it loads what every job needs and opens the first job that it is given."""
 
     def __init__(self) -> None:
         for name in LOADED:
@@ -265,14 +262,14 @@ class Worker:
         self.call: Callable[[Any], Any] | None = None
 
     def do(self, job: Job, item: Any) -> Any:
-        """The result of one item."""
+        """Return the result of one item."""
         self.call = self.call or job.open()
         return self.call(item)
 
 
 @contextmanager
 def connected(workers: int | None = None) -> Iterator[None]:
-    """A connection to Ray for the block: one that is there already, or else one of its own."""
+    """Keep a connection to Ray for the block: an existing one, or else a new one."""
     ray = _ray()
     if ray.is_initialized():
         yield
@@ -297,7 +294,7 @@ _ahead: Future[list[Any]] | None = None
 
 @contextmanager
 def _actors(workers: int | None) -> Iterator[list[Any]]:
-    """Actors for the block: those that are being started already, or else new ones."""
+    """Provide actors for the block: those that are already being started, or else new ones."""
     global _ahead
     ray = _ray()
     began, _ahead = _ahead, None
@@ -324,7 +321,7 @@ def _new_actors(workers: int | None) -> list[Any]:
 
 
 def _prepare_ray(workers: int | None) -> None:
-    """Begin to connect to Ray and to start actors, unless somebody is connected."""
+    """Start connecting to Ray and creating actors in the background, unless a connection exists."""
     global _ahead
     if _ray().is_initialized():
         return
@@ -335,24 +332,24 @@ def _prepare_ray(workers: int | None) -> None:
         try:
             _connect(workers)
             began.set_result(_new_actors(workers))
-        except BaseException as error:  # for whoever waits
+        except BaseException as error:  # raised where the result is awaited
             began.set_exception(error)
         else:
-            threading.Event().wait()  # what Ray starts ends with the thread that started it
+            threading.Event().wait()  # Ray's processes end with the thread that started them
 
     threading.Thread(target=start, daemon=True).start()
 
 
 @contextmanager
 def ray_tasks(workers: int) -> Iterator[_Tasks]:
-    """Something to ``submit`` calls to, each of which becomes a task on one core of the cluster."""
+    """Provide a ``submit`` method whose calls each become a task on one core of the cluster."""
     with connected(workers):
         yield _Tasks()
 
 
 class _Tasks:
     def submit(self, call: Any, /, *args: Any) -> Future[Any]:
-        """A promise of the call's result."""
+        """Return a future of the call's result."""
         ray = _ray()
         future: Future[Any] = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(call).remote(*args).future()
         return future
@@ -362,6 +359,6 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        remedy = "pip install 'veritracer[ray]', or take --engine local"
+        remedy = "pip install 'veritracer[ray]', or use --engine local"
         raise DataError(message("the package ray", "an install without it", remedy)) from None
     return ray

@@ -1,4 +1,4 @@
-"""Single values as people write them: every digit that means something, and none that does not."""
+"""Format numbers and single values as text: all digits that mean something, and no others."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 import pandas as pd
 
 NOISE = 4e-16
-"""How far, as a share of it, two roundings move a number: digits that nobody meant."""
+"""Relative error of two roundings; digits below it are floating-point noise."""
 
 MOST_DIGITS = 11
-"""Digits that people give a number at most: hundredths of a billion."""
+"""Numbers entered by people have at most this many significant digits."""
 
 MOST_PLACES = 20
-"""A number with more zeros than this before or behind its digits is written with a power of ten."""
+"""A number with more zeros than this before or after its digits is written with a power of ten."""
 
 
 def to_python(value: Any) -> Any:
-    """The value as Python's own; a narrow float by its shortest digits, which read back as the same cell.
+    """Convert a numpy scalar to the Python value of the same cell.
+
+    A float32 becomes the float with the same shortest decimal, so that it reads back as the same cell.
 
     >>> to_python(np.float32(0.518)), to_python(np.int64(3)), to_python("rent")
     (0.518, 3, 'rent')
@@ -31,7 +33,7 @@ def to_python(value: Any) -> Any:
 
 
 def strip_float_noise(number: float) -> float:
-    """The number without what computing it left behind: the decimal of 15 digits next to it, if that is it.
+    """Return the nearest decimal of 15 digits if it differs from the number only by rounding.
 
     >>> strip_float_noise(0.1 + 0.2), strip_float_noise(0.1234567890123456)
     (0.3, 0.1234567890123456)
@@ -41,7 +43,7 @@ def strip_float_noise(number: float) -> float:
 
 
 def decimal_of(value: Any) -> Decimal:
-    """The number exactly as it is written: 0.1 is a tenth.
+    """Return the number exactly as it is written: 0.1 is one tenth.
 
     >>> decimal_of(0.3) - decimal_of(0.1)
     Decimal('0.2')
@@ -55,14 +57,14 @@ def decimal_of(value: Any) -> Decimal:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a single cell is empty."""
+    """Return whether a single cell is empty."""
     if value is None or value is pd.NaT or value is pd.NA:
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def format_value(value: Any) -> str:
-    """A cell as a person would write it: all digits of it, since a rounded value is another row.
+    """Format a cell with all of its digits, because a rounded value is another row.
 
     >>> format_value(1200), format_value(0.25), format_value("rent"), format_value(None)
     ('1,200', '0.25', 'rent', 'unknown')
@@ -83,9 +85,9 @@ def format_value(value: Any) -> str:
 
 
 def format_own_value(value: Any) -> str:
-    """What somebody has, as they would write it: without digits that a narrow float or a division left.
+    """Format a value that an applicant already has, without digits left by a float32 or a division.
 
-    What somebody is *promised* is written with all digits: ``format_value``.
+    Values of a counterfactual are formatted with all digits by ``format_value``.
 
     >>> format_own_value(0.517999992370605), format_own_value(1200.5), format_own_value(123456789.25)
     ('0.518', '1,200.5', '123,456,789.25')
@@ -94,7 +96,7 @@ def format_own_value(value: Any) -> str:
 
 
 def as_written(value: Any) -> Any:
-    """The number with seven significant digits where it has more than eleven; anything else as it is.
+    """Round a number with more than eleven significant digits to seven; return anything else unchanged.
 
     >>> as_written(0.1 + 0.2), as_written(0.25), as_written("rent")
     (0.3, 0.25, 'rent')
@@ -106,9 +108,9 @@ def as_written(value: Any) -> Any:
 
 
 def format_percent(share: float | None, *, fixed: bool = False) -> str:
-    """A share with one decimal, never more than it is, never none where there is some; "–" for None or nan.
+    """Format a share with one decimal, rounded down, and "<0.1 %" for a small one; "–" for None and NaN.
 
-    ``fixed`` keeps a zero after the point, for columns.
+    ``fixed`` keeps a trailing zero, for columns.
 
     >>> format_percent(1.0), format_percent(0.9996), format_percent(0.57)
     ('100 %', '99.9 %', '57 %')
@@ -126,7 +128,7 @@ def format_percent(share: float | None, *, fixed: bool = False) -> str:
 
 
 def round_down(number: float, digits: int = 3) -> str:
-    """At most so many significant digits, never more than the number: a promise must not grow in the telling.
+    """Format a number with at most ``digits`` significant digits, rounded down: a promise must not grow.
 
     >>> round_down(20.0), round_down(2.996), round_down(0.07199), round_down(0.1 * 3, 12)
     ('20', '2.99', '0.0719', '0.3')
@@ -141,7 +143,7 @@ def round_down(number: float, digits: int = 3) -> str:
 
 
 def format_count(many: int, one: str, several: str | None = None) -> str:
-    """A number with its noun.
+    """Format a number with its noun.
 
     >>> format_count(1, "person", "people"), format_count(1200, "row")
     ('1 person', '1,200 rows')
@@ -150,7 +152,7 @@ def format_count(many: int, one: str, several: str | None = None) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number with three significant digits, and all of its digits before the point.
+    """Format a number with three significant digits and all digits before the point; "–" for NaN.
 
     >>> format_number(12345.6), format_number(0.012345), format_number(3.0), format_number(float("nan"))
     ('12,346', '0.0123', '3', '–')

@@ -1,4 +1,4 @@
-"""What a model decides, and what holds of a set of models: the cascade of bounds and the radius search."""
+"""Decide rows, prove counterfactuals with a cascade of bounds, and search for the certified radius."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from veritracer.models.network import from_module, sign_of
 from veritracer.models.param_sets import ParamSet
 
 CASCADE: tuple[str, ...] = tuple(BOUNDS)
-"""From cheap to tight; each method only sees the rows that those before it could not prove."""
+"""From cheap to tight; each method sees only the rows that those before it could not prove."""
 
 PER_OCTAVE = 32
 """Steps of the certified radius between one kappa and its double: 2.2 % each."""
 
 OCTAVES = 12
-"""How often kappa is doubled or halved at most in the search for the certified radius."""
+"""Maximum number of times that the radius search doubles or halves kappa."""
 
 PRECISION = Precision.of(torch.float32).plus(16 * Precision.of(torch.float64).unit)
-"""What the slack covers: models that compute in float32 or better, and 16 passes of our own in float64.
+"""Arithmetic that the slack covers: models in float32 or better, and 16 passes of ours in float64.
 
 Also for a model in float64, since the set does not say in which precision a later model will run.
 """
 
 ROWS_AT_ONCE = 2048
-"""Rows whose rounding is bounded together: their intermediate sums stay in a core's cache."""
+"""Rows whose rounding is bounded together: their intermediate sums fit in a core's cache."""
 
 
 class Decisions(NamedTuple):
-    """+1 where the model says favourable and -1 where not, (n,), and where that is beyond rounding."""
+    """Decisions of a model, (n,) each.
+
+    ``sign`` is +1 for favourable and -1 for unfavourable; ``clear`` is true where rounding could not change
+    it.
+    """
 
     sign: Tensor
     clear: Tensor
@@ -73,17 +77,17 @@ def _decide_mlp(module: nn.Module, x: Tensor) -> Decisions:
 
 
 def check_computed(computed: Tensor, exact: Tensor, error: Tensor) -> None:
-    """Refuse a module whose logits are farther than rounding from what its layers say."""
+    """Refuse a module whose logits differ by more than rounding from what its layers give."""
     if not bool(((computed - exact).abs() <= error).all()):
         received = "another logit than its layers give"
-        remedy = "pass a plain nn.Sequential; hooks and overridden methods can not be reasoned about"
+        remedy = "pass a plain nn.Sequential without hooks and overridden methods"
         raise NotSupportedError(message("a module that computes what its layers say", received, remedy))
 
 
 class Proofs(NamedTuple):
-    """What a cascade of bounds found, (n,) each; ``method`` is the registered code of a bound.
+    """Results of a cascade of bounds, (n,) each; ``method`` is the registered code of a bound.
 
-    ``slack``, part of ``worst_logit``, is what floating point can cost at ``x_cf`` over the whole set.
+    ``slack``, part of ``worst_logit``, is the largest rounding error at ``x_cf`` over the whole set.
     """
 
     worst_logit: Tensor
@@ -93,14 +97,14 @@ class Proofs(NamedTuple):
 
 
 class ProofBatch(NamedTuple):
-    """Rows to be proved: counterfactuals (or boxes of them), their originals, and today's decisions."""
+    """Rows to be proved: originals, counterfactuals (or boxes of them), and today's decisions."""
 
     x: Tensor
     x_cf: Tensor | Box
     sign: Tensor
 
     def select(self, rows: Tensor) -> ProofBatch:
-        """The batch of the given rows."""
+        """Return the batch of the given rows."""
         x_cf = self.x_cf.select(rows) if isinstance(self.x_cf, Box) else self.x_cf[rows]
         return ProofBatch(self.x[rows], x_cf, self.sign[rows])
 
@@ -153,21 +157,20 @@ def _prove_mlp(
 def search_radius(
     param_set: ParamSet, batch: ProofBatch, proved: Tensor, methods: Sequence[str] = CASCADE
 ) -> Tensor:
-    """The largest kappa of a geometric grid at which a proof was found, (n,); 0 where there is none.
+    """Return the largest kappa of a geometric grid at which a proof was found, (n,); 0 if there is none.
 
-    Each row gallops and then bisects: down by octaves, up by steps that double up to one, since most
-    counterfactuals were made for the kappa at hand. Rows that ask for the same kappa are proved together.
-    Adaptive slopes are not monotone in kappa, so the answer is a kappa with a proof, and, the sets being
-    nested, a certificate for every smaller one; a larger one with a proof may exist.
+    Each row gallops and then bisects: down by octaves, up by steps that double up to one octave, since most
+    counterfactuals were made for the kappa at hand. Rows at the same kappa are proved together. Adaptive
+    slopes are not monotone in kappa, so the result is a kappa with a proof and, the sets being nested, a
+    certificate for every smaller one; a larger kappa with a proof may exist.
     """
     base = param_set.kappa if param_set.kappa > 0 else 1.0
     limit = OCTAVES * PER_OCTAVE
     grid = [base * 2.0 ** (index / PER_OCTAVE) for index in range(-limit, limit + 1)]
     lowest, highest = -limit - PER_OCTAVE, limit + PER_OCTAVE
-    low = torch.where(
-        proved & (param_set.kappa > 0), 0, lowest
-    )  # grid index with a proof; ``lowest``: none yet
-    high = torch.where(proved, highest, 0)  # grid index without one; ``highest``: none yet
+    # Grid index with a proof (``lowest``: none yet) and without one (``highest``: none yet).
+    low = torch.where(proved & (param_set.kappa > 0), 0, lowest)
+    high = torch.where(proved, highest, 0)
     if param_set.kappa == 0:
         high = torch.full_like(high, highest)
     step = 1

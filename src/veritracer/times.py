@@ -1,4 +1,4 @@
-"""Moments and durations: seconds since 1970 in UTC inside, what people give outside."""
+"""Read and write dates and durations; inside, a time is seconds since 1970 in UTC."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Moment = datetime | float | None
 """A date with a time zone, seconds since 1970, or None for now."""
 
 FIRST = -62_135_596_800.0
-"""The first second of the year 1."""
+"""First second of the year 1."""
 
 LAST = 253_370_764_800.0
-"""The first second of the year 9999: later ones can not be written as dates everywhere."""
+"""First second of the year 9999: later times cannot be written as dates everywhere."""
 
 UNITS = {"d": 1, "w": 7, "y": 365}
-"""Days in what a duration on the command line is counted in."""
+"""Days in each unit of a duration on the command line."""
 
 
 def to_timestamp(given: Moment) -> float:
-    """Seconds since 1970, in UTC.
+    """Convert a date, seconds or None (now) to seconds since 1970 in UTC.
 
     >>> to_timestamp(datetime(1970, 1, 2, tzinfo=UTC))
     86400.0
@@ -32,7 +32,7 @@ def to_timestamp(given: Moment) -> float:
         return time.time()
     if isinstance(given, datetime):
         if given.tzinfo is None:
-            remedy = "say which: datetime(..., tzinfo=timezone.utc)"
+            remedy = "add one: datetime(..., tzinfo=timezone.utc)"
             raise DataError(message("a time with its time zone", str(given), remedy))
         return given.timestamp()
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
@@ -43,20 +43,21 @@ def to_timestamp(given: Moment) -> float:
 
 
 def entry_timestamp(now: float, newest: float, *, stated: bool) -> float:
-    """The time of a new entry: what the clock says, or the newest entry's time where that is later.
+    """Return the time of a new entry: ``now``, or the newest entry's time if that is later.
 
-    So the clocks of several writers need not agree, and nothing that is written today can change what was
-    true on an earlier day. Where ``now`` is not a clock's but was ``stated``, it is said that it was lifted.
+    The clocks of several writers need not agree, and nothing written today can change what was true on an
+    earlier day. If ``now`` was ``stated`` by the caller instead of read from the clock, a warning says that
+    it was raised.
     """
     if now < newest and stated:
         expected = f"a moment that is not before the ledger's newest entry ({format_time(newest)})"
-        remedy = "the entry is dated like the newest one: a ledger's past can not be added to"
+        remedy = "the entry is dated like the newest one: entries cannot be added to a ledger's past"
         warnings.warn(message(expected, format_time(now), remedy), VeriTracerWarning, stacklevel=4)
     return max(now, newest)
 
 
 def expiry_timestamp(given: timedelta | datetime | float | None, issued: float) -> float:
-    """The end of a promise that is made at ``issued``: infinite for None; a duration counts from there."""
+    """Return the end of a promise made at ``issued``: infinite for None; a duration starts at ``issued``."""
     if given is None:
         return math.inf
     end = issued + given.total_seconds() if isinstance(given, timedelta) else to_timestamp(given)
@@ -69,7 +70,7 @@ def expiry_timestamp(given: timedelta | datetime | float | None, issued: float) 
 
 
 def format_time(seconds: float) -> str:
-    """The moment as people write it.
+    """Format a time as ISO 8601 in UTC; infinity is "never".
 
     >>> format_time(86400.0), format_time(math.inf)
     ('1970-01-02T00:00:00+00:00', 'never')
@@ -82,7 +83,7 @@ def format_time(seconds: float) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """The moment in a text such as ``2027-01-31`` or ``2027-01-31T12:00+01:00``; UTC where no zone is named.
+    """Parse ``2027-01-31`` or ``2027-01-31T12:00+01:00``; UTC if no zone is named.
 
     >>> parse_time("2027-01-31").isoformat()
     '2027-01-31T00:00:00+00:00'
@@ -96,7 +97,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_expiry(text: str) -> timedelta | datetime | None:
-    """The duration or the moment in a text: ``365d``, ``52w``, ``1y`` or ``2027-01-31``; None is never.
+    """Parse a duration or a date (``365d``, ``52w``, ``1y``, ``2027-01-31``); ``never`` is None.
 
     >>> parse_expiry("2w"), parse_expiry("1y") == timedelta(365)
     (datetime.timedelta(days=14), True)

@@ -44,8 +44,8 @@ def test_logit_is_that_of_the_module(module: nn.Module, slopes: tuple[float, ...
     ("module", "words"),
     [
         (mlp(nn.Tanh(), nn.Linear(4, 1)), ["layer '1'", "Tanh", "ReLU", "rebuild"]),
-        (mlp(nn.ReLU(), nn.Linear(4, 1), nn.Sigmoid()), ["layer '3'", "Sigmoid", "take it off"]),
-        (mlp(nn.ReLU(), nn.Linear(4, 1), nn.ReLU()), ["Linear layer last", "take it off"]),
+        (mlp(nn.ReLU(), nn.Linear(4, 1), nn.Sigmoid()), ["layer '3'", "Sigmoid", "remove it"]),
+        (mlp(nn.ReLU(), nn.Linear(4, 1), nn.ReLU()), ["Linear layer last", "remove it"]),
         (mlp(nn.ReLU(), nn.Linear(4, 3)), ["3 outputs", "binary"]),
         (mlp(nn.Dropout(0.5), nn.Linear(4, 1)).train(), ["eval mode", "layer '1'", "module.eval()"]),
         (mlp(nn.LeakyReLU(-0.5), nn.Linear(4, 1)), ["slope in [0, 1]", "-0.5"]),

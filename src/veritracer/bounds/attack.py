@@ -1,4 +1,4 @@
-"""The other side of a bound: search the set for a model that breaks the counterfactual.
+"""Search the set for a model that breaks the counterfactual.
 
 Certified and attacked rates bracket the truth. A certificate that an attack breaks is a bug.
 """
@@ -22,9 +22,9 @@ from veritracer.models.param_sets import ParamSet
 class Attack(NamedTuple):
     """The worst models found, one for each row.
 
-    ``worst_logit`` (n,) is the largest ``sign * logit(x_cf)`` among the models tried that decide ``x``
-    as today; at 0 or above the counterfactual is broken, and ``theta``, with a first dimension of n,
-    holds the model that breaks it.
+    ``worst_logit`` (n,) is the largest ``sign * logit(x_cf)`` among the models tried that decide ``x`` as
+    today; at 0 or above the counterfactual is broken, and ``theta``, with a first dimension of n, holds the
+    model that breaks it.
     """
 
     worst_logit: Tensor
@@ -90,7 +90,7 @@ def _attack_mlp(
 
 
 def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
-    """The model of the set at which the CROWN plane of each row is highest."""
+    """Return the model of the set at which the CROWN plane of each row is highest."""
     with torch.no_grad():
         plane = upper_plane(param_set, trace(param_set, x_cf), sign)
     gradient: list[Tensor] = []
@@ -102,7 +102,7 @@ def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
 def _climb(
     param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best, steps: int
 ) -> _Best:
-    """The better of ``best`` and what the steps from ``theta`` find."""
+    """Return the better of ``best`` and the models found in some steps from ``theta``."""
     multiplier = torch.zeros_like(sign)
     for step in range(steps):
         theta = tuple(t.detach().requires_grad_() for t in theta)
@@ -111,14 +111,14 @@ def _climb(
         best = _keep_better(best, logits[:, 0].detach(), theta, keeps)
         gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
         multiplier = torch.where(keeps, multiplier * 0.7, (multiplier * 2).clamp(min=0.25))
-        pace = 2.0 / (step + 2.0)
+        share = 2.0 / (step + 2.0)
         goal = _support_point(param_set, gradient)
-        theta = tuple(torch.lerp(t.detach(), g, pace) for t, g in zip(theta, goal, strict=True))
+        theta = tuple(torch.lerp(t.detach(), g, share) for t, g in zip(theta, goal, strict=True))
     return _retreat(param_set, x, x_cf, sign, theta, best)
 
 
 def _retreat(param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best) -> _Best:
-    """Also look on the way from the last iterate back to today's model, which keeps x's decision."""
+    """Also try models between the last iterate and today's model, which keeps the decision on x."""
     with torch.no_grad():
         for share in (0.0, 0.1, 0.25, 0.5, 0.75):
             there = tuple(
@@ -140,7 +140,7 @@ def _keep_better(best: _Best, worst: Tensor, theta: Theta, allowed: Tensor) -> _
 
 
 def _support_point(param_set: ParamSet, gradient: Theta) -> Theta:
-    """The model of the set that is furthest along the gradient (n, ...), for each row."""
+    """Return the model of the set that is furthest along the gradient (n, ...), for each row."""
     return tuple(
         center.detach() + radius * balls.support_point(g, param_set.norm)
         for g, center, radius in zip(gradient, param_set.center, param_set.radii, strict=True)

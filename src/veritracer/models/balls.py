@@ -1,7 +1,7 @@
-"""Geometry of entrywise l1, l2 and l∞ balls: norms, dual norms, projections, samples.
+"""Norms, dual norms, projections and samples of entrywise l1, l2 and l∞ balls.
 
-``dims`` says how many trailing dimensions belong to one tensor (2 for a weight, 1 for a bias or for a
-row of coefficients); dimensions in front of them are batch dimensions.
+``dims`` is the number of trailing dimensions that belong to one tensor (2 for a weight, 1 for a bias or for a
+row of coefficients); the dimensions before them are batch dimensions.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from veritracer.errors import NotSupportedError, unknown_name
 Norm = Literal["l1", "l2", "linf"]
 
 DUAL: dict[Norm, Norm] = {"l1": "linf", "l2": "l2", "linf": "l1"}
-"""The norm that the worst case over a ball is measured in: max of v·t over ‖t‖_p <= 1 is ‖v‖_q."""
+"""The dual norm q of each p: the maximum of v·t over ‖t‖_p <= 1 is ‖v‖_q."""
 
 
 def unknown_norm(kind: str) -> NotSupportedError:
-    """The error for a norm that no formula here is for."""
+    """Return the error for a norm that has no formula here."""
     return NotSupportedError(unknown_name("a norm", kind, get_args(Norm)))
 
 
 def norm(tensor: Tensor, kind: Norm, dims: int = 1) -> Tensor:
-    """The entrywise norm over the last ``dims`` dimensions."""
+    """Return the entrywise norm over the last ``dims`` dimensions."""
     if kind == "linf":
         return tensor.abs().flatten(-dims).amax(-1)
     if kind == "l1":
         return tensor.abs().flatten(-dims).sum(-1)
     if kind == "l2":
-        # torch's own norm has gradient 0 where the tensor is 0; a square root would give nan.
+        # torch's norm has gradient 0 where the tensor is 0; a square root would give NaN.
         size: Tensor = torch.linalg.vector_norm(tensor.flatten(-dims), dim=-1)
         return size
     raise unknown_norm(kind)
 
 
 def mean_abs(tensor: Tensor, dims: int = 1) -> Tensor:
-    """The mean magnitude over the last ``dims`` dimensions."""
+    """Return the mean magnitude over the last ``dims`` dimensions."""
     return tensor.abs().flatten(-dims).mean(-1)
 
 
 def support_point(direction: Tensor, kind: Norm) -> Tensor:
-    """The point of the unit ball that is furthest along each direction of a batch (n, ...); 0 along 0."""
+    """Return the point of the unit ball that is furthest along each direction (n, ...); 0 along 0."""
     if kind == "linf":
         return direction.sign()
     flat = direction.flatten(1)
@@ -57,7 +57,7 @@ def support_point(direction: Tensor, kind: Norm) -> Tensor:
 
 
 def project(tensor: Tensor, radius: Tensor, kind: Norm) -> Tensor:
-    """The nearest point (Euclidean) of the ball of that radius around zero, for one tensor."""
+    """Return the nearest point (Euclidean) of the ball of that radius around zero, for one tensor."""
     if kind == "linf":
         return torch.clamp(tensor, -radius, radius)
     length = norm(tensor, kind, tensor.dim())
@@ -71,10 +71,10 @@ def project(tensor: Tensor, radius: Tensor, kind: Norm) -> Tensor:
 
 
 def _l1_threshold(tensor: Tensor, radius: Tensor) -> Tensor:
-    """How much every magnitude has to give, so that what is left sums to ``radius``.
+    """Return by how much every magnitude must shrink so that the rest sums to ``radius``.
 
-    With the magnitudes sorted from large to small, the threshold is (sum of the first k - radius) / k
-    for the largest k whose k-th magnitude exceeds it.
+    With the magnitudes sorted in descending order, the threshold is (sum of the first k - radius) / k for the
+    largest k whose k-th magnitude exceeds it.
     """
     magnitudes = tensor.abs().flatten().sort(descending=True).values
     counts = torch.arange(1, magnitudes.numel() + 1, dtype=tensor.dtype, device=tensor.device)
@@ -84,7 +84,7 @@ def _l1_threshold(tensor: Tensor, radius: Tensor) -> Tensor:
 
 
 def sample(n: int, like: Tensor, kind: Norm, generator: torch.Generator) -> Tensor:
-    """``n`` points, uniform in the unit ball of the space of ``like``; shape (n, *like.shape)."""
+    """Draw ``n`` points uniformly from the unit ball of the space of ``like``; shape (n, *like.shape)."""
     shape, size = (n, *like.shape), like.numel()
     if kind == "linf":
         return torch.rand(shape, generator=generator, dtype=like.dtype) * 2 - 1
@@ -94,7 +94,7 @@ def sample(n: int, like: Tensor, kind: Norm, generator: torch.Generator) -> Tens
 
 
 def sample_corner(n: int, like: Tensor, kind: Norm, generator: torch.Generator) -> Tensor:
-    """``n`` extreme points of the unit ball: vertices of the box or the cross-polytope, or unit vectors."""
+    """Draw ``n`` extreme points of the unit ball: vertices of the box or cross-polytope, or unit vectors."""
     shape = (n, *like.shape)
     if kind == "linf":
         return torch.randint(0, 2, shape, generator=generator).to(like.dtype) * 2 - 1
@@ -109,10 +109,10 @@ def sample_corner(n: int, like: Tensor, kind: Norm, generator: torch.Generator) 
 
 
 def _direction(shape: tuple[int, ...], like: Tensor, kind: Norm, generator: torch.Generator) -> Tensor:
-    """Points on the unit sphere of the norm, from the distribution that makes ``sample`` uniform.
+    """Draw points on the unit sphere of the norm, from the distribution that makes ``sample`` uniform.
 
-    Gaussians divided by their l2 norm are uniform on its sphere; double exponentials divided by their
-    l1 norm are so on the cross-polytope.
+    Gaussians divided by their l2 norm are uniform on its sphere; double exponentials divided by their l1 norm
+    are uniform on the cross-polytope.
     """
     if kind == "l2":
         raw = torch.randn(shape, generator=generator, dtype=like.dtype)

@@ -1,8 +1,8 @@
-"""The models that are in several sets at once: what is left when promises of successive models add up.
+"""Models that are in several sets at once: the set left by the promises of successive models.
 
-Boxes intersect to a box, so the projection onto it is a clamp. Where l1 or l2 balls take part, Dykstra's
-alternating projections find the nearest common point; what rounding or an unfinished limit leaves outside
-is drawn along a segment towards a point that is known to be inside.
+Boxes intersect in a box, so projecting onto it is a clamp. If l1 or l2 balls take part, Dykstra's alternating
+projections find the nearest common point; a point that rounding or an unfinished limit leaves outside is
+moved towards a point that is known to be inside.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from veritracer.models.network import Theta
 from veritracer.models.param_sets import SHRINK, ParamSet, rounded_inside
 
 CYCLES = 2000
-"""Rounds of Dykstra's projections, at most, in the search for a first common point."""
+"""Maximum rounds of Dykstra's projections in the search for a first common point."""
 
 CYCLES_IN_TRAINING = 50
-"""Rounds after a step of training: it starts from a point that is nearly inside."""
+"""Maximum rounds after a training step, which starts from a point that is nearly inside."""
 
 DEPTHS = (0.5, 0.1, 1e-2, 1e-4, 2 * SHRINK)
-"""How deep inside of all sets a first common point is looked for, as shares of their radii."""
+"""Depths, as shares of the radii, at which a first common point is searched, in the order tried."""
 
 
 @dataclass(frozen=True)
@@ -40,51 +40,51 @@ class Ball:
     norm: Norm
 
     def distance(self, tensor: Tensor) -> float:
-        """How far the tensor is from the centre: the number that ``ParamSet.contains`` compares."""
+        """Return the distance of the tensor from the centre, as ``ParamSet.contains`` compares it."""
         return float(balls.norm(tensor.double() - self.center, self.norm, self.center.dim()))
 
     def smaller(self, depth: float) -> Ball:
-        """The ball that lies this share of the radius inside, and what rounding to float32 can move."""
+        """Return the ball that is smaller by this share of the radius and by the rounding to float32."""
         rounding = 2.0**-23 * balls.norm(self.center.abs() + self.radius, self.norm, self.center.dim())
         return Ball(self.center, max(self.radius * (1 - depth) - float(rounding), 0.0), self.norm)
 
     def project(self, tensor: Tensor) -> Tensor:
-        """The nearest point of the ball."""
+        """Return the nearest point of the ball."""
         radius = self.center.new_tensor(self.radius)
         return self.center + balls.project(tensor - self.center, radius, self.norm)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What all sets allow one tensor: boxes merged into one, and the other balls."""
+    """The balls of all sets around one tensor, with boxes merged into one."""
 
     balls: tuple[Ball, ...]
 
     def holds(self, tensor: Tensor, slack: float = 0.0) -> bool:
-        """Whether the tensor is in every ball, or outside by at most this share of the radius."""
+        """Return whether the tensor is in every ball, or outside by at most this share of its radius."""
         return all(ball.distance(tensor) <= ball.radius * (1 + slack) for ball in self.balls)
 
     def shrunk(self, depth: float) -> Piece:
-        """The same, each ball a little smaller."""
+        """Return the piece with each ball a little smaller."""
         return Piece(tuple(ball.smaller(depth) for ball in self.balls))
 
     @cached_property
     def parts(self) -> list[Callable[[Tensor], Tensor]]:
-        """The projections to alternate: one clamp for all boxes, one for each other ball."""
+        """Return the projections to alternate: one clamp for all boxes, one for each other ball."""
         boxes = [ball for ball in self.balls if ball.norm == "linf"]
         rest = [ball.project for ball in self.balls if ball.norm != "linf"]
         if not boxes:
             return [*rest]
         low = torch.stack([ball.center - ball.radius for ball in boxes]).amax(0)
         high = torch.stack([ball.center + ball.radius for ball in boxes]).amin(0)
-        middle = (low + high) / 2  # where the boxes just miss each other: the entry that is least outside
+        middle = (low + high) / 2  # where the boxes just miss each other, the value that is least outside
         low, high = torch.where(low > high, middle, low), torch.where(low > high, middle, high)
         return [lambda tensor: torch.clamp(tensor, low, high), *rest]
 
     def nearest(self, tensor: Tensor, cycles: int) -> Tensor:
-        """The point of all balls that is nearest to ``tensor``, by Dykstra's projections.
+        """Return the point of all balls that is nearest to ``tensor``, by Dykstra's projections.
 
-        It stops as soon as the point is outside of none by more than ``SHRINK`` of its radius.
+        It stops once the point is outside no ball by more than ``SHRINK`` of its radius.
         """
         if len(self.parts) == 1:
             return self.parts[0](tensor)
@@ -101,7 +101,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Intersection:
-    """The models that are in every one of some sets of one architecture.
+    """The models that are in every one of several sets of one architecture.
 
     ``anchor`` is a model that is in all of them, in float64.
     """
@@ -111,10 +111,13 @@ class Intersection:
 
     @classmethod
     def of(cls, sets: Sequence[ParamSet], start: Sequence[Tensor] | None = None) -> Intersection:
-        """The intersection; ``start`` is a model that may be in it, such as today's.
+        """Build the intersection; ``start`` is a model that may be in it, such as today's.
 
-        Raises ``EmptyIntersectionError`` where no common model is found: pairs of sets that are too far
-        apart are named, and a failure without such a pair is the search's.
+        Raises
+        ------
+        EmptyIntersectionError
+            If no common model is found. It names the pairs of sets that are provably too far apart; without
+            such a pair the search failed.
         """
         if not sets:
             raise ParamSetError(message("at least one set of models", "none", "update without keeping any"))
@@ -125,7 +128,7 @@ class Intersection:
             other.distances(sets[0].center)  # refuses tensors of other shapes
         pairs = [(i, j) for i, j in combinations(range(len(sets)), 2) if _apart(sets[i], sets[j])]
         if pairs:
-            received = f"{len(pairs)} of their pairs that have none"
+            received = f"{len(pairs)} pairs without one"
             remedy = "release the promises of one of each pair"
             raise EmptyIntersectionError(message("sets with a common model", received, remedy), pairs)
         given = None if start is None else tuple(t.detach().double() for t in start)
@@ -136,11 +139,11 @@ class Intersection:
         return cls(tuple(sets), tuple(_common_point(piece, start, i) for i, (piece, start) in layers))
 
     def contains(self, model: torch.nn.Module | Sequence[Tensor]) -> bool:
-        """Whether ``model`` is in every set, decided in float64."""
+        """Return whether ``model`` is in every set, decided in float64."""
         return all(each.contains(model) for each in self.sets)
 
     def project(self, theta: Sequence[Tensor]) -> Theta:
-        """A model in every set next to ``theta``, in its precision; ``contains`` is true of it.
+        """Return a model in every set near ``theta``, in its precision; ``contains`` is true of it.
 
         For boxes it is the nearest one, up to the margin for rounding. It can be passed to ``fine_tune``.
         """
@@ -155,18 +158,18 @@ class Intersection:
 
     @cached_property
     def _aims(self) -> tuple[Piece, ...]:
-        """What projections aim at: balls so much smaller that ending ``SHRINK`` outside of them is inside."""
+        """Return the targets of projections: ending ``SHRINK`` outside of these balls is still inside."""
         return tuple(piece.shrunk(2 * SHRINK) for piece in self._pieces)
 
 
 def _land(tensor: Tensor, piece: Piece, aim: Piece, anchor: Tensor) -> Tensor:
-    """The tensor in its own precision, drawn towards the anchor until it is in every ball."""
+    """Convert the tensor to its own precision, moved towards the anchor until it is in every ball."""
     point = aim.nearest(tensor.detach().double(), CYCLES_IN_TRAINING)
     return rounded_inside(point, anchor, tensor.dtype, piece.holds)
 
 
 def _pieces(sets: Sequence[ParamSet]) -> tuple[Piece, ...]:
-    """For each tensor the balls of all sets."""
+    """Return the balls of all sets, for each tensor."""
     return tuple(
         Piece(tuple(Ball(s.center[i].detach().double(), float(s.radii[i]), s.norm) for s in sets))
         for i in range(len(sets[0].center))
@@ -174,9 +177,9 @@ def _pieces(sets: Sequence[ParamSet]) -> tuple[Piece, ...]:
 
 
 def _apart(one: ParamSet, other: ParamSet) -> bool:
-    """Whether two sets provably have no common model: exact where both have the same norm.
+    """Return whether two sets provably have no common model; exact if both have the same norm.
 
-    Balls of different norms are compared as the boxes or spheres around them, which errs towards False.
+    Balls of different norms are compared through the boxes or spheres around them, which errs towards False.
     """
     norm: Norm = one.norm if one.norm == other.norm else "linf" if "linf" in (one.norm, other.norm) else "l2"
     far = [
@@ -188,8 +191,8 @@ def _apart(one: ParamSet, other: ParamSet) -> bool:
 
 
 def _common_point(piece: Piece, start: Tensor | None, index: int) -> Tensor:
-    """A point in every ball of one tensor, as deep inside as is easily found."""
-    # One centre may be in all balls: those of one model are nested, and a point (radius 0) has no other.
+    """Return a point in every ball of one tensor, as deep inside as is found easily."""
+    # One centre may be in all balls: balls of one model are nested, and a ball of radius 0 has one point.
     for known in (start, *(ball.center for ball in piece.balls)):
         if known is not None and piece.holds(known):
             return known

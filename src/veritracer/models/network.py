@@ -1,12 +1,11 @@
-"""A multilayer perceptron as a pure function of its parameters.
+"""Multilayer perceptrons as pure functions of their parameters.
 
-``Network`` is everything about a classifier that its parameters are not: the activations, which
-layers have a bias, and how the outputs become one logit. ``theta`` is the parameters themselves, a
-flat tuple ``(W1, b1, ..., WK, bK)``. Bounds, training and attacks differentiate through ``theta``
-and never touch an ``nn.Module``.
+``Network`` holds what does not change with the parameters: the activations, which layers have a bias, and how
+the outputs become one logit. ``theta`` is the parameters, a flat tuple ``(W1, b1, ..., WK, bK)``. Bounds,
+training and attacks differentiate with respect to ``theta`` and never touch an ``nn.Module``.
 
-Every function takes leading batch dimensions on ``theta``: with ``W`` of shape (S, out, in) and ``x``
-of shape (S, n, in), S models are evaluated at once.
+Every function accepts leading batch dimensions on ``theta``: with ``W`` of shape (S, out, in) and ``x`` of
+shape (S, n, in), S models are evaluated at once.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ SUPPORTED = "Linear, ReLU, LeakyReLU, Identity, Dropout (in eval mode) and neste
 
 @dataclass(frozen=True)
 class Network:
-    """The architecture of an MLP: what stays when its parameters change.
+    """The architecture of an MLP.
 
     Attributes
     ----------
     slopes
-        Slope below zero of the activation behind each hidden layer: 0 is ReLU, 0.01 the paper's
-        LeakyReLU, 1 no activation at all.
+        Slope below zero of the activation after each hidden layer: 0 is ReLU, 0.01 the paper's LeakyReLU, 1
+        no activation.
     readout
-        Weights that turn the outputs into one logit: ``(1,)`` for one output, ``(-1, 1)`` for two,
-        where the second is the favourable class.
+        Weights that turn the outputs into one logit: ``(1,)`` for one output, ``(-1, 1)`` for two, where the
+        second is the favourable class.
     biased
-        Whether each layer has a bias. A layer without one has a zero in ``theta`` that no model of
-        the set may move.
+        Whether each layer has a bias. A layer without one has a zero in ``theta`` that no model of the set
+        may change.
     """
 
     slopes: tuple[float, ...]
@@ -54,36 +53,36 @@ class Network:
 
     @property
     def depth(self) -> int:
-        """Number of linear layers."""
+        """Return the number of linear layers."""
         return len(self.slopes) + 1
 
     def layers(self, theta: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Weight (..., out, in) and bias (..., out) of each layer, first to last."""
+        """Return weight (..., out, in) and bias (..., out) of each layer, first to last."""
         return zip(theta[0::2], theta[1::2], strict=True)
 
     def activations(self, theta: Sequence[Tensor], x: Tensor) -> list[Tensor]:
-        """What goes into each layer, (..., n, in): the rows themselves, then every hidden layer's output."""
+        """Return the input of each layer, (..., n, in): the rows, then the output of every hidden layer."""
         inputs = [x]
         for (weight, bias), slope in zip(self.layers(theta), self.slopes, strict=False):
             inputs.append(activate(affine(inputs[-1], weight, bias), slope))
         return inputs
 
     def logit(self, theta: Sequence[Tensor], x: Tensor) -> Tensor:
-        """The logit of each row of ``x`` (..., n, in), as (..., n): above zero means favourable."""
+        """Return the logit (..., n) of each row of ``x`` (..., n, in): above zero is favourable."""
         return self.logit_from(theta, self.activations(theta, x))
 
     def logit_from(self, theta: Sequence[Tensor], activations: Sequence[Tensor]) -> Tensor:
-        """The logit of each row (..., n) from what ``activations`` returned."""
+        """Return the logit (..., n) of each row from the result of ``activations``."""
         return self.read(affine(activations[-1], theta[-2], theta[-1]))
 
     def read(self, outputs: Tensor) -> Tensor:
-        """One logit from the outputs (..., n, out) of the last layer."""
+        """Turn the outputs (..., n, out) of the last layer into one logit."""
         if len(self.readout) == 1:
             return outputs[..., 0]
         return outputs @ outputs.new_tensor(self.readout)
 
     def digest(self, theta: Sequence[Tensor]) -> str:
-        """SHA-256 of architecture and parameters: two models share it only if they are the same model."""
+        """Return the SHA-256 of architecture and parameters, which identifies the model."""
         shapes = [list(t.shape) for t in theta]
         head = json.dumps([self.slopes, self.readout, self.biased, shapes])
         sha = hashlib.sha256(head.encode())
@@ -93,24 +92,24 @@ class Network:
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``x @ weight.T + bias`` with shapes (..., n, in), (..., out, in), (..., out) -> (..., n, out)."""
+    """Return ``x @ weight.T + bias``: (..., n, in), (..., out, in), (..., out) -> (..., n, out)."""
     return x @ weight.mT + bias.unsqueeze(-2)
 
 
 def sign_of(logit: Tensor) -> Tensor:
-    """The decision: +1 where the logit says favourable (above 0), -1 where it does not."""
+    """Return the decision: +1 where the logit is favourable (above 0), else -1."""
     return torch.where(logit.detach() > 0, 1.0, -1.0).to(logit.dtype)
 
 
 def threshold_logit(threshold: float) -> float:
-    """The logit at which a probability is ``threshold``: what is in the last bias, with its sign turned."""
+    """Return the logit of the probability ``threshold``; a fitted model has it, negated, in its last bias."""
     if not 0.0 < threshold < 1.0:
         raise TrainingError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
     return math.log(threshold / (1.0 - threshold))
 
 
 def rate_threshold(logit: Tensor, rate: float) -> Tensor:
-    """The logit above which the share ``rate`` of these (n,) lies, as nearly as ties allow.
+    """Return the logit that the share ``rate`` of these (n,) exceeds, as nearly as ties allow.
 
     >>> rate_threshold(torch.tensor([0.0, 1.0, 2.0, 4.0]), 0.25)
     tensor(3., dtype=torch.float64)
@@ -123,7 +122,7 @@ def rate_threshold(logit: Tensor, rate: float) -> Tensor:
 
 
 def activate(z: Tensor, slope: float) -> Tensor:
-    """LeakyReLU of the given slope; ReLU for 0, nothing for 1."""
+    """Apply LeakyReLU with the given slope; ReLU for 0, the identity for 1."""
     if slope == 0.0:
         return torch.relu(z)
     if slope == 1.0:
@@ -132,7 +131,7 @@ def activate(z: Tensor, slope: float) -> Tensor:
 
 
 def from_module(module: nn.Module) -> tuple[Network, Theta]:
-    """Architecture and parameters of a torch MLP with one logit, or two.
+    """Return architecture and parameters of a torch MLP with one logit, or two.
 
     The parameters are the module's own tensors, not copies: gradients reach the module.
 
@@ -143,7 +142,7 @@ def from_module(module: nn.Module) -> tuple[Network, Theta]:
     theta: list[Tensor] = []
     slopes: list[float] = []
     biased: list[bool] = []
-    between: list[float] = []  # slopes of what stands behind the last Linear so far
+    between: list[float] = []  # slopes of the activations after the last Linear so far
     for name, layer in _leaves(module, ""):
         if isinstance(layer, nn.Linear):
             if theta:
@@ -160,7 +159,7 @@ def from_module(module: nn.Module) -> tuple[Network, Theta]:
 
 
 def to_module(network: Network, theta: Sequence[Tensor]) -> nn.Sequential:
-    """A plain ``nn.Sequential`` of Linear and (Leaky)ReLU that holds copies of ``theta``.
+    """Build a plain ``nn.Sequential`` of Linear and (Leaky)ReLU with copies of ``theta``.
 
     Torch's global random stream is left alone.
     """
@@ -168,7 +167,7 @@ def to_module(network: Network, theta: Sequence[Tensor]) -> nn.Sequential:
     for k, (weight, bias) in enumerate(network.layers(theta)):
         out, into = weight.shape
         linear = nn.Linear(into, out, bias=network.biased[k], dtype=weight.dtype, device="meta")
-        linear = linear.to_empty(device=weight.device)  # numbers of its own would be drawn in vain
+        linear = linear.to_empty(device=weight.device)  # no random start: it would be overwritten
         with torch.no_grad():
             linear.weight.copy_(weight)
             if network.biased[k]:
@@ -181,18 +180,18 @@ def to_module(network: Network, theta: Sequence[Tensor]) -> nn.Sequential:
 
 
 def _leaves(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers that do something, in order, with their names; what computes something else is refused."""
+    """Yield the layers that compute something, in order, with their names; refuse other computations."""
     where = f"layer {prefix!r}" if prefix else "the module itself"
     if module._forward_hooks or module._forward_pre_hooks:
-        remedy = "remove the hooks: what they change can not be seen"
+        remedy = "remove the hooks: their changes cannot be seen"
         raise NotSupportedError(message("layers without forward hooks", f"hooks on {where}", remedy))
     if isinstance(module, nn.Sequential):
         if type(module).forward is not nn.Sequential.forward:
-            remedy = "pass the plain Sequential inside of it"
+            remedy = "pass the plain Sequential inside it"
             raise NotSupportedError(
                 message("a plain nn.Sequential", f"{where} with a forward of its own", remedy)
             )
-        # Not named_children(): that names a layer that stands in two places only once.
+        # Not named_children(): it yields a layer that is used in two places only once.
         for name, child in module._modules.items():
             if child is not None:
                 yield from _leaves(child, f"{prefix}.{name}" if prefix else name)
@@ -205,7 +204,7 @@ def _leaves(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _activation_slope(name: str, layer: nn.Module, *, behind_linear: bool) -> float:
-    """Slope below zero of an activation layer; anything that is not one is refused."""
+    """Return the slope below zero of an activation layer; refuse anything that is not one."""
     where = f"layer {name!r}" if name else "the module itself"
     if type(layer) is nn.ReLU:
         slope = 0.0
@@ -214,7 +213,7 @@ def _activation_slope(name: str, layer: nn.Module, *, behind_linear: bool) -> fl
     else:
         final = isinstance(layer, nn.Sigmoid | nn.Softmax | nn.LogSoftmax)
         remedy = (
-            "take it off: the decision is the sign of the logit" if final else "rebuild the model from these"
+            "remove it: the decision is the sign of the logit" if final else "rebuild the model from these"
         )
         raise NotSupportedError(message(f"only {SUPPORTED}", f"{where}: {layer}", remedy))
     if not 0.0 <= slope <= 1.0:
@@ -227,14 +226,14 @@ def _activation_slope(name: str, layer: nn.Module, *, behind_linear: bool) -> fl
 
 
 def _check_ends(theta: Sequence[Tensor], *, behind: bool) -> None:
-    """Refuse a network without layers, with something behind its logit, or of other outputs or precision."""
+    """Refuse a network without layers, with an activation at its end, or of other outputs or precision."""
     if not theta:
         raise NotSupportedError(
             message(f"an MLP of {SUPPORTED}", "no Linear layer", "pass the classifier itself")
         )
     if behind:
-        remedy = "take it off: the decision is the sign of the logit"
-        raise NotSupportedError(message("a Linear layer last", "an activation behind it", remedy))
+        remedy = "remove it: the decision is the sign of the logit"
+        raise NotSupportedError(message("a Linear layer last", "an activation after it", remedy))
     outputs = theta[-2].shape[0]
     if outputs not in (1, 2):
         expected = "one logit, or two (the second is the favourable class)"

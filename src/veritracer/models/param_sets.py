@@ -1,9 +1,9 @@
-"""The set of models that a certificate speaks of: a ball around every weight matrix and bias vector.
+"""The set of models that a certificate covers: a ball around every weight matrix and bias vector.
 
 Norms are entrywise over a tensor: ``l2`` of a matrix is its Frobenius norm, not the spectral one.
 
-NOTE[paper]: the text has radius_i = kappa * ‖theta_i‖_p; the code behind its numbers uses an l∞ box
-with kappa * mean|theta_i|. The latter is the default here, so that numbers can be compared.
+NOTE[paper]: the text has radius_i = kappa * ‖theta_i‖_p; the code behind its numbers uses an l∞ box with
+kappa * mean|theta_i|. The latter is the default here, so that numbers can be compared.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ RadiusRule = Literal["mean-abs", "norm"]
 Derived = TypeVar("Derived")
 
 SetRule = Literal["mean-abs", "norm", "absolute"]
-"""What kappa is a multiple of: each tensor's mean magnitude, its norm, or radii that were given."""
+"""What kappa is a multiple of: each tensor's mean magnitude, its norm, or given radii."""
 
 SHRINK = 1e-6
-"""A projection lands this share of the radius inside the set, so that float32 cannot step outside."""
+"""Projections end this share of the radius inside the set, so that float32 cannot leave it."""
 
 PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
-"""Shares of the way from a point that is inside to one that rounding may carry outside, as they are tried."""
+"""Shares of the way from an inner point to one that rounding may carry outside, in the order tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +52,15 @@ class Layer:
     norm: Norm
 
     def corners(self, *, nonnegative: bool) -> tuple[Tensor, Tensor]:
-        """Of a box of weights: what takes the ends of the inputs to those of the outputs, by one product.
+        """Return the matrix that maps the ends of the inputs to those of the outputs, for a box of weights.
 
         Write a⁺ = max(a, 0), a⁻ = min(a, 0) and h = h⁺ + h⁻. Over w in [wl, wu] and h in [hl, hu], w h⁺ is at
-        most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁺ hu⁻ + wl⁻ hl⁻. The sum is exact wherever h keeps its
-        sign, and errs outwards where it does not (there the true maximum is the larger of the two, not their
-        sum; with LeakyReLU the part below zero is a hundredth of the one above).
+        most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁺ hu⁻ + wl⁻ hl⁻. The sum is exact where h keeps its sign,
+        and errs outwards elsewhere (there the true maximum is the larger of the two, not their sum; with
+        LeakyReLU the part below zero is a hundredth of the one above).
 
-        The weights (..., 2 out, 4 in) take hl⁺, hu⁺, hl⁻ and hu⁻, of which inputs that are ``nonnegative``
-        have the first two, to the lower ends and then the upper ones; the biases are (..., 2 out).
+        The weights (..., 2 out, 4 in) map hl⁺, hu⁺, hl⁻ and hu⁻ to the lower and then the upper ends; inputs
+        that are ``nonnegative`` have only the first two. The biases are (..., 2 out).
         """
         if nonnegative in self._corners:
             return self._corners[nonnegative]
@@ -72,7 +72,7 @@ class Layer:
         parts = 2 if nonnegative else 4
         weight = torch.cat([torch.cat(end[:parts], -1) for end in (down, up)], -2)
         found = weight, torch.cat([self.bias - reach, self.bias + reach], -1)
-        if not (self.weight.requires_grad or self.bias.requires_grad):  # these have a new graph each time
+        if not (self.weight.requires_grad or self.bias.requires_grad):  # a graph must be built anew each time
             self._corners[nonnegative] = found
         return found
 
@@ -83,7 +83,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ParamSet:
-    """All models with today's architecture whose every tensor is within its radius of today's.
+    """All models with the centre's architecture whose every tensor is within its radius of the centre's.
 
     Attributes
     ----------
@@ -92,11 +92,11 @@ class ParamSet:
     units
         Radius of each tensor at ``kappa = 1``; zero for a bias that a layer does not have.
     norm
-        Of the balls, entrywise: ``l1``, ``l2`` or ``linf``.
+        Entrywise norm of the balls: ``l1``, ``l2`` or ``linf``.
     kappa
         The radius of tensor i is ``kappa * units[i]``.
     rule
-        Where the units come from: ``mean-abs`` and ``norm`` of the centre, or ``absolute``.
+        Source of the units: ``mean-abs`` or ``norm`` of the centre, or ``absolute``.
     """
 
     network: Network
@@ -114,17 +114,17 @@ class ParamSet:
         norm: Norm = "linf",
         radius: RadiusRule | float | Sequence[float] = "mean-abs",
     ) -> ParamSet:
-        """The set around a torch MLP, in float64 and detached from it.
+        """Build the set around a torch MLP, in float64 and detached from it.
 
         ``radius="mean-abs"`` gives tensor i the radius kappa * mean|theta_i|, ``"norm"`` gives it
-        kappa * ‖theta_i‖. A number, or one number for each tensor in the order W1, b1, W2, b2, ...,
-        is the radius itself: ``kappa`` then plays no part and counts multiples of it, from 1.
+        kappa * ‖theta_i‖. A number, or one number for each tensor in the order W1, b1, W2, b2, ..., is the
+        absolute radius: ``kappa`` is then ignored, and later counts multiples of it, starting at 1.
 
         >>> ParamSet.around(nn.Linear(2, 1), radius=1.9).radii[0]
         tensor(1.9000, dtype=torch.float64)
         """
         network, theta = from_module(module)
-        # Copies: training the module on must not move the set along with it.
+        # Copies: further training of the module must not move the set.
         center = tuple(t.detach().to(torch.float64, copy=True) for t in theta)
         return cls.of(network, center, kappa, norm, radius, warn=True)
 
@@ -139,7 +139,7 @@ class ParamSet:
         *,
         warn: bool = False,
     ) -> ParamSet:
-        """The set around ``center``, which keeps its gradients; the radii are detached from it."""
+        """Build the set around ``center``, which keeps its gradients; the radii are detached from it."""
         _check_request(norm, kappa, radius)
         if isinstance(radius, str):
             units = tuple(_ratio_unit(t, norm, radius, dims=2 - i % 2) for i, t in enumerate(center))
@@ -154,7 +154,7 @@ class ParamSet:
         return cls(network, center, units, norm, float(kappa), rule)
 
     def __str__(self) -> str:
-        """The set in the words of its constructor.
+        """Describe the set in the words of its constructor.
 
         >>> print(ParamSet.around(nn.Linear(2, 1)), ParamSet.around(nn.Linear(2, 1), radius=0.01), sep="; ")
         kappa = 0.2 (linf, mean-abs); radius 0.01 (linf, absolute)
@@ -163,17 +163,17 @@ class ParamSet:
 
     @cached_property
     def center_digest(self) -> str:
-        """SHA-256 of today's model, which the set is around."""
+        """Return the SHA-256 of the model at the centre."""
         return self.network.digest(self.center)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each tensor is called: W1, b1, W2, b2, ..."""
+        """Return the name of each tensor: W1, b1, W2, b2, ..."""
         return tuple(f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(len(self.center)))
 
     @property
     def named_radii(self) -> dict[str, float]:
-        """The absolute radius of each tensor that a layer has, by name."""
+        """Return the absolute radius of each tensor that a layer has, by name."""
         biased = self.network.biased
         return {
             name: float(radius)
@@ -183,23 +183,23 @@ class ParamSet:
 
     @cached_property
     def radii(self) -> Theta:
-        """The absolute radius of each tensor, with the batch dimensions of ``center``."""
+        """Return the absolute radius of each tensor, with the batch dimensions of ``center``."""
         return tuple(self.kappa * unit for unit in self.units)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers of the network, each with its balls."""
+        """Return the layers of the network, each with its balls."""
         balls_ = zip(self.network.layers(self.center), self.network.layers(self.radii), strict=True)
         return tuple(Layer(*center, *radii, self.norm) for center, radii in balls_)
 
     @cached_property
     def row_radii(self) -> Theta:
-        """The radii with a last dimension for rows, to be combined with what is (..., n)."""
+        """Return the radii with a last dimension for rows, to be combined with tensors (..., n)."""
         return tuple(radius.unsqueeze(-1) for radius in self.radii)
 
     @cached_property
     def magnitudes(self) -> list[tuple[Tensor, Tensor]]:
-        """The largest absolute value of each entry of each layer's weight and bias, over the whole set.
+        """Return the largest absolute value of each entry of each layer's weight and bias over the set.
 
         No entry of a tensor moves further than the radius of its ball, whatever the norm.
         """
@@ -211,11 +211,11 @@ class ParamSet:
 
     @cached_property
     def largest_weight(self) -> float:
-        """The largest absolute value of any weight of any model."""
+        """Return the largest absolute value of any weight of any model."""
         return max(float(weight.max()) for weight, _ in self.magnitudes)
 
     def once(self, key: Hashable, compute: Callable[[], Derived]) -> Derived:
-        """What ``compute`` makes of this set, computed when it is first asked for under that key."""
+        """Return the result of ``compute``, which is called only the first time for each key."""
         if key not in self._derived:
             self._derived[key] = compute()
         found: Derived = self._derived[key]
@@ -226,11 +226,11 @@ class ParamSet:
         return {}
 
     def at(self, kappa: float) -> ParamSet:
-        """The same set at another ``kappa``; the sets are nested."""
+        """Return the same set at another ``kappa``; the sets are nested."""
         return replace(self, kappa=float(kappa))
 
     def distances(self, model: nn.Module | Sequence[Tensor]) -> tuple[float, ...]:
-        """How far each tensor of ``model`` is from the centre, in the set's norm, in float64."""
+        """Return the distance of each tensor of ``model`` from the centre, in the set's norm, in float64."""
         theta = self._theta_of(model)
         return tuple(
             float(balls.norm(_double(t).to(c.device) - _double(c), self.norm, c.dim()))
@@ -238,23 +238,23 @@ class ParamSet:
         )
 
     def displacements(self, model: nn.Module | Sequence[Tensor]) -> tuple[float, ...]:
-        """How far each tensor of ``model`` is from the centre, in units of its radius: at most 1 is inside.
+        """Return the distance of each tensor of ``model`` from the centre divided by its radius.
 
-        Infinite where a tensor moved that may not, and for what is no number.
+        At most 1 is inside. Infinite for NaN and for a tensor that moved although its radius is 0.
         """
         pairs = zip(self.distances(model), self.radii, strict=True)
         return tuple(_in_radii(distance, float(radius)) for distance, radius in pairs)
 
     def contains(self, model: nn.Module | Sequence[Tensor]) -> bool:
-        """Whether ``model`` is in the set: the same architecture, every tensor within its radius."""
+        """Return whether ``model`` has the same architecture and every tensor within its radius."""
         pairs = zip(self.distances(model), self.radii, strict=True)
         return all(distance <= float(radius) for distance, radius in pairs)
 
     def project(self, theta: Sequence[Tensor]) -> Theta:
-        """The nearest parameters inside the set, a little inside its border, in the precision of ``theta``.
+        """Return the nearest parameters slightly inside the set, in the precision of ``theta``.
 
-        The margin is ``SHRINK`` of the radius plus what rounding the tensor to float32 can move it; what
-        rounding still carries outside is drawn towards the centre until it is inside.
+        The margin is ``SHRINK`` of the radius plus the largest change by rounding to float32. A point that
+        rounding still carries outside is moved towards the centre until it is inside.
         """
         balls_ = zip(theta, self.center, self.radii, strict=True)
         return tuple(self._project_one(t, _double(c), _double(r)) for t, c, r in balls_)
@@ -271,9 +271,9 @@ class ParamSet:
         )
 
     def sample(self, n: int, generator: torch.Generator, *, corners: bool = False) -> Theta:
-        """``n`` models from the set, stacked on a new first dimension.
+        """Draw ``n`` models from the set, stacked on a new first dimension.
 
-        Uniform over each ball, or, with ``corners``, over its extreme points.
+        Uniform over each ball or, with ``corners``, over its extreme points.
         """
         draw = balls.sample_corner if corners else balls.sample
         return tuple(
@@ -282,7 +282,7 @@ class ParamSet:
         )
 
     def _theta_of(self, model: nn.Module | Sequence[Tensor]) -> Sequence[Tensor]:
-        """Parameters of ``model``, refused if its architecture is not the set's."""
+        """Return the parameters of ``model``; refuse another architecture."""
         if isinstance(model, nn.Module):
             network, theta = from_module(model)
             if network != self.network:
@@ -302,17 +302,17 @@ class ParamSet:
 def rounded_inside(
     point: Tensor, anchor: Tensor, dtype: torch.dtype, inside: Callable[[Tensor], bool]
 ) -> Tensor:
-    """The point in another precision, drawn towards the anchor until rounding leaves it inside."""
+    """Convert the point to another precision, moving it towards the anchor until it is inside."""
     for share in PULLS:
         landed = (point if share == 1.0 else anchor + share * (point - anchor)).to(dtype)
         if inside(landed):
             return landed
-    received = f"one around numbers that {dtype} can not hold"
+    received = f"a set around numbers that {dtype} cannot hold"
     raise ParamSetError(message("a set with room for rounding", received, "project in float64"))
 
 
 def _in_radii(distance: float, radius: float) -> float:
-    """The quotient, on the side of 1 that the comparison of the two is on."""
+    """Return the quotient, on the side of 1 that the comparison of the two gives."""
     if not distance < math.inf:
         return math.inf
     if distance <= radius:
@@ -321,7 +321,7 @@ def _in_radii(distance: float, radius: float) -> float:
 
 
 def describe_set(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
-    """A set by its numbers: its kappa and what that is a multiple of, or its absolute radii."""
+    """Describe a set by kappa and its rule, or by its absolute radii."""
     if rule != "absolute":
         return f"kappa = {round_down(kappa, 12)} ({norm}, {rule})"
     ends = sorted({round_down(radius, 12) for radius in radii}, key=float) or ["0"]
@@ -334,7 +334,7 @@ def _double(tensor: Tensor) -> Tensor:
 
 
 def _ratio_unit(tensor: Tensor, norm: Norm, rule: str, dims: int) -> Tensor:
-    """Radius at kappa = 1, one for each model where ``tensor`` has leading batch dimensions."""
+    """Return the radius at kappa = 1, one for each model if ``tensor`` has leading batch dimensions."""
     with torch.no_grad():
         return balls.mean_abs(tensor, dims) if rule == "mean-abs" else balls.norm(tensor, norm, dims)
 
@@ -362,7 +362,7 @@ def _check_request(norm: str, kappa: float, radius: object) -> None:
             message("radius 'mean-abs', 'norm' or numbers", repr(radius), "choose one of these")
         )
     if not 0.0 <= kappa < float("inf"):
-        raise ParamSetError(message("a finite kappa of at least 0", repr(kappa), "0.2 is the paper's choice"))
+        raise ParamSetError(message("a finite kappa of at least 0", repr(kappa), "the paper uses 0.2"))
 
 
 def _warn_of_zeros(network: Network, units: Theta) -> None:
