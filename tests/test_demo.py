@@ -17,8 +17,8 @@ from veritracer.cli.verbs import demo as verb
 from veritracer.datasets import Split
 from veritracer.errors import DataError, DatasetError
 from veritracer.formatting import format_percent
-from veritracer.panel import panel
 from veritracer.report.retraining_comparison import survival_figure
+from veritracer.training import panel
 from veritracer_bench.baselines import Wachter
 from veritracer_bench.baselines.floors import WachterOptions
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from veritracer.ledger import Ledger, audit
     from veritracer.model import VeriTraCER
     from veritracer.models import ParamSet
-    from veritracer.panel import Panel
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
     from veritracer.schema import Feature, Schema
     from veritracer.serving import Client
+    from veritracer.training import Panel
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -63,10 +63,10 @@ else:
             "ledger": ["Ledger", "audit"],
             "model": ["VeriTraCER"],
             "models": ["ParamSet"],
-            "panel": ["Panel"],
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
             "schema": ["Feature", "Schema"],
             "serving": ["Client"],
+            "training": ["Panel"],
         },
     )

@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
-from veritracer import config, datasets
+from veritracer import datasets
 from veritracer.datasets import Dataset, Split, loans_truth
 from veritracer.defaults import DEMO_EPOCHS
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, DatasetError, DataWarning, VeriTracerWarning, message
-from veritracer.fine_tuning import fine_tune
 from veritracer.ledger import Ledger
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.retraining_comparison import RetrainingComparison, Survival
 from veritracer.threads import cores, one_thread
+from veritracer.training import config
+from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench.baselines import Wachter
 
 SHIFTED = ("ctg", "who")

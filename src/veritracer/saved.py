@@ -23,16 +23,16 @@ from pydantic import ValidationError as PydanticError
 from torch import Tensor
 
 from veritracer import persistence
-from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
-from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
 from veritracer.models.network import Theta, from_module, to_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import PanelContent, PanelParams
 from veritracer.recourse.evidence import Neighbours, Usual
 from veritracer.schema import Schema, Value
+from veritracer.training import Panel
+from veritracer.training.config import TrainingConfig
+from veritracer.training.generator import Generator, make_generator
+from veritracer.training.panel import PanelContent, PanelParams
 
 
 @dataclass(frozen=True)

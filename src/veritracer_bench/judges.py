@@ -2,7 +2,7 @@
 
 A judge takes no part in training, choosing or refining what it judges. It is fitted once for a dataset, from
 fixed seeds, on the encoded training rows, and decides at the threshold of the model whose answers it judges.
-Two classes, networks and boosting, are also those of a panel (``veritracer.panel``). They have a second
+Two classes, networks and boosting, are also those of a panel (``vt.Panel``). They have a second
 judge, fitted on rows that neither a model nor its panel saw: the test rows are cut into halves, and a
 counterfactual of a person of one half is judged by what was learned from the other.
 

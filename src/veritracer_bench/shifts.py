@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER

@@ -21,9 +21,9 @@ from veritracer.bounds import (
     method_named,
     register,
 )
-from veritracer.config import TrainingConfig
 from veritracer.errors import NotSupportedError, TrainingError, VeriTracerError
 from veritracer.proving import CASCADE, ProofBatch, prove
+from veritracer.training.config import TrainingConfig
 
 ASKED: list[BoundProblem] = []
 

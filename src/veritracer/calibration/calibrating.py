@@ -40,12 +40,12 @@ from veritracer.calibration.displacement import (
 )
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
-from veritracer.fine_tuning import EPOCHS
 from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
 from veritracer.models.param_sets import RadiusRule
+from veritracer.training.fine_tuning import EPOCHS
 
 FORMAT, VERSION = "veritracer-calibration", 1
 

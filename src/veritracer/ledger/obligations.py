@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, ibp_upper, trace
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
-from veritracer.fine_tuning import FineTuning, fine_tune
 from veritracer.ledger.promises import IssuingModel, Limit
 from veritracer.ledger.reading import View, raw_needed
 from veritracer.ledger.regions import rows_for
@@ -27,6 +26,7 @@ from veritracer.ledger.verdicts import Auditor, Candidate
 from veritracer.models.intersection import Intersection
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
+from veritracer.training.fine_tuning import FineTuning, fine_tune
 
 MAX_PENALISED = 20_000
 """Promises without a set, at most, that a penalty looks at."""

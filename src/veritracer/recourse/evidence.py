@@ -20,8 +20,8 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
-from veritracer.panel import Panel
 from veritracer.proving import ProofBatch, prove
+from veritracer.training import Panel
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
@@ -95,9 +95,9 @@ class Neighbours:
         factor: NDArray[np.float64] = -self._outliers(k, favourable).score_samples(x.detach().cpu().numpy())
         return factor
 
-    def spread(self, chosen: Tensor, most: int) -> Tensor:
+    def subsample(self, chosen: Tensor, most: int) -> Tensor:
         """At most so many of the rows that are ``chosen`` (N,), evenly spread over the table."""
-        return thinned(self.rows[chosen], most)
+        return subsample(self.rows[chosen], most)
 
     def labelled(self, favourable: bool) -> Tensor:
         """The rows of one label, each once; none where labels are not known."""
@@ -178,7 +178,7 @@ def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
     return pool[torch.cat(found)].to(x) if found else x.new_empty(0, 0, x.shape[1])
 
 
-def thinned(rows: Tensor, most: int) -> Tensor:
+def subsample(rows: Tensor, most: int) -> Tensor:
     """At most so many of the rows, evenly spread over the table."""
     if most >= len(rows):
         return rows

@@ -19,15 +19,15 @@ from veritracer.errors import AdviceWarning, DataError, NotSupportedError, Schem
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
-from veritracer.preparing import as_table
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
 from veritracer.recourse.options import ExplainOptions, Options, shows_options
 from veritracer.schema import Feature, Schema
 from veritracer.threads import one_thread
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.panel import Labelled
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

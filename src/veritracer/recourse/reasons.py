@@ -253,7 +253,7 @@ def accepted_rows(found: Counterfactuals) -> Tensor:
     rows = found.evidence.neighbours.rows
     if len(rows) == 0:
         return rows
-    return found.evidence.neighbours.spread(_logit(found, rows) > 0, ACCEPTED_ROWS)
+    return found.evidence.neighbours.subsample(_logit(found, rows) > 0, ACCEPTED_ROWS)
 
 
 def _logit(found: Counterfactuals, x: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
-from veritracer.panel import BoostedTrees, Panel, Ranks
-from veritracer.panel.panel import Ensemble, Labelled
+from veritracer.training import Panel
+from veritracer.training.panel import Ensemble, Labelled
+from veritracer.training.panel_members import BoostedTrees, Ranks
 
 
 def table(n: int = 400, seed: int = 0) -> tuple[vt.Schema, pd.DataFrame, np.ndarray]:

@@ -12,16 +12,17 @@ from torch import Tensor
 
 import veritracer as vt
 from training_cases import encoded, people
-from veritracer import optimisation, training
-from veritracer.config import TrainingConfig
 from veritracer.errors import TrainingError
-from veritracer.generator import Context, init_parameters, make_generator, project_straight_through
-from veritracer.training import Rows, train
+from veritracer.training import algorithm, losses
+from veritracer.training.algorithm import train
+from veritracer.training.config import TrainingConfig
+from veritracer.training.data import Rows
+from veritracer.training.generator import Context, init_parameters, make_generator, project_straight_through
 
 
 def run(
     config: TrainingConfig, seeds: list[int], weight: Tensor | None = None, n: int = 240
-) -> training.Trained:
+) -> algorithm.TrainedModels:
     encoding, x, y = encoded(n)
     weight = torch.ones(len(seeds), n, dtype=torch.float64) if weight is None else weight
     rows = Rows(x, y, weight)
@@ -140,16 +141,14 @@ def test_gradients_pass_through_rounding_and_choosing() -> None:
 def test_losses_by_hand() -> None:
     weight = torch.tensor([1.0, 3.0])
     zero, sign = torch.zeros(2), torch.tensor([1.0, -1.0])
-    assert optimisation.accuracy_loss(zero, torch.tensor([0.0, 1.0]), weight).item() == pytest.approx(
-        np.log(2)
-    )
-    assert optimisation.validity_loss(torch.tensor([20.0, 20.0]), sign, weight).item() == pytest.approx(0.25)
-    assert optimisation.robust_loss(torch.tensor([20.0, -20.0]), weight).item() == pytest.approx(0.25)
+    assert losses.accuracy_loss(zero, torch.tensor([0.0, 1.0]), weight).item() == pytest.approx(np.log(2))
+    assert losses.validity_loss(torch.tensor([20.0, 20.0]), sign, weight).item() == pytest.approx(0.25)
+    assert losses.robust_loss(torch.tensor([20.0, -20.0]), weight).item() == pytest.approx(0.25)
     moved = torch.tensor([[1.0, 0.0], [0.0, 0.5]])
-    assert optimisation.proximity_loss(moved, torch.zeros(2, 2), weight).item() == pytest.approx(
+    assert losses.proximity_loss(moved, torch.zeros(2, 2), weight).item() == pytest.approx(
         (0.5 + 3 * 0.25) / 4
     )
-    assert optimisation.weighted_mean(zero, zero).item() == 0.0
+    assert losses.weighted_mean(zero, zero).item() == 0.0
 
 
 def test_a_loss_that_is_not_a_number_stops_with_a_remedy() -> None:
@@ -200,7 +199,7 @@ def test_epochs_follow_from_the_rows_where_nobody_says() -> None:
 
 
 def test_ctrl_c_is_asked_for_and_pressed_twice_it_interrupts() -> None:
-    with training.watch(verbose=False) as (report, interrupted):
+    with algorithm.monitor(verbose=False) as (report, interrupted):
         assert (report, interrupted()) == (None, False)
         signal.raise_signal(signal.SIGINT)
         assert interrupted()
@@ -213,7 +212,7 @@ def test_in_another_thread_nobody_listens() -> None:
 
     def run() -> None:
         before = signal.getsignal(signal.SIGINT)
-        with training.watch(verbose=False) as (_, interrupted):
+        with algorithm.monitor(verbose=False) as (_, interrupted):
             told.extend([interrupted(), signal.getsignal(signal.SIGINT) is before])
 
     thread = threading.Thread(target=run)
@@ -223,13 +222,13 @@ def test_in_another_thread_nobody_listens() -> None:
 
 
 def test_an_epoch_without_counterfactuals_says_nothing_of_them() -> None:
-    reported: list[training.Epoch] = []
+    reported: list[algorithm.Epoch] = []
     encoding, x, y = encoded()
     rows = Rows(x, y, torch.ones(1, 240, dtype=torch.float64))
     for method in ("standard", "veritracer"):
         config = TrainingConfig(epochs=1, batch_size=64, hidden=(4,), generator_hidden=(4,), method=method)
         train(config, encoding, rows, rows, [0], on_epoch=reported.append)
-    plain, robust = (training.summary(epoch) for epoch in reported)
+    plain, robust = (algorithm.summary(epoch) for epoch in reported)
     assert plain.startswith("epoch 1/1: loss ")
     assert "validity" not in plain
     assert "certified" in robust

@@ -12,9 +12,9 @@ import veritracer as vt
 from training_cases import parameters
 from veritracer import metrics
 from veritracer.errors import TrainingError
-from veritracer.fine_tuning import FineTuning, FineTuningChoices, fine_tune
 from veritracer.models.network import from_module
 from veritracer.models.param_sets import ParamSet
+from veritracer.training.fine_tuning import FineTuning, FineTuningChoices, fine_tune
 
 
 def network(seed: int = 0, **options: bool) -> nn.Sequential:

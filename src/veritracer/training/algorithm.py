@@ -4,7 +4,7 @@ All models of a call are trained side by side, over parameters with a leading di
 one run. Each has a random stream of its own (its start, the order of its rows), its own weights on the
 rows, its gradients clipped by themselves and its own best epoch, so that it equals the run alone.
 
-``watch`` shows a long run: a progress bar, and Ctrl-C that stops after the batch, not in the middle of it.
+``monitor`` shows a long run: a progress bar, and Ctrl-C that stops after the batch, not in the middle of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,14 +24,19 @@ from typing import NamedTuple
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from sklearn.base import clone
 from torch import Tensor
 
 from veritracer.bounds.methods import BOUNDS
-from veritracer.config import TrainingConfig
-from veritracer.distillation import Teacher, sparse_attack, swapped_rows
 from veritracer.encoding import Encoding
-from veritracer.errors import TrainingError, message
-from veritracer.generator import (
+from veritracer.errors import TrainingError, TrainingWarning, message
+from veritracer.models.network import Network, Theta, rate_threshold, threshold_logit
+from veritracer.models.param_sets import ParamSet
+from veritracer.threads import one_thread
+from veritracer.training.config import TrainingConfig
+from veritracer.training.data import Rows, TrainingData
+from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
+from veritracer.training.generator import (
     Context,
     Generator,
     forward_with_context,
@@ -38,9 +44,7 @@ from veritracer.generator import (
     make_generator,
     project_straight_through,
 )
-from veritracer.models.network import Network, Theta
-from veritracer.models.param_sets import ParamSet
-from veritracer.optimisation import (
+from veritracer.training.losses import (
     Adam,
     accuracy_loss,
     proximity_loss,
@@ -48,15 +52,7 @@ from veritracer.optimisation import (
     validity_loss,
     weighted_mean,
 )
-from veritracer.threads import one_thread
-
-
-class Rows(NamedTuple):
-    """Encoded rows (N, d), labels 0 or 1 (N,), and the weight of each row for each model (models, N)."""
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor
+from veritracer.training.panel import Labelled, Panel
 
 
 class Epoch(NamedTuple):
@@ -76,8 +72,8 @@ class Epoch(NamedTuple):
     objective: Tensor
 
 
-class Ending(Enum):
-    """Why training ended; ``Trained.stopped`` says it in words."""
+class StopReason(Enum):
+    """Why training ended; ``TrainedModels.stopped`` says it in words."""
 
     DONE = auto()
     NO_PROGRESS = auto()
@@ -85,7 +81,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModels:
     """Classifier and generator of each model, with the epoch they are from and all epochs' records."""
 
     network: Network
@@ -94,7 +90,7 @@ class Trained:
     generator_theta: list[Theta]
     best_epoch: list[int]
     history: list[list[dict[str, float]]]
-    ended: Ending
+    stop_reason: StopReason
     stopped: str
     threshold_logit: float
 
@@ -116,7 +112,7 @@ def train(
     teacher: Teacher | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Trained:
+) -> TrainedModels:
     """Classifiers and generators for each seed, from the best epoch of each.
 
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
@@ -124,10 +120,10 @@ def train(
     A ``teacher`` is made with the same ``rows``; without one this is Algorithm 1 and nothing more.
     """
     with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
-        return _Run(config, encoding, rows, validation, seeds, teacher).run(on_epoch, interrupted)
+        return _Training(config, encoding, rows, validation, seeds, teacher).run(on_epoch, interrupted)
 
 
-class _Run:
+class _Training:
     """One run; what changes is kept in ``state`` and the optimisers."""
 
     def __init__(
@@ -167,13 +163,13 @@ class _Run:
             proposals = [init_parameters(widths, stream, zero_last=zero) for stream in self.streams]
         return _State(*(_stack(each, dtype, device) for each in (starts, proposals)))
 
-    def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> Trained:
+    def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> TrainedModels:
         """Train to the end, to the end of everybody's patience, or to an interruption."""
         config, models = self.config, len(self.streams)
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
         history: list[Epoch] = []
-        ended, stopped = Ending.DONE, "all epochs done"
+        ended, stopped = StopReason.DONE, "all epochs done"
         for epoch in range(epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
@@ -185,10 +181,10 @@ class _Run:
             if on_epoch is not None:
                 on_epoch(record)
             if not kept_going:
-                ended, stopped = Ending.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
+                ended, stopped = StopReason.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
                 break
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
-                ended, stopped = Ending.NO_PROGRESS, f"no progress for {config.patience} epochs"
+                ended, stopped = StopReason.NO_PROGRESS, f"no progress for {config.patience} epochs"
                 break
         return self._trained(best, history, ended, stopped)
 
@@ -237,9 +233,9 @@ class _Run:
             worst = self.bound(models, x, x_cf.detach(), sign).worst_logit
             loss = loss + robustness * config.weight_robust * robust_loss(worst, weight)
         if self.teacher is not None:
-            loss = loss + self._taught(self.teacher, context, x_cf.detach(), weight)
+            loss = loss + self._distillation_loss(self.teacher, context, x_cf.detach(), weight)
             if models is not None:
-                loss = loss + robustness * self._anchored(self.teacher, index, models, x, weight)
+                loss = loss + robustness * self._anchor_robust_loss(self.teacher, index, models, x, weight)
         self._step(self.classifier_optimiser, theta, loss, progress)
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
@@ -264,7 +260,7 @@ class _Run:
         share = self.teacher.options.soft_labels
         return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
 
-    def _taught(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
+    def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
         """Cross-entropy against the panel at rows that somebody might move to, one number for each model."""
         options, x, theta = teacher.options, context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
@@ -278,7 +274,7 @@ class _Run:
         parts = zip(weights, logit.chunk(3, 1), target.chunk(3, 1), strict=True)
         return torch.stack([w * accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
 
-    def _anchored(
+    def _anchor_robust_loss(
         self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
     ) -> Tensor:
         """The robust loss of real rows that the panel is sure of, until they are proved with some room."""
@@ -304,7 +300,7 @@ class _Run:
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
         clipped = [g * shrink.view(-1, *(1,) * (g.dim() - 1)) for g in gradients]
-        optimiser.step(clipped, self.config.learning_rate * self.config.pace(progress))
+        optimiser.step(clipped, self.config.learning_rate * self.config.lr_factor(progress))
 
     @torch.no_grad()
     def _measure(
@@ -343,13 +339,13 @@ class _Run:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(self, best: _Best, history: list[Epoch], ended: Ending, stopped: str) -> Trained:
+    def _trained(self, best: _Best, history: list[Epoch], ended: StopReason, stopped: str) -> TrainedModels:
         models = range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
             return tuple(t[model].detach().clone() for t in stack)
 
-        return Trained(
+        return TrainedModels(
             self.network,
             self.generator,
             [take(best.theta, m) for m in models],
@@ -409,11 +405,11 @@ def _stack(thetas: Sequence[Theta], dtype: torch.dtype, device: torch.device) ->
     return [tensor.requires_grad_() for tensor in stacked]
 
 
-Watched = tuple[Callable[[Epoch], None] | None, Callable[[], bool]]
+Monitor = tuple[Callable[[Epoch], None] | None, Callable[[], bool]]
 
 
 @contextmanager
-def watch(*, verbose: bool) -> Iterator[Watched]:
+def monitor(*, verbose: bool) -> Iterator[Monitor]:
     """What ``training.train`` reports to and asks: a callback for epochs, and whether to stop."""
     with _interruptible() as interrupted:
         if not verbose:
@@ -457,3 +453,118 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield pressed.is_set
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# ---------------------------------------------------------------- one run, from data to models
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What is trained, and how: ``panel`` is not fitted yet, ``approval_rate`` replaces the threshold."""
+
+    config: TrainingConfig
+    panel: Panel | None
+    threshold: float
+    approval_rate: float | None
+    device: str
+    verbose: bool
+
+    def fit(self, data: TrainingData, seeds: list[int], *, share_panel: bool = False) -> TrainingResult:
+        """A model for each seed, all trained at once; Ctrl-C stops after the batch and keeps the best."""
+        panels = self._panels(data, seeds[:1] if share_panel else seeds)
+        threshold = self._first_threshold(data, panels)
+        config = replace(self.config, threshold_logit=threshold_logit(threshold))
+        teacher = self._teacher(data, panels, threshold)
+        with monitor(verbose=self.verbose) as (on_epoch, interrupted):
+            trained = train(
+                config,
+                data.encoding,
+                data.rows,
+                data.validation,
+                seeds,
+                teacher=teacher,
+                on_epoch=on_epoch,
+                interrupted=interrupted,
+            )
+        if trained.stop_reason is StopReason.INTERRUPTED:
+            kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
+            warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=4)
+        return TrainingResult(data, panels, trained, self.approval_rate)
+
+    def _panels(self, data: TrainingData, seeds: Sequence[int]) -> list[Panel]:
+        """A fitted panel for each seed, on the rows that its model may see; none where none is wanted."""
+        if self.panel is None:
+            return []
+        return [
+            clone(self.panel).fit_encoded(data.encoding, rows, seed=seed)
+            for seed, rows in zip(seeds, _labelled(data), strict=False)
+        ]
+
+    def _first_threshold(self, data: TrainingData, panels: list[Panel]) -> float:
+        """The threshold to train at: as given, or about that which accepts as many people as is asked."""
+        if self.approval_rate is None:
+            return self.threshold
+        x, y, weight = (part.cpu() for part in data.rows)
+        if panels:
+            score = torch.logit(panels[0].vote(x), eps=1e-6)
+        else:
+            from sklearn.linear_model import LogisticRegression  # here: few models need it
+
+            linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
+            score = torch.from_numpy(linear.decision_function(x.numpy()))
+        at = float(rate_threshold(score[weight[0] > 0], self.approval_rate))
+        return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
+
+    def _teacher(self, data: TrainingData, panels: list[Panel], threshold: float) -> Teacher | None:
+        """What the classifiers are held to, where there is a panel that counts in training."""
+        if not panels or self.config.method != "veritracer" or panels[0].strength == 0:
+            return None
+        options = Distillation().times(panels[0].strength)
+        rows = [Labelled(*(part.to(self.device) for part in mine)) for mine in _labelled(data)]
+        return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came out of a run, by the index of the model in it; on the CPU, in double precision."""
+
+    data: TrainingData
+    panels: list[Panel]
+    trained: TrainedModels
+    approval_rate: float | None
+
+    def panel(self, index: int) -> Panel | None:
+        """The panel of a model: its own, or the one that all share."""
+        return self.panels[min(index, len(self.panels) - 1)] if self.panels else None
+
+    def generator_theta(self, index: int) -> Theta:
+        """The parameters of a model's generator."""
+        return _double(self.trained.generator_theta[index])
+
+    def classifier(self, index: int) -> tuple[Theta, float | None]:
+        """A classifier, moved to where it accepts as many people as is asked, and that threshold."""
+        theta, offset = _double(self.trained.theta[index]), self.trained.threshold_logit
+        if self.approval_rate is None:
+            return theta, None
+        both = (self.data.rows, self.data.validation)
+        parts = [(part.x.cpu(), part.weight[index].cpu() > 0) for part in both]
+        logits = torch.cat([self.trained.network.logit(theta, x[seen].double()) for x, seen in parts])
+        at = rate_threshold(logits, self.approval_rate)
+        threshold = float(torch.sigmoid(at + offset))
+        return (*theta[:-1], theta[-1] - (threshold_logit(threshold) - offset)), threshold
+
+    def seen(self, index: int) -> tuple[Tensor, Tensor]:
+        """The training rows (n, d) that a model saw, and which of them are favourable (n,)."""
+        x, favourable, weight = (part.cpu() for part in self.data.rows)
+        rows = weight[index] > 0
+        return x[rows], favourable[rows] > 0.5
+
+
+def _labelled(data: TrainingData) -> list[Labelled]:
+    """The training rows as the panel of each model sees them, on the CPU."""
+    x, y, weight = (part.cpu() for part in data.rows)
+    return [Labelled(x, y, mine) for mine in weight]
+
+
+def _double(theta: Theta) -> Theta:
+    return tuple(t.detach().to("cpu", torch.float64) for t in theta)

@@ -8,12 +8,15 @@ from typing import Literal, get_args
 from veritracer.bounds.methods import BOUNDS
 from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
-from veritracer.generator import GeneratorKind, Initialisation
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network
 from veritracer.models.param_sets import RadiusRule
 
 Training = Literal["veritracer", "counternet", "standard"]
+
+GeneratorKind = Literal["residual", "counternet", "neighbour"]
+
+Initialisation = Literal["small", "torch"]
 
 STEPS, STEPS_PER_ROW, FEWEST_STEPS = 2500, 1.5, 400
 """Optimiser steps that a run takes where ``epochs`` is left to us: some for each row of a small table, which
@@ -109,6 +112,6 @@ class TrainingConfig:
             return 0.0
         return min(1.0, max(0.0, (progress - self.warmup) / max(self.ramp, 1e-9)))
 
-    def pace(self, progress: float) -> float:
+    def lr_factor(self, progress: float) -> float:
         """The share of the learning rate at this share of the run: 1, then 0.3, then 0.1."""
         return 1.0 if progress < 0.6 else 0.3 if progress < 0.85 else 0.1

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, message
-from veritracer.generator import init_parameters
 from veritracer.models.network import Network, Theta
-from veritracer.optimisation import Adam, accuracy_loss, weighted_mean
-from veritracer.panel.members import BoostedTrees, Networks, Ranks
 from veritracer.schema import Schema
 from veritracer.threads import one_thread
+from veritracer.training.generator import init_parameters
+from veritracer.training.losses import Adam, accuracy_loss, weighted_mean
+from veritracer.training.panel_members import BoostedTrees, Networks, Ranks
 
 HIDDEN = (64, 32)
 BATCH = 256
@@ -116,9 +116,9 @@ class _NetworkRun:
         kept, idle = [t.detach().clone() for t in self.theta], torch.zeros(len(self.seen))
         optimiser = Adam(self.theta)
         for epoch in range(epochs):
-            pace = 1.0 if epoch < 0.5 * epochs else 0.3
+            lr_factor = 1.0 if epoch < 0.5 * epochs else 0.3
             for index in self._batches(size, batches):
-                optimiser.step(self._gradients(index), LEARNING_RATE * pace)
+                optimiser.step(self._gradients(index), LEARNING_RATE * lr_factor)
             loss = self._unseen_loss()
             better = loss < lowest
             lowest, idle = torch.where(better, loss, lowest), torch.where(better, 0, idle + 1)

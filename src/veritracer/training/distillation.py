@@ -18,8 +18,8 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network
-from veritracer.panel import Panel, Ranks
-from veritracer.panel.panel import Labelled
+from veritracer.training.panel import Labelled, Panel
+from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128
 """Rows that the penalty of an update looks at in one step."""
@@ -169,7 +169,7 @@ class Teacher(Opinions):
         return values.expand(len(index), -1).gather(1, index)
 
 
-class Held:
+class PanelPenalty:
     """What leaving the panel's opinion costs a classifier that is updated: a penalty on its parameters.
 
     At rows with features of others and at sparse attacks, as in training, in proportion to the weight that

@@ -10,18 +10,26 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, TargetError, TrainingError, listing, message
 from veritracer.schema import Schema
 from veritracer.schema.tables import from_arrow
-from veritracer.training import Rows
 
 FEWEST_VALIDATION_ROWS = 20
 """With fewer rows than these to validate on, the training rows choose the best epoch themselves."""
 
 
-class Prepared(NamedTuple):
+class Rows(NamedTuple):
+    """Encoded rows (N, d), labels 0 or 1 (N,), and the weight of each row for each model (models, N)."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+class TrainingData(NamedTuple):
     """A fitted schema and encoding, with the rows to train on and those to choose the best epoch by."""
 
     schema: Schema
@@ -42,7 +50,7 @@ def prepare(
     device: str,
     encoding: Encoding | None = None,
     times: ArrayLike | None = None,
-) -> Prepared:
+) -> TrainingData:
     """Everything that training needs, checked. ``leave_out`` has the rows that each model must not see.
 
     ``encoding`` is used instead of one that is fitted to these rows: a model that is to be compared with
@@ -70,7 +78,7 @@ def prepare(
     x = encoding.encode(X, dtype=torch.float32)
     train, validation = _split(labels, validation_fraction)
     both = (_rows(x, labels, stacked, part, device) for part in (train, validation))
-    return Prepared(schema, encoding, *both)
+    return TrainingData(schema, encoding, *both)
 
 
 def as_table(X: Any) -> Any:
@@ -102,9 +110,7 @@ def _check_target(y: Any) -> None:
         raise TargetError(message("two classes", received, "map them onto two, for example y == 'good'"))
 
 
-def _rows(
-    x: torch.Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[Any], device: str
-) -> Rows:
+def _rows(x: Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[Any], device: str) -> Rows:
     y, w = (torch.as_tensor(a[..., part], dtype=x.dtype).to(device) for a in (labels, weight))
     return Rows(x[torch.as_tensor(part)].to(device), y, w)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veritracer import distillation
-from veritracer.distillation import Distillation, _Likeness, _sure
-from veritracer.panel import Ranks
-from veritracer.panel.panel import Labelled
+from veritracer.training import distillation
+from veritracer.training.distillation import Distillation, _Likeness, _sure
+from veritracer.training.panel import Labelled
+from veritracer.training.panel_members import Ranks
 
 
 def labelled(x: torch.Tensor, favourable: torch.Tensor) -> Labelled:

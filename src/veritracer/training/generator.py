@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network, Theta, sign_of
-
-GeneratorKind = Literal["residual", "counternet", "neighbour"]
-
-Initialisation = Literal["small", "torch"]
+from veritracer.training.config import GeneratorKind
 
 SMALL = 0.2
 """The first layer of a classifier that starts small has this share of the usual weights."""
