@@ -1,10 +1,11 @@
-"""Algorithm 1: a classifier and its counterfactual generator, trained together against a set of models.
+"""Algorithm 1: train a classifier and its counterfactual generator together against a set of models.
 
-All models of a call are trained side by side, over parameters with a leading dimension: ten seeds are
-one run. Each has a random stream of its own (its start, the order of its rows), its own weights on the
-rows, its gradients clipped by themselves and its own best epoch, so that it equals the run alone.
+All models of a call are trained side by side, over parameters with a leading dimension: ten seeds are one
+run. Each model has its own random stream (its start, the order of its rows), its own row weights, its own
+gradient clipping and its own best epoch, so that it equals the run alone.
 
-``monitor`` shows a long run: a progress bar, and Ctrl-C that stops after the batch, not in the middle of it.
+``monitor`` shows a progress bar and turns Ctrl-C into a stop after the current batch.
+``TrainingRun`` prepares a run (panels and threshold) and ``TrainingResult`` holds its models.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from veritracer.training.panel import Labelled, Panel
 
 
 class Epoch(NamedTuple):
-    """What one epoch came to, one number for each model; the last six are measured on validation rows."""
+    """Measurements of one epoch, one number for each model; the last six are on validation rows."""
 
     epoch: int
     epochs: int
@@ -73,7 +74,7 @@ class Epoch(NamedTuple):
 
 
 class StopReason(Enum):
-    """Why training ended; ``TrainedModels.stopped`` says it in words."""
+    """Why training stopped; ``TrainedModels.stopped`` is the reason as a phrase."""
 
     DONE = auto()
     NO_PROGRESS = auto()
@@ -82,7 +83,7 @@ class StopReason(Enum):
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Classifier and generator of each model, with the epoch they are from and all epochs' records."""
+    """Classifier and generator of each model, with the epoch they are from and the records of all epochs."""
 
     network: Network
     generator: Generator | None
@@ -113,18 +114,18 @@ def train(
     on_epoch: Callable[[Epoch], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> TrainedModels:
-    """Classifiers and generators for each seed, from the best epoch of each.
+    """Return a classifier and a generator for each seed, from the best epoch of each.
 
-    The best epoch is the one with the lowest validation objective once κ is fully ramped up: the
-    training objective, on rows that were not trained on, with the counterfactuals as they will be shown.
-    A ``teacher`` is made with the same ``rows``; without one this is Algorithm 1 and nothing more.
+    The best epoch is the one with the lowest validation objective once κ is fully ramped up: the training
+    objective, on rows that were not trained on, with counterfactuals on the grid. A ``teacher`` is made from
+    the same ``rows``; without one this is exactly Algorithm 1.
     """
     with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
         return _Training(config, encoding, rows, validation, seeds, teacher).run(on_epoch, interrupted)
 
 
 class _Training:
-    """One run; what changes is kept in ``state`` and the optimisers."""
+    """One run; its changing parts are ``state`` and the optimisers."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class _Training:
         self.generator_optimiser = Adam(self.state.generator_theta) if config.learns_generator else None
 
     def _initial(self, sizes: tuple[int, ...]) -> _State:
-        """Starting parameters of all models, each from its own stream."""
+        """Draw the initial parameters of all models, each from its own stream."""
         dtype, device = self.rows.x.dtype, self.rows.x.device
         small = self.config.initialisation == "small"
         starts = [init_parameters(sizes, stream, small=small) for stream in self.streams]
@@ -164,7 +165,7 @@ class _Training:
         return _State(*(_stack(each, dtype, device) for each in (starts, proposals)))
 
     def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> TrainedModels:
-        """Train to the end, to the end of everybody's patience, or to an interruption."""
+        """Train to the last epoch, until no model improves any more, or until an interruption."""
         config, models = self.config, len(self.streams)
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
@@ -175,7 +176,7 @@ class _Training:
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
             record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
             history.append(record)
-            # Until the ramp is over an epoch has solved an easier problem, and is only a last resort.
+            # Until the ramp ends an epoch solves an easier problem, and is only a last resort.
             ready = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
             best = best.updated(self.state, record, ready=ready)
             if on_epoch is not None:
@@ -189,7 +190,7 @@ class _Training:
         return self._trained(best, history, ended, stopped)
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
-        """One pass over the rows; whether to go on, and the mean losses of each model."""
+        """Run one pass over the rows; return whether to continue, and the mean losses of each model."""
         n = len(self.rows.x)
         size = min(self.config.batch_size, n)
         batches = max(1, n // size)
@@ -205,7 +206,7 @@ class _Training:
                     message(
                         "a finite loss",
                         f"nan or infinity in epoch {epoch + 1}, batch {batch + 1} of {batches}",
-                        "try a smaller learning_rate or clip_norm, and look for extreme values in the table",
+                        "try a smaller learning_rate or clip_norm, and check the table for extreme values",
                     )
                 )
             total += found
@@ -214,7 +215,7 @@ class _Training:
         return True, *(total / batches)
 
     def _batch(self, index: Tensor, progress: float) -> Tensor:
-        """Lines 3 to 5 of Algorithm 1 on the rows ``index`` (models, batch); both losses, (2, models)."""
+        """Run lines 3 to 5 of Algorithm 1 on the rows ``index`` (models, batch); return both losses."""
         config, network, theta = self.config, self.network, self.state.theta
         robustness = config.robustness(progress)
         x, y = self.rows.x[index], self.rows.y[index]
@@ -243,7 +244,7 @@ class _Training:
         cost = config.weight_proximity * proximity_loss(relaxed, x, weight)
         cost = cost + config.weight_validity * validity_loss(network.logit(fixed, x_cf), sign, weight)
         if models is not None:
-            # The radii are those of a step ago: taking them anew costs more than it changes.
+            # The radii are those of a step ago: computing them anew costs more than it changes.
             worst = self.bound(replace(models, center=tuple(fixed)), x, x_cf, sign).worst_logit
             cost = cost + robustness * config.weight_robust * robust_loss(worst, weight)
         if self.teacher is not None:
@@ -254,14 +255,14 @@ class _Training:
         return torch.stack([loss.detach(), cost.detach()])
 
     def _labels(self, y: Tensor, index: Tensor) -> Tensor:
-        """The labels to learn from: people's own, or mixed with what their panel expects of them."""
+        """Return the labels to learn from: the rows' own, or mixed with the panel's vote."""
         if self.teacher is None:
             return y
         share = self.teacher.options.soft_labels
         return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
 
     def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
-        """Cross-entropy against the panel at rows that somebody might move to, one number for each model."""
+        """Return the cross-entropy against the panel at rows to which somebody might move, for each model."""
         options, x, theta = teacher.options, context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
         goal = goal.to(x) * options.furthest
@@ -277,7 +278,7 @@ class _Training:
     def _anchor_robust_loss(
         self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
     ) -> Tensor:
-        """The robust loss of real rows that the panel is sure of, until they are proved with some room."""
+        """Return the robust loss of rows of which the panel is sure, until proved with a margin."""
         side = teacher.of_rows(teacher.side, index)
         worst = BOUNDS["ibp"](models, x, x, -side).worst_logit
         short = (worst.detach() > -teacher.options.proved).to(x.dtype)
@@ -295,7 +296,7 @@ class _Training:
         return around.at(robustness)
 
     def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, progress: float) -> None:
-        """One step of all models along their own, clipped gradients."""
+        """Take one step of all models along their own clipped gradients."""
         gradients = torch.autograd.grad(loss.sum(), parameters)
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
@@ -306,7 +307,7 @@ class _Training:
     def _measure(
         self, epoch: int, epochs: int, seconds: float, loss: Tensor, generator_loss: Tensor
     ) -> Epoch:
-        """The validation record of the state after an epoch, at the full κ."""
+        """Return the validation record of the state after an epoch, at the full κ."""
         config, theta = self.config, self.state.theta
         models, rows = len(self.streams), self.validation
         x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
@@ -322,7 +323,7 @@ class _Training:
                 self.encoding, self.generator.propose(self.state.generator_theta, context), x
             )
             cf_logit = self.network.logit(theta, x_cf) * sign
-            # The cheap bound decides nearly every row, and a record need not be exact.
+            # The cheap bound decides almost every row, and a record need not be exact.
             worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit
             validity = weighted_mean((cf_logit < 0).to(x.dtype), weight)
             certified = weighted_mean((worst < 0).to(x.dtype), weight)
@@ -359,7 +360,7 @@ class _Training:
 
 
 class _Best(NamedTuple):
-    """The best state so far of each model, its objective and its epoch; not ready counts as worst."""
+    """The best state so far of each model, its objective and epoch; ready states come first."""
 
     theta: list[Tensor]
     generator_theta: list[Tensor]
@@ -379,7 +380,7 @@ class _Best(NamedTuple):
         )
 
     def updated(self, state: _State, record: Epoch, *, ready: bool) -> _Best:
-        """The better of this and the present state, model by model."""
+        """Return the better of this and the present state, model by model."""
         first = ready and not self.ready
         better = torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective < self.objective
         stacks = []
@@ -395,7 +396,7 @@ def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 
 def _record(epoch: Epoch, model: int) -> dict[str, float]:
-    """One model's part of an epoch's record."""
+    """Return one model's part of an epoch's record."""
     fields = epoch._asdict()
     return {name: float(v[model]) if isinstance(v, Tensor) else float(v) for name, v in fields.items()}
 
@@ -410,7 +411,7 @@ Monitor = tuple[Callable[[Epoch], None] | None, Callable[[], bool]]
 
 @contextmanager
 def monitor(*, verbose: bool) -> Iterator[Monitor]:
-    """What ``training.train`` reports to and asks: a callback for epochs, and whether to stop."""
+    """Provide the callbacks of ``train``: one that reports epochs, and one that says whether to stop."""
     with _interruptible() as interrupted:
         if not verbose:
             yield None, interrupted
@@ -426,7 +427,7 @@ def monitor(*, verbose: bool) -> Iterator[Monitor]:
 
 
 def summary(epoch: Epoch) -> str:
-    """One line on an epoch, averaged over the models that are trained side by side."""
+    """Summarise an epoch in one line, averaged over the models that are trained side by side."""
     parts = [f"loss {float(epoch.loss.mean()):.3f}", f"accuracy {float(epoch.accuracy.mean()):.3f}"]
     if bool(epoch.validity.isfinite().all()):
         parts.append(f"validity {float(epoch.validity.mean()):.3f}")
@@ -436,10 +437,10 @@ def summary(epoch: Epoch) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed since; a second one interrupts at once."""
+    """Provide a function that says whether Ctrl-C was pressed; a second Ctrl-C interrupts at once."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set  # only the main thread can listen for signals
+        yield pressed.is_set  # only the main thread can handle signals
         return
     before = signal.getsignal(signal.SIGINT)
 
@@ -460,7 +461,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What is trained, and how: ``panel`` is not fitted yet, ``approval_rate`` replaces the threshold."""
+    """Settings of one run: ``panel`` is not fitted yet, ``approval_rate`` replaces the threshold."""
 
     config: TrainingConfig
     panel: Panel | None
@@ -470,7 +471,7 @@ class TrainingRun:
     verbose: bool
 
     def fit(self, data: TrainingData, seeds: list[int], *, share_panel: bool = False) -> TrainingResult:
-        """A model for each seed, all trained at once; Ctrl-C stops after the batch and keeps the best."""
+        """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch."""
         panels = self._panels(data, seeds[:1] if share_panel else seeds)
         threshold = self._first_threshold(data, panels)
         config = replace(self.config, threshold_logit=threshold_logit(threshold))
@@ -492,7 +493,7 @@ class TrainingRun:
         return TrainingResult(data, panels, trained, self.approval_rate)
 
     def _panels(self, data: TrainingData, seeds: Sequence[int]) -> list[Panel]:
-        """A fitted panel for each seed, on the rows that its model may see; none where none is wanted."""
+        """Fit a panel for each seed on the rows that its model may see; return none if none is wanted."""
         if self.panel is None:
             return []
         return [
@@ -501,14 +502,14 @@ class TrainingRun:
         ]
 
     def _first_threshold(self, data: TrainingData, panels: list[Panel]) -> float:
-        """The threshold to train at: as given, or about that which accepts as many people as is asked."""
+        """Return the given threshold, or an estimate of the one that accepts the wanted share of people."""
         if self.approval_rate is None:
             return self.threshold
         x, y, weight = (part.cpu() for part in data.rows)
         if panels:
             score = torch.logit(panels[0].vote(x), eps=1e-6)
         else:
-            from sklearn.linear_model import LogisticRegression  # here: few models need it
+            from sklearn.linear_model import LogisticRegression  # imported here: few models need it
 
             linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
             score = torch.from_numpy(linear.decision_function(x.numpy()))
@@ -516,7 +517,7 @@ class TrainingRun:
         return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
 
     def _teacher(self, data: TrainingData, panels: list[Panel], threshold: float) -> Teacher | None:
-        """What the classifiers are held to, where there is a panel that counts in training."""
+        """Return the teacher of the classifiers if there is a panel with a weight in training."""
         if not panels or self.config.method != "veritracer" or panels[0].strength == 0:
             return None
         options = Distillation().times(panels[0].strength)
@@ -526,7 +527,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came out of a run, by the index of the model in it; on the CPU, in double precision."""
+    """The models of a run, by index; on the CPU, in double precision."""
 
     data: TrainingData
     panels: list[Panel]
@@ -534,15 +535,15 @@ class TrainingResult:
     approval_rate: float | None
 
     def panel(self, index: int) -> Panel | None:
-        """The panel of a model: its own, or the one that all share."""
+        """Return the panel of a model: its own, or the one that all share."""
         return self.panels[min(index, len(self.panels) - 1)] if self.panels else None
 
     def generator_theta(self, index: int) -> Theta:
-        """The parameters of a model's generator."""
+        """Return the parameters of a model's generator."""
         return _double(self.trained.generator_theta[index])
 
     def classifier(self, index: int) -> tuple[Theta, float | None]:
-        """A classifier, moved to where it accepts as many people as is asked, and that threshold."""
+        """Return a classifier, shifted to accept the wanted share of people, and its threshold (or None)."""
         theta, offset = _double(self.trained.theta[index]), self.trained.threshold_logit
         if self.approval_rate is None:
             return theta, None
@@ -554,14 +555,14 @@ class TrainingResult:
         return (*theta[:-1], theta[-1] - (threshold_logit(threshold) - offset)), threshold
 
     def seen(self, index: int) -> tuple[Tensor, Tensor]:
-        """The training rows (n, d) that a model saw, and which of them are favourable (n,)."""
+        """Return the training rows (n, d) that a model saw, and which of them are favourable (n,)."""
         x, favourable, weight = (part.cpu() for part in self.data.rows)
         rows = weight[index] > 0
         return x[rows], favourable[rows] > 0.5
 
 
 def _labelled(data: TrainingData) -> list[Labelled]:
-    """The training rows as the panel of each model sees them, on the CPU."""
+    """Return the training rows as the panel of each model sees them, on the CPU."""
     x, y, weight = (part.cpu() for part in data.rows)
     return [Labelled(x, y, mine) for mine in weight]
 

@@ -1,4 +1,4 @@
-"""How to train: every choice of joint training as one frozen value."""
+"""The configuration of one training run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ GeneratorKind = Literal["residual", "counternet", "neighbour"]
 Initialisation = Literal["small", "torch"]
 
 STEPS, STEPS_PER_ROW, FEWEST_STEPS = 2500, 1.5, 400
-"""Optimiser steps that a run takes where ``epochs`` is left to us: some for each row of a small table, which
-would only be learned by heart, up to what was enough for all five datasets."""
+"""Optimiser steps of a run without ``epochs``: proportional to the rows of a small table, to avoid
+overfitting, up to the number that was enough for all five datasets."""
 
 FEWEST_EPOCHS = 12
-"""But so many epochs at least."""
+"""Minimum number of epochs of a run without ``epochs``."""
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The choices of one training run; ``VeriTraCER`` documents each of them."""
+    """Frozen configuration of one training run; ``VeriTraCER`` documents each parameter."""
 
     method: Training = "veritracer"
     bound: Bound = "simul-crown"
@@ -54,7 +54,7 @@ class TrainingConfig:
     threshold_logit: float = 0.0
 
     def checked(self) -> TrainingConfig:
-        """The same value, or an error that says which choice does not exist or makes no sense."""
+        """Return the same value; ``TrainingError`` for a value that is unknown or makes no sense."""
         choices = {
             "method": get_args(Training),
             "bound": tuple(BOUNDS),
@@ -81,25 +81,25 @@ class TrainingConfig:
         return self
 
     def network(self) -> Network:
-        """The classifier's architecture."""
+        """Return the classifier's architecture."""
         return Network((self.slope,) * len(self.hidden))
 
     def latent_width(self, dim: int) -> int:
-        """How many latents the generator sees: those of the classifier's last two hidden layers."""
+        """Return the number of latents of the generator: the classifier's last two hidden layers."""
         return sum((dim, *self.hidden)[-2:])
 
     @property
     def has_generator(self) -> bool:
-        """Whether counterfactuals play a part in training at all."""
+        """Return whether training uses counterfactuals."""
         return self.method != "standard"
 
     @property
     def learns_generator(self) -> bool:
-        """Whether Algorithm 1 runs its line 5; a fixed generator has nothing to learn."""
+        """Return whether Algorithm 1 runs its line 5; a fixed generator has nothing to learn."""
         return self.has_generator and self.generator != "neighbour"
 
     def epochs_for(self, rows: int) -> int:
-        """The number of epochs on so many training rows."""
+        """Return the number of epochs for a number of training rows."""
         if self.epochs is not None:
             return self.epochs
         batches = max(1, rows // min(self.batch_size, rows))
@@ -107,11 +107,11 @@ class TrainingConfig:
         return max(FEWEST_EPOCHS, -(-steps // batches))
 
     def robustness(self, progress: float) -> float:
-        """How far κ and the robust weight are ramped up at this share of the run, from 0 to 1."""
+        """Return how far κ and the robust weight are ramped up at this share of the run, from 0 to 1."""
         if self.method != "veritracer":
             return 0.0
         return min(1.0, max(0.0, (progress - self.warmup) / max(self.ramp, 1e-9)))
 
     def lr_factor(self, progress: float) -> float:
-        """The share of the learning rate at this share of the run: 1, then 0.3, then 0.1."""
+        """Return the factor of the learning rate at this share of the run: 1, then 0.3, then 0.1."""
         return 1.0 if progress < 0.6 else 0.3 if progress < 0.85 else 0.1

@@ -1,4 +1,4 @@
-"""From a raw table and raw labels to the tensors that training takes."""
+"""Turn a raw table and raw labels into the tensors of training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from veritracer.schema import Schema
 from veritracer.schema.tables import from_arrow
 
 FEWEST_VALIDATION_ROWS = 20
-"""With fewer rows than these to validate on, the training rows choose the best epoch themselves."""
+"""With fewer validation rows, the best epoch is chosen on the training rows."""
 
 
 class Rows(NamedTuple):
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """A fitted schema and encoding, with the rows to train on and those to choose the best epoch by."""
+    """A fitted schema and encoding, with the rows to train on and the rows that choose the best epoch."""
 
     schema: Schema
     encoding: Encoding
@@ -51,13 +51,14 @@ def prepare(
     encoding: Encoding | None = None,
     times: ArrayLike | None = None,
 ) -> TrainingData:
-    """Everything that training needs, checked. ``leave_out`` has the rows that each model must not see.
+    """Check and encode a table for training.
 
-    ``encoding`` is used instead of one that is fitted to these rows: a model that is to be compared with
-    today's must see them as it does. ``times`` says how often each row counts for each model, (models, n).
+    ``leave_out`` holds the rows that each model must not see. ``encoding`` is used instead of a fitted one: a
+    model that is compared with today's must see rows as it does. ``times`` is how often each row counts for
+    each model, (models, n).
 
-    The split into training and validation rows is the same for every seed, so that two runs differ in
-    nothing but their randomness.
+    The split into training and validation rows is the same for every seed, so that two runs differ only in
+    their randomness.
     """
     X = as_table(X)
     _check_target(y)
@@ -82,9 +83,10 @@ def prepare(
 
 
 def as_table(X: Any) -> Any:
-    """``X`` as a DataFrame or an array; nested lists become one, and what is sparse is refused.
+    """Return ``X`` as a DataFrame or an array; refuse sparse input.
 
-    A table of polars, Arrow or DuckDB becomes a DataFrame around the same columns.
+    Nested lists become an array. A table of polars, Arrow or DuckDB becomes a DataFrame around the same
+    columns.
     """
     if issparse(X):
         remedy = "sparse input is not supported: call X.toarray()"
@@ -93,7 +95,7 @@ def as_table(X: Any) -> Any:
 
 
 def _check_target(y: Any) -> None:
-    """Refuse what can not be a column of two labels, in words that scikit-learn's users know."""
+    """Refuse a target that cannot have two labels, with the messages that scikit-learn's users know."""
     if y is None:
         received = "None: VeriTraCER requires y to be passed, but the target y is None"
         raise TargetError(message("a label for each row", received, "pass y"))
@@ -116,14 +118,14 @@ def _rows(x: Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[A
 
 
 def _split(labels: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of training and validation rows, with both labels in the proportions of the table."""
+    """Return the positions of training and validation rows, stratified by label."""
     if not 0.0 <= fraction < 1.0:
         received = repr(fraction)
         raise TrainingError(message("validation_fraction from 0 to below 1", received, "0.1 is the default"))
     everyone = np.arange(len(labels))
     if fraction * len(labels) < FEWEST_VALIDATION_ROWS or np.bincount(labels, minlength=2).min() < 2:
         return everyone, everyone
-    from sklearn.model_selection import train_test_split  # here: only training needs it
+    from sklearn.model_selection import train_test_split  # imported here because only training needs it
 
     train, validation = train_test_split(everyone, test_size=fraction, stratify=labels, random_state=0)
     return np.sort(train), np.sort(validation)
@@ -144,7 +146,7 @@ def _weights(n: int, sample_weight: ArrayLike | None) -> NDArray[np.float64]:
 def _class_weights(
     schema: Schema, labels: NDArray[np.int64], class_weight: str | Mapping[Any, float] | None
 ) -> NDArray[np.float64]:
-    """The weight of each row's class, 1 on average."""
+    """Return the weight of each row's class, 1 on average."""
     if class_weight is None:
         return np.ones(len(labels))
     if class_weight == "balanced":

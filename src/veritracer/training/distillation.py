@@ -1,10 +1,10 @@
-"""A panel as the teacher of a classifier: what it is held to, and at which rows.
+"""Losses that keep a classifier close to its panel, and the rows where they apply.
 
-A classifier is believed where it was taught. On real rows that is what its panel expects of them (each row by
-members that did not see it); beyond them it is what the panel says at rows that somebody might move to: the
-generator's counterfactuals, rows with some features of other people, and the places where a sparse attack on
-the classifier itself would go. At moved rows an opinion counts the less, the less they look like anybody
-whose outcome was favourable: nobody is accepted for being like no one. Real rows are never judged that way.
+On real rows a classifier learns the panel's expectation (each row by members that did not see it). Beyond
+them it learns the panel's vote at rows to which somebody might move: the generator's counterfactuals, rows
+with some features of other people, and the results of a sparse attack on the classifier itself. At moved rows
+the vote counts less, the further the row is from all rows with a favourable label: nobody is accepted for
+being unlike everybody. Real rows are not weighted in this way.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from veritracer.training.panel import Labelled, Panel
 from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128
-"""Rows that the penalty of an update looks at in one step."""
+"""Rows in each evaluation of the penalty of an update."""
 
 POOL = 2000
-"""Favourable rows that the plausibility of a moved row is measured against, at most."""
+"""Maximum number of favourable rows to which a moved row is compared."""
 
 USUAL, REACH, SOFTNESS = 0.99, 1.3, 0.1
-"""A moved row counts half at 1.3 times the distance that 99 % of favourable rows keep to their nearest one;
-it fades over a tenth of that distance."""
+"""A moved row counts half at 1.3 times the distance within which 99 % of favourable rows have a neighbour;
+the weight fades over a tenth of that distance."""
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """How much the teacher's opinion weighs, beside the losses of Algorithm 1.
+    """Weights of the panel's losses, beside the losses of Algorithm 1.
 
     Attributes
     ----------
     soft_labels
-        The share of a row's own label that the panel's opinion of it replaces.
+        Share of a row's own label that the panel's vote replaces.
     at_counterfactuals, at_swapped, at_attacks
         Cross-entropy against the panel at the generator's counterfactuals, at rows with features of others,
         and at sparse attacks on the classifier.
     at_sure_rows
-        The robust loss of real rows that the panel is sure of: wherever people are, there is somebody near
-        whose row every model of the set decides alike, so that a certified way exists.
+        Robust loss of real rows of which the panel is sure: wherever people are, some row nearby is decided
+        alike by every model of the set, so that certified recourse exists.
     for_generator
-        The panel's validity loss of what the generator proposes.
+        The panel's validity loss of the generator's proposals.
     swapped, moves, furthest
-        The share of features that are swapped; how many columns an attack moves, and to which logit at most.
+        Share of swapped features; number of columns that an attack changes, and the largest logit it aims at.
     sure, proved
-        Rows count as sure from this quantile of the panel's confidence on; they are pushed until their bound
-        is so far below zero.
+        Rows are sure from this quantile of the panel's confidence on; they are pushed until their bound is
+        this far below zero.
     """
 
     soft_labels: float = 0.8
@@ -68,14 +68,14 @@ class Distillation:
     proved: float = 0.5
 
     def times(self, strength: float) -> Distillation:
-        """The same with the panel's opinion weighing so many times as much; labels are replaced at most."""
+        """Return the same weights multiplied by ``strength``; at most the whole label is replaced."""
         weights = ("at_counterfactuals", "at_swapped", "at_attacks", "at_sure_rows", "for_generator")
         scaled = {name: strength * getattr(self, name) for name in weights}
         return replace(self, soft_labels=min(1.0, strength * self.soft_labels), **scaled)
 
 
 class _Likeness(NamedTuple):
-    """How far rows are from favourable ones, in ranks, and which distance is usual among those."""
+    """Distance of rows from favourable ones, in ranks, and the usual distance among those."""
 
     ranks: Ranks
     pool: Tensor
@@ -89,7 +89,7 @@ class _Likeness(NamedTuple):
         pool, others = mine[:POOL], mine[POOL : 2 * POOL]
         if len(pool) == 0:  # every favourable row weighs nothing
             distance = pool.new_empty(0)
-        elif len(others) < POOL // 4:  # each of the pool against the rest of it
+        elif len(others) < POOL // 4:  # each row of the pool against the rest
             distance = torch.cdist(pool, pool).fill_diagonal_(torch.inf).amin(-1)
         else:
             distance = torch.cdist(others, pool).amin(-1)
@@ -97,7 +97,7 @@ class _Likeness(NamedTuple):
         return cls(ranks, pool, float(torch.quantile(known, USUAL)) if len(known) else torch.inf)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """From 1 (like somebody favourable) to 0 for rows (n, d)."""
+        """Return a weight from 1 (like favourable rows) to 0 for rows (n, d)."""
         if not 0 < self.usual < torch.inf:
             return torch.ones_like(x[:, 0])
         distance = torch.cdist(self.ranks(x), self.pool).amin(-1)
@@ -105,7 +105,7 @@ class _Likeness(NamedTuple):
 
 
 class Opinions:
-    """What panels say at any rows: one panel for each of several models, or one for all of them."""
+    """Votes of panels at any rows: one panel for each of several models, or one for all of them."""
 
     def __init__(self, panels: Sequence[Panel], rows: Sequence[Labelled]) -> None:
         device = rows[0].x.device
@@ -117,20 +117,20 @@ class Opinions:
         ]
 
     def targets(self, x: Tensor, *, moved: Sequence[bool]) -> Tensor:
-        """The panel's probability (models, n) at rows (models, n, d).
+        """Return the panel's probability (models, n) at rows (models, n, d).
 
-        ``moved`` says for each of the equal parts that the rows consist of whether likeness counts there.
+        ``moved`` has one flag for each of the equal parts of the rows: whether likeness counts there.
         """
         return torch.cat([self._target(*part) for part in self._by_panel(x, moved)]).view(x.shape[:-1])
 
     def network_logits(self, x: Tensor) -> Tensor:
-        """The mean logit (models, n) of the teaching networks at rows (models, n, d), with gradients."""
+        """Return the teaching networks' mean logit (models, n) at rows (models, n, d), with gradients."""
         parts = [x.flatten(0, 1)] if self.shared else list(x)
         found = [e.networks.logits(part).mean(0) for e, part in zip(self.ensembles, parts, strict=True)]
         return torch.cat(found).view(x.shape[:-1]).to(x.dtype)
 
     def _by_panel(self, x: Tensor, moved: Sequence[bool]) -> list[tuple[int, Tensor, Tensor]]:
-        """The rows (n, d) that each panel is asked about, and where their likeness counts (n,)."""
+        """Return the rows (n, d) for each panel, and where their likeness counts (n,)."""
         each = torch.tensor(moved, device=x.device).repeat_interleave(x.shape[1] // len(moved))
         if self.shared:
             return [(0, x.flatten(0, 1), each.repeat(len(x)))]
@@ -144,10 +144,10 @@ class Opinions:
 
 
 class Teacher(Opinions):
-    """The panels of models that are trained side by side, and what they say of the training rows.
+    """The panels of models that are trained side by side, and their votes on the training rows.
 
-    ``soft_labels`` is (models, n) for the rows that it is made with; ``sure`` (models, n) says which of them
-    the panel is sure of, and ``side`` which way, +1 or -1.
+    ``soft_labels`` is (models, n) for the given rows; ``sure`` (models, n) marks those of which the panel is
+    sure, and ``side`` is its decision, +1 or -1.
     """
 
     def __init__(
@@ -165,15 +165,15 @@ class Teacher(Opinions):
         self.sure = torch.stack([_sure(each, options.sure) for each in margin])
 
     def of_rows(self, values: Tensor, index: Tensor) -> Tensor:
-        """The entries of ``values`` (panels, n) for the rows ``index`` (models, batch) of each model."""
+        """Return the entries of ``values`` (panels, n) at the rows ``index`` (models, batch)."""
         return values.expand(len(index), -1).gather(1, index)
 
 
 class PanelPenalty:
-    """What leaving the panel's opinion costs a classifier that is updated: a penalty on its parameters.
+    """Penalty on the parameters of an updated classifier for leaving its panel's vote.
 
-    At rows with features of others and at sparse attacks, as in training, in proportion to the weight that
-    accuracy has there.
+    It applies at rows with features of others and at sparse attacks, as in training, in proportion to the
+    weight that accuracy has there.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class PanelPenalty:
         self.stream = torch.Generator().manual_seed(random_state)
 
     def __call__(self, theta: Sequence[Tensor]) -> Tensor:
-        """The penalty at these parameters, on some of the rows."""
+        """Return the penalty at these parameters, on a random part of the rows."""
         options = self.options
         some = torch.randint(len(self.x), (min(ROWS_AT_ONCE, len(self.x)),), generator=self.stream)
         x, one = self.x[some].unsqueeze(0).to(theta[0]), [t.unsqueeze(0) for t in theta]
@@ -210,7 +210,7 @@ class PanelPenalty:
 
 
 def _sure(margin: Tensor, quantile: float) -> Tensor:
-    """1 for the rows of each side of which the panel is surer than of that share of the side, else 0."""
+    """Return 1 for the rows of each side whose confidence exceeds that quantile of the side, else 0."""
     found = torch.zeros_like(margin)
     for side in (margin > 0, margin <= 0):
         if bool(side.any()):
@@ -220,7 +220,7 @@ def _sure(margin: Tensor, quantile: float) -> Tensor:
 
 
 def swapped_rows(encoding: Encoding, x: Tensor, share: float, streams: Sequence[torch.Generator]) -> Tensor:
-    """The rows (models, n, d) with some features of another row of the same batch."""
+    """Return the rows (models, n, d) with some features of another row of the same batch."""
     features = int(encoding.owner[-1]) + 1
     owner = encoding.owner.to(x.device)
     found = []
@@ -240,11 +240,11 @@ def sparse_attack(
     goal: Tensor,
     moves: int,
 ) -> Tensor:
-    """Legal rows (models, n, d) where few changes take the classifier to the other decision.
+    """Return legal rows (models, n, d) where few changes give the classifier's other decision.
 
-    Each move takes the column with the steepest logit as far as the logit needs in order to reach ``goal``
-    (models, n) on the other side, or to the end of its range; or it changes one category. That is where a
-    search for close counterfactuals goes, and so where a classifier has to be right.
+    Each move changes the column with the steepest logit as far as the logit needs to reach ``goal`` (models,
+    n) on the other side, or to the end of its range; or it changes one category. A search for close
+    counterfactuals goes to such rows, so the classifier must be right there.
     """
     lower, upper = encoding.limits(x)
     owner, single = encoding.owner.to(x.device), encoding.numeric.to(x.device)

@@ -1,4 +1,4 @@
-"""A model trained on: some epochs on new rows, wherever its parameters may go."""
+"""Continue the training of a model on new rows, with an optional projection after each step."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from veritracer.models.network import Network, Theta, from_module, threshold_log
 EPOCHS = FINE_TUNING_EPOCHS
 
 FINE_TUNE_LR_FACTOR = 0.2
-"""Fine-tuning runs at this share of the learning rate of training."""
+"""Learning rate of fine-tuning, as a share of that of training."""
 
 
 class FineTuning(TypedDict, total=False):
-    """How a model is trained on; ``FineTuningChoices`` has the defaults."""
+    """Settings of fine-tuning; ``FineTuningChoices`` has the defaults."""
 
     epochs: int
     learning_rate: float
@@ -31,7 +31,7 @@ class FineTuning(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class FineTuningChoices:
-    """The same with every choice made."""
+    """Settings of fine-tuning, with a default for each."""
 
     epochs: int = EPOCHS
     learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
@@ -49,12 +49,12 @@ def fine_tune(
     penalty: Callable[[Theta], Tensor] | None = None,
     **options: Unpack[FineTuning],
 ) -> nn.Sequential:
-    """A copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows and 0/1 labels.
+    """Return a copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows.
 
-    ``project`` is applied to the parameters after every step: ``ParamSet.project`` keeps the model in its
-    set. ``penalty``, a differentiable function of the parameters, is added to the loss of every step.
-    ``options`` are those of ``FineTuning``; the logit's sign stays the decision at its ``threshold``.
-    Precision and device are the module's own.
+    ``y`` holds labels 0 and 1. ``project`` is applied to the parameters after every step:
+    ``ParamSet.project`` keeps the model in its set. ``penalty``, a differentiable function of the parameters,
+    is added to the loss of every step. ``options`` are those of ``FineTuning``; the sign of the logit stays
+    the decision at ``threshold``. Precision and device are the module's own.
     """
     _check_labels(x, y)
     chosen = FineTuningChoices(**options)
@@ -80,7 +80,7 @@ def fine_tune(
 
 
 def _learned(network: Network, theta: Theta) -> list[Tensor]:
-    """The tensors that training may move: a bias that a layer does not have is none of them."""
+    """Return the tensors that training may change: all except the zeros in place of missing biases."""
     has = [there for biased in network.biased for there in (True, biased)]
     return [t.requires_grad_() for t, there in zip(theta, has, strict=True) if there]
 

@@ -1,7 +1,7 @@
-"""Counterfactual generators: small networks that propose, and a projection that makes the proposal legal.
+"""Counterfactual generators: small networks whose proposals are projected onto legal rows.
 
-A generator is a pure function of its parameters, like the classifier. What it proposes goes through the
-encoding's projection, so that neither in training nor later anything is proposed that the schema forbids.
+A generator is a pure function of its parameters, like the classifier. Its proposals pass through the
+encoding's projection, so that nothing that the schema forbids is ever proposed, in training or later.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from veritracer.models.network import Network, Theta, sign_of
 from veritracer.training.config import GeneratorKind
 
 SMALL = 0.2
-"""The first layer of a classifier that starts small has this share of the usual weights."""
+"""Scale of the first layer of a classifier with a small start."""
 
 
 class Context(NamedTuple):
-    """What a generator sees of each row: the row, the classifier's latents, and its decision as +1 or -1."""
+    """Inputs of a generator for each row: the row, the classifier's latents, and its decision as +1 or -1."""
 
     x: Tensor
     latent: Tensor
@@ -35,21 +35,21 @@ class Generator(Protocol):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Widths of the generator's layers, inputs first."""
+        """Return the widths of the generator's layers, inputs first."""
         ...
 
     def propose(self, theta: Sequence[Tensor], context: Context) -> Tensor:
-        """Encoded rows (..., n, d) that need not be legal yet."""
+        """Return encoded rows (..., n, d) that need not be legal yet."""
         ...
 
 
 @dataclass(frozen=True)
 class ResidualGenerator:
-    """``x + g(x, latent, sign)``: it starts from the row itself and learns what to change.
+    """``x + g(x, latent, sign)``: starts from the row itself and learns which changes to make.
 
-    NOTE[paper]: CounterNet rebuilds the whole row from a narrow latent, so its counterfactuals are far
-    away from the start. With the last layer at zero this one begins at distance 0 and leaves it only as
-    far as validity and robustness ask.
+    NOTE[paper]: CounterNet rebuilds the whole row from a narrow latent, so its counterfactuals are far away
+    from the start. With the last layer at zero this generator begins at distance 0 and moves away only as far
+    as validity and robustness require.
     """
 
     dim: int
@@ -58,11 +58,11 @@ class ResidualGenerator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Widths of the layers."""
+        """Return the widths of the layers."""
         return (self.dim + self.latent + 1, *self.hidden, self.dim)
 
     def propose(self, theta: Sequence[Tensor], context: Context) -> Tensor:
-        """The row plus a learned change."""
+        """Return the row plus a learned change."""
         inputs = torch.cat([context.x, context.latent, context.sign.unsqueeze(-1)], -1)
         return context.x + _mlp(theta, inputs)
 
@@ -78,11 +78,11 @@ class CounterNetGenerator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Widths of the layers."""
+        """Return the widths of the layers."""
         return (self.latent, *self.hidden, self.dim)
 
     def propose(self, theta: Sequence[Tensor], context: Context) -> Tensor:
-        """Numbers by a sigmoid, categories by a softmax over their group."""
+        """Return numbers through a sigmoid and categories through a softmax over their group."""
         raw = _mlp(theta, context.latent)
         pieces, end = [], 0
         for group in self.groups:
@@ -93,7 +93,7 @@ class CounterNetGenerator:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourGenerator:
-    """A generator with nothing to learn: the nearest training row that has the other label.
+    """A fixed generator: the nearest training row with the other label.
 
     The paper's variant with a fixed generator: only the classifier is trained.
     """
@@ -103,11 +103,11 @@ class NeighbourGenerator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """No layers."""
+        """Return no layers."""
         return ()
 
     def propose(self, theta: Sequence[Tensor], context: Context) -> Tensor:
-        """The nearest favourable row for unfavourable decisions, and the other way round."""
+        """Return the nearest favourable row for unfavourable decisions, and vice versa."""
         x = context.x
         low, high = self._nearest(self.unfavourable.to(x), x), self._nearest(self.favourable.to(x), x)
         return torch.where(context.sign.unsqueeze(-1) > 0, low, high)
@@ -118,13 +118,13 @@ class NeighbourGenerator:
 
 
 POOL = 2000
-"""Rows of each label that a neighbour is looked for among, at most."""
+"""Maximum number of rows of each label in which a neighbour is searched."""
 
 
 def make_generator(
     kind: GeneratorKind, encoding: Encoding, latent: int, hidden: tuple[int, ...], x: Tensor, y: Tensor
 ) -> Generator:
-    """The generator of that kind for rows of this encoding; ``x`` and ``y`` are the training rows."""
+    """Return the generator of that kind for rows of this encoding; ``x`` and ``y`` are the training rows."""
     if kind == "residual":
         return ResidualGenerator(encoding.dim, latent, hidden)
     if kind == "counternet":
@@ -135,11 +135,11 @@ def make_generator(
 def init_parameters(
     sizes: Sequence[int], rng: torch.Generator, *, zero_last: bool = False, small: bool = False
 ) -> Theta:
-    """Parameters as ``nn.Linear`` starts them, uniform in ±1/√inputs, from a random stream of their own.
+    """Draw parameters as ``nn.Linear`` does, uniform in ±1/√inputs, from a separate random stream.
 
-    A ``small`` start has a small first layer and no biases. What is random in the usual start stays in the
-    trained network wherever the rows do not contradict it, and that is where counterfactuals go: models of
-    two seeds disagree there. From a small start such directions keep next to no weight.
+    A ``small`` start has a small first layer and no biases. Randomness of the usual start stays in the
+    trained network wherever the rows do not contradict it, and counterfactuals exploit it: models of two
+    seeds disagree there. From a small start such directions keep almost no weight.
     """
     theta: list[Tensor] = []
     for into, out in pairwise(sizes):
@@ -155,10 +155,10 @@ def init_parameters(
 
 
 def forward_with_context(network: Network, theta: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Context]:
-    """The classifier's logits (..., n), and what the generator sees of each row.
+    """Return the classifier's logits (..., n) and the generator's inputs.
 
     The latents are the activations of the last two hidden layers, without gradients: Algorithm 1 updates
-    the classifier and the generator apart.
+    classifier and generator separately.
     """
     activations = network.activations(theta, x)
     logit = network.logit_from(theta, activations)
@@ -166,10 +166,10 @@ def forward_with_context(network: Network, theta: Sequence[Tensor], x: Tensor) -
 
 
 def project_straight_through(encoding: Encoding, proposal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The legal row next to each proposal, and the relaxed one that it came from.
+    """Return the legal row next to each proposal, and the relaxed row that it came from.
 
-    Forward it is the hard projection: on the grid, one category. Backward it is the relaxed one, so that
-    gradients pass through rounding and choosing (a straight-through estimate).
+    The forward pass is the hard projection: on the grid, one category. The backward pass is the relaxed one,
+    so that gradients pass through rounding and choosing (a straight-through estimate).
     """
     relaxed = encoding.project(proposal, x, relax=True)
     hard = encoding.project(relaxed.detach(), x)

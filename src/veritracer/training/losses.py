@@ -1,14 +1,13 @@
-"""What training minimises, and how: the losses, and Adam for many models at once.
+"""The losses of joint training, and Adam for many models at once.
 
-The losses are those of joint training (the paper's Equations 1 and 2), each a pure function of tensors. Every
-one is (..., n) -> (...), a weighted mean over the rows; dimensions in front are models that are trained side
-by side.
+The losses are the paper's Equations 1 and 2, each a pure function of tensors, (..., n) -> (...): a weighted
+mean over the rows. Leading dimensions are models that are trained side by side.
 
-NOTE[paper]: the losses write y for the label that a counterfactual must leave; what is meant, and used
-here, is today's decision, as ``sign``.
+NOTE[paper]: the losses write y for the label that a counterfactual must leave; what is meant, and used here,
+is today's decision, as ``sign``.
 
-The first of torch's own optimisers imports torch's compiler, which takes longer than a small fit; ``Adam`` is
-the same arithmetic (Kingma and Ba, 2015), elementwise, so that models side by side do not meet.
+Torch's own optimisers import its compiler, which takes longer than a small fit; ``Adam`` is the same
+arithmetic (Kingma and Ba, 2015), elementwise, so that models side by side do not interact.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ from torch import Tensor
 
 
 def accuracy_loss(logit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """L_A: cross-entropy of the classifier; ``y`` is 1 for favourable and 0 for not."""
+    """Return L_A: cross-entropy of the classifier; ``y`` is 1 for favourable and 0 for unfavourable."""
     each = torch.nn.functional.binary_cross_entropy_with_logits(logit, y, reduction="none")
     return weighted_mean(each, weight)
 
 
 def validity_loss(cf_logit: Tensor, sign: Tensor, weight: Tensor) -> Tensor:
-    """L_V: squared probability that the counterfactual keeps the decision it should leave."""
+    """Return L_V: the squared probability that the counterfactual keeps the decision it should leave."""
     return weighted_mean(torch.sigmoid(cf_logit * sign).square(), weight)
 
 
 def robust_loss(worst_logit: Tensor, weight: Tensor) -> Tensor:
-    """L_R: the same for the worst model of the set, from an upper bound of ``sign * logit``."""
+    """Return L_R: the validity loss of the worst model, from an upper bound of ``sign * logit``."""
     return weighted_mean(torch.sigmoid(worst_logit).square(), weight)
 
 
 def proximity_loss(x_cf: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """L_Q: mean absolute change over the encoded columns.
+    """Return L_Q: the mean absolute change over the encoded columns.
 
-    NOTE[paper]: the paper takes any quality loss, its code the squared distance. The absolute one leaves
-    alone what need not change, instead of changing everything a little.
+    NOTE[paper]: the paper allows any quality loss; its code uses the squared distance. The absolute distance
+    leaves unneeded features unchanged, instead of changing all of them a little.
     """
     return weighted_mean((x_cf - x).abs().mean(-1), weight)
 
 
 def weighted_mean(each: Tensor, weight: Tensor) -> Tensor:
-    """Σ weight·each / Σ weight over the last dimension; 0 where all weights are."""
+    """Return Σ weight·each / Σ weight over the last dimension; 0 where all weights are 0."""
     return (each * weight).sum(-1) / weight.sum(-1).clamp(min=torch.finfo(each.dtype).tiny)
 
 
 class Adam:
-    """Moments of the gradients of ``parameters``, which ``step`` moves in place."""
+    """Adam's moments of the gradients of ``parameters``, which ``step`` changes in place."""
 
     def __init__(
         self, parameters: Sequence[Tensor], betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8

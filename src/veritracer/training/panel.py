@@ -1,10 +1,10 @@
-"""A panel: independent models of two kinds, fitted for accuracy alone, whose opinion a classifier is held to.
+"""A panel: independent models of two kinds, fitted for accuracy alone, that keep a classifier honest.
 
-A classifier that learns together with its own counterfactuals can open a trap door: a direction off the data
-in which its decision turns and nothing else does. A panel does not take part in that game. Its *teachers*
-are what training and the search for counterfactuals listen to; its *held-out* members take part in neither,
-and say afterwards whether they would decide as was asked for. Each member is fitted on its own part of the
-rows, and stopped by the other part.
+A classifier that is trained jointly with its own counterfactuals can learn model-specific recourse: a
+direction off the data in which its decision changes and nothing else does. A panel takes no part in that
+training. Its *teachers* guide training and the search for counterfactuals; its *held-out* members take part
+in neither and tell afterwards whether they agree with the result. Each member is fitted on its own part of
+the rows, and stopped early on the other part.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ HIDDEN = (64, 32)
 BATCH = 256
 LEARNING_RATE = 3e-3
 STEPS, STEPS_PER_ROW, FEWEST_STEPS, FEWEST_EPOCHS = 2000, 1.2, 200, 8
-"""How long a network learns at the most: longer on more rows, up to a limit."""
+"""Length of a network's training: proportional to the rows, between two limits."""
 PATIENCE = 200
-"""Steps without progress on the rows that it did not see after which a network stops."""
+"""Steps without progress on its unseen rows after which a network stops."""
 TREES, DEPTH, SHRINKAGE = 120, 4, 0.1
 COLUMNS = 0.3
-"""The share of the columns that a split chooses among: trees that share their trust among many columns do not
-take one lever for the whole person."""
+"""Share of the columns available to each split, so that trees do not all rely on one feature."""
 SMALLEST_LEAF = 20
 MANY_ROWS = 50_000
-"""From so many rows on, threads are worth their cost to trees."""
+"""Number of rows from which threads pay off for trees."""
 
 Kind = Literal["network", "boosted trees"]
 Role = Literal["teacher", "held out"]
@@ -51,7 +50,7 @@ Role = Literal["teacher", "held out"]
 KINDS: tuple[Kind, Kind] = ("network", "boosted trees")
 
 FOLDS = 4
-"""Teaching networks see three quarters of the rows each; trees, and what is held out, two thirds."""
+"""Each teaching network sees three quarters of the rows; trees and held-out members see two thirds."""
 
 
 class Labelled(NamedTuple):
@@ -62,14 +61,14 @@ class Labelled(NamedTuple):
     weight: Tensor
 
     def select(self, rows: Tensor) -> Labelled:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Labelled(*(part[rows] for part in self))
 
 
 def parts(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
-    """Which rows each member sees, (folds · rounds, n): in each round every row is unseen by exactly one.
+    """Return which rows each member sees, (folds · rounds, n): in each round one member misses each row.
 
-    With too few rows of a label to go round, every member sees all of them.
+    With too few rows of a label, every member sees all of them.
     """
     from sklearn.model_selection import StratifiedKFold
 
@@ -86,7 +85,7 @@ def parts(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[n
 
 
 def fit_networks(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> Networks:
-    """A network for each line of ``seen`` (members, n); every second one sees ranks instead of values."""
+    """Fit a network for each row of ``seen`` (members, n); every second one sees ranks instead of values."""
     run = _NetworkRun(rows, torch.from_numpy(seen), seed)
     return run.best()
 
@@ -105,7 +104,7 @@ class _NetworkRun:
         self.inputs = self.members.inputs(rows.x)
 
     def best(self) -> Networks:
-        """The networks at their best epoch, each by the log loss on the rows that it did not see."""
+        """Return each network at the epoch with the lowest log loss on its unseen rows."""
         count = int(self.seen.sum(-1).min())
         size = min(BATCH, count)
         batches = count // size
@@ -129,7 +128,7 @@ class _NetworkRun:
         return Networks(self.members.network, tuple(kept), self.members.ranked, self.members.ranks)
 
     def _batches(self, size: int, batches: int) -> Iterator[Tensor]:
-        """Positions (members, size) of each batch of one epoch."""
+        """Yield the positions (members, size) of each batch of one epoch."""
         orders = []
         for seen, stream in zip(self.seen, self.streams, strict=True):
             mine = seen.nonzero().squeeze(-1)
@@ -146,7 +145,7 @@ class _NetworkRun:
 
     @torch.no_grad()
     def _unseen_loss(self) -> Tensor:
-        """The log loss of each network on the rows that it did not see; on all where it saw all."""
+        """Return the log loss of each network on its unseen rows; on all rows if it saw all."""
         logit = self.members.network.logit(self.theta, self.inputs)
         y, weight = self.rows.y.expand_as(logit), self.rows.weight.expand_as(logit)
         apart = torch.where(self.seen.all(-1, keepdim=True), True, ~self.seen)
@@ -155,11 +154,11 @@ class _NetworkRun:
 
 
 def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTrees:
-    """An ensemble of boosted trees for each line of ``seen`` (members, n)."""
-    from sklearn.ensemble import HistGradientBoostingClassifier  # here: a fitted panel does without
+    """Fit an ensemble of boosted trees for each row of ``seen`` (members, n)."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # imported here: a fitted panel needs none
 
     x, y, weight = (part.double().numpy() for part in rows)
-    equal = bool((weight == weight[:1]).all())  # scikit-learn finds weighted bins one by one, for seconds
+    equal = bool((weight == weight[:1]).all())  # weighted bins take scikit-learn seconds
     models = []
     for member, mine in enumerate(seen):
         count = int(mine.sum())
@@ -173,7 +172,7 @@ def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTree
             early_stopping=enough,
             random_state=seed + member,
         )
-        # Threads that wait for each other on a busy machine take a hundred times as long as one alone.
+        # On a busy machine, threads that wait for each other take a hundred times as long as one thread.
         with threadpool_limits(1 if count < MANY_ROWS else None):
             models.append(model.fit(x[mine], y[mine], sample_weight=None if equal else weight[mine]))
     return BoostedTrees.of(models)
@@ -181,7 +180,7 @@ def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTree
 
 @dataclass(frozen=True)
 class Member:
-    """One opinion: which kind of model, whether it teaches, how many rows it saw, its loss on the others."""
+    """One member: its kind, its role, the number of rows it saw, and its log loss on the others."""
 
     kind: Kind
     role: Role
@@ -191,7 +190,7 @@ class Member:
 
 @dataclass(frozen=True)
 class PanelParams:
-    """The arguments of a panel, as a saved model has them."""
+    """The arguments of a panel, as a saved model stores them."""
 
     networks: int
     boosted: int
@@ -202,38 +201,38 @@ class PanelParams:
 
 @dataclass(frozen=True)
 class PanelContent:
-    """What a saved model says of its panel besides tensors."""
+    """The description of a panel in a saved model, beside its tensors."""
 
     params: PanelParams
     members: list[Member]
 
 
 class Ensemble(NamedTuple):
-    """Members of both kinds that are asked together."""
+    """Members of both kinds that are evaluated together."""
 
     networks: Networks
     trees: BoostedTrees
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The opinions (members, n) of both kinds on encoded rows, in the precision of ``x``."""
+        """Return the logits (members, n) of both kinds on encoded rows, in the precision of ``x``."""
         return self.networks.logits(x).to(x.dtype), self.trees.logits(x)
 
     def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The two halves of the vote on encoded rows: the networks' mean probability, and the trees'."""
+        """Return both halves of the vote on encoded rows: mean probability of networks, and of trees."""
         networks, trees = self.logits(x)
         return torch.sigmoid(networks).mean(0), torch.sigmoid(trees).mean(0)
 
     def vote(self, x: Tensor) -> Tensor:
-        """The probability of the favourable label of encoded rows (n, d), half of it by each kind: (n,)."""
+        """Return the probability (n,) of the favourable label of encoded rows (n, d), half by each kind."""
         return torch.stack(self.opinions(x)).mean(0)
 
     def to(self, device: str | torch.device) -> Ensemble:
-        """The same on another device."""
+        """Return the same members on another device."""
         return Ensemble(self.networks.to(device), self.trees.to(device))
 
     @classmethod
     def restored(cls, role: str, tensors: Mapping[str, Tensor], dim: int) -> Ensemble:
-        """The members that stand under ``role`` among the tensors of a panel, for rows of ``dim`` columns."""
+        """Restore the members stored under ``role`` in a panel's tensors, for rows of ``dim`` columns."""
         parts = [
             {
                 name.removeprefix(f"{role}.{kind}."): t
@@ -246,25 +245,26 @@ class Ensemble(NamedTuple):
 
 
 class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Networks and boosted trees on parts of the same rows; half the vote for each kind.
+    """Networks and boosted trees on parts of the same rows; each kind has half of the vote.
 
     Parameters
     ----------
     schema
-        What is known of the table, where the panel is fitted by itself; a model brings its own.
+        Description of the table if the panel is fitted by itself; a model supplies its own.
     networks, boosted
-        How many teach, of each kind. Every second network sees ranks instead of values; a split of a tree
-        chooses among a third of the columns. So the members do not all trust the same lever.
+        Number of teachers of each kind. Every second network sees ranks instead of values; a split of a tree
+        chooses among a third of the columns. So the members do not all rely on the same feature.
     held_out
-        How many of each kind take no part in training or in the search: ``recourse.agreement`` asks them.
+        Number of members of each kind that take no part in training or search; ``recourse.agreement`` reports
+        their vote.
     strength
-        How much the panel's opinion weighs in training: 1 is the default, 0 only asks it afterwards.
+        Weight of the panel in training: 1 is the default, 0 only evaluates it afterwards.
     random_state
-        Seed of its members; None takes the model's own.
+        Seed of its members; None uses the model's own.
 
     Attributes
     ----------
-    members : what it is made of, as ``Member``; teachers first.
+    members : the panel's members as ``Member``, teachers first.
     classes_, encoding_ : the labels, and the map between table and tensor.
     """
 
@@ -286,7 +286,7 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """The panel, fitted to raw rows and labels; ``schema=None`` infers one."""
+        """Fit the panel to raw rows and labels; ``schema=None`` infers one."""
         schema = Schema.infer(X) if self.schema is None else self.schema
         schema = schema.with_labels(y) if schema.favourable is None else schema
         encoding = Encoding.fit(schema, X)
@@ -295,10 +295,10 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return self.fit_encoded(encoding, Labelled(encoding.encode(X).float(), labels, weight), seed=0)
 
     def fit_encoded(self, encoding: Encoding, rows: Labelled, *, seed: int) -> Self:
-        """The panel, fitted to encoded rows in float32; rows of weight 0 are not seen by anybody.
+        """Fit the panel to encoded rows in float32; members do not see rows of weight 0.
 
-        ``soft_labels_`` has the probability of each row by the teachers that did not see it (for rows of
-        weight 0: by all of them). ``seed`` counts where ``random_state`` is None.
+        ``soft_labels_`` holds the probability of each row by the teachers that did not see it (for rows of
+        weight 0: by all of them). ``seed`` is used if ``random_state`` is None.
         """
         self._check()
         self.encoding_, self.classes_ = encoding, _classes(encoding)
@@ -325,58 +325,58 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """What the panel is made of."""
+        """Return the members of the panel."""
         check_is_fitted(self, "members_")
         return tuple(self.members_)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The vote of the teachers for each label, (rows, 2), in the order of ``classes_``."""
+        """Return the vote of the teachers for each label, (rows, 2), in the order of ``classes_``."""
         check_is_fitted(self, "members_")
         vote = self.vote(self.encoding_.encode(X)).double().numpy()
         pair = np.stack([1 - vote, vote], -1)
         return pair if self.classes_[1] == self.encoding_.schema.favourable else pair[:, ::-1].copy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The label that gets more than half of the vote."""
+        """Return the label with more than half of the vote."""
         decided: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
         return decided
 
     @torch.no_grad()
     def vote(self, x: Tensor) -> Tensor:
-        """The probability of the favourable label of encoded rows (n, d), by the teachers: (n,)."""
+        """Return the teachers' probability (n,) of the favourable label of encoded rows (n, d)."""
         return self.teachers_.vote(x)
 
     def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The two halves of the vote on encoded rows: the networks' mean probability, and the trees'."""
+        """Return both halves of the vote on encoded rows: mean probability of networks, and of trees."""
         return self.teachers_.opinions(x)
 
     @torch.no_grad()
     def held_out_vote(self, x: Tensor) -> Tensor:
-        """The mean probability of the favourable label by the held-out members, (n,); NaN without any."""
+        """Return the held-out members' mean probability (n,) of the favourable label; NaN without any."""
         return torch.sigmoid(torch.cat(self.held_out_.logits(x))).mean(0)
 
     @torch.no_grad()
     def agreement(self, x_cf: Tensor, favourable: Tensor, threshold_logit: float = 0.0) -> Tensor:
-        """The share (n,) of held-out members that decide the rows as ``favourable`` (n,) asks for.
+        """Return the share (n,) of held-out members whose decision on the rows is ``favourable`` (n,).
 
-        NaN where nobody is held out. They decide at the model's threshold.
+        NaN without held-out members. They decide at the model's threshold.
         """
         logits = torch.cat(self.held_out_.logits(x_cf))
         return ((logits > threshold_logit) == favourable).to(x_cf.dtype).mean(0)
 
     @property
     def params(self) -> PanelParams:
-        """The arguments that make such a panel; its schema is the model's."""
+        """Return the arguments that make such a panel; its schema is the model's."""
         return PanelParams(**{k: v for k, v in self.get_params(deep=False).items() if k != "schema"})
 
     def content(self) -> PanelContent:
-        """What a saved model says of its panel besides tensors."""
+        """Return the description of the panel in a saved model, beside its tensors."""
         return PanelContent(self.params, list(self.members))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All numbers of the members, by name."""
+        """Return all numbers of the members, by name."""
         return {
-            f"{role}.{kind}.{name}": t.clone()  # some share their memory, which a file can not
+            f"{role}.{kind}.{name}": t.clone()  # tensors in a file cannot share memory
             for role, ensemble in (("teachers", self.teachers_), ("held_out", self.held_out_))
             for kind, members in ensemble._asdict().items()
             for name, t in members.tensors().items()
@@ -384,7 +384,7 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @classmethod
     def restored(cls, content: PanelContent, tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
-        """The panel that ``content`` and ``tensors`` were taken from; ``ValueError`` where they are none."""
+        """Restore the panel from ``content`` and ``tensors``; ``ValueError`` if they do not describe one."""
         panel = cls(**asdict(content.params))
         panel.encoding_, panel.classes_ = encoding, _classes(encoding)
         panel.teachers_ = Ensemble.restored("teachers", tensors, encoding.dim)
@@ -413,7 +413,7 @@ def _classes(encoding: Encoding) -> NDArray[Any]:
 def _described(
     role: Role, members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]
 ) -> list[Member]:
-    """What each member is, with its log loss on the rows that it did not see (on all where it saw all)."""
+    """Describe each member, with its log loss on its unseen rows (on all rows if it saw all)."""
     found = []
     for kind, logits, parts_seen in zip(KINDS, members.logits(rows.x), seen, strict=False):
         for logit, mine in zip(logits, parts_seen, strict=True):
@@ -425,7 +425,7 @@ def _described(
 
 @torch.no_grad()
 def _unseen_vote(members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]) -> Tensor:
-    """The vote on each row of the teachers that did not see it; of all where everybody did."""
+    """Return the vote on each row of the teachers that did not see it; of all if all saw it."""
     halves = []
     for logits, mine in zip(members.logits(rows.x), seen, strict=True):
         apart = torch.from_numpy(~mine).to(logits.dtype)

@@ -1,7 +1,7 @@
-"""Members of a panel as tensors: stacked networks and boosted trees, asked about many rows at once.
+"""Members of a panel as tensors: stacked networks and boosted trees, evaluated on many rows at once.
 
-Both answer with logits (members, n) of the favourable label. Networks are differentiable in the rows, trees
-are not. Neither needs scikit-learn any more once it is fitted, so a saved panel holds numbers and no code.
+Both return logits (members, n) of the favourable label. Networks are differentiable in the rows, trees are
+not. Once fitted, neither needs scikit-learn, so a saved panel holds numbers and no code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
 BEYOND = 2.0
-"""A threshold that no encoded value exceeds."""
+"""Threshold that no encoded value exceeds."""
 
 QUANTILES = 128
-"""Points of each column's empirical distribution that a rank is interpolated between."""
+"""Quantiles of each column between which a rank is interpolated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The rank of a value among the values of its column, from 0 to 1: skewed counts spread out evenly.
+    """The rank of a value among the values of its column, from 0 to 1, which spreads skewed counts evenly.
 
     ``quantiles`` is (d, q), sorted; equal ones are repeated values, which get the middle of their ranks.
     """
@@ -38,12 +38,12 @@ class Ranks:
 
     @classmethod
     def of(cls, x: Tensor) -> Ranks:
-        """The ranks within the columns of ``x`` (n, d)."""
+        """Build the ranks from the columns of ``x`` (n, d)."""
         levels = torch.linspace(0.0, 1.0, QUANTILES, dtype=x.dtype, device=x.device)
         return cls(torch.quantile(x, levels, dim=0).T.contiguous())
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The ranks of rows (n, d), differentiable where a column does not repeat itself."""
+        """Return the ranks of rows (n, d), differentiable where a column has no repeated values."""
         values, last = x.T.contiguous(), self.quantiles.shape[1] - 1
         first = torch.searchsorted(self.quantiles, values.detach())
         past = torch.searchsorted(self.quantiles, values.detach(), right=True)
@@ -57,7 +57,7 @@ class Ranks:
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Networks of one shape, stacked; those in ``ranked`` see the ranks of the columns instead of values."""
+    """Stacked networks of one shape; those in ``ranked`` see the ranks of the columns instead of values."""
 
     network: Network
     theta: Theta
@@ -68,31 +68,31 @@ class Networks:
         return len(self.ranked)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """What each member sees of the rows (n, d): (members, n, d)."""
+        """Return the input of each member for rows (n, d): (members, n, d)."""
         return torch.where(self.ranked.view(-1, 1, 1), self.ranks(x), x)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The opinion of each member on rows (n, d): (members, n)."""
+        """Return the logit of each member on rows (n, d): (members, n)."""
         return self.network.logit(self.theta, self.inputs(x.to(self.theta[0])))
 
     def select(self, members: Sequence[int]) -> Networks:
-        """Some of the members."""
+        """Return some of the members."""
         at = torch.as_tensor(members, dtype=torch.long, device=self.ranked.device)
         return Networks(self.network, tuple(t[at] for t in self.theta), self.ranked[at], self.ranks)
 
     def to(self, device: str | torch.device) -> Networks:
-        """The same on another device."""
+        """Return the same members on another device."""
         theta = tuple(t.to(device) for t in self.theta)
         return Networks(self.network, theta, self.ranked.to(device), Ranks(self.ranks.quantiles.to(device)))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that ``from_tensors`` needs."""
+        """Return everything that ``from_tensors`` needs."""
         named = {f"theta.{i}": t for i, t in enumerate(self.theta)}
         return named | {"ranked": self.ranked.to(torch.uint8), "quantiles": self.ranks.quantiles}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], dim: int) -> Networks:
-        """The members that ``tensors`` wrote; ``ValueError`` unless they are networks of ``dim`` inputs."""
+        """Restore the members from ``tensors``; ``ValueError`` unless they are networks of ``dim`` inputs."""
         count = sum(name.startswith("theta.") for name in tensors)
         theta = tuple(tensors[f"theta.{i}"] for i in range(count))
         ranked, quantiles = tensors["ranked"], tensors["quantiles"]
@@ -114,8 +114,8 @@ class BoostedTrees:
     """Ensembles of boosted trees, each tree complete to the same depth.
 
     ``feature`` and ``threshold`` are (trees, 2^depth - 1), nodes in breadth-first order: from node k a row
-    goes to 2k + 1 up to the threshold, else to 2k + 2. ``value`` is (trees, 2^depth); ``member`` (trees,)
-    says which ensemble a tree belongs to, ``start`` (members,) is each one's first guess.
+    goes to 2k + 1 up to the threshold, else to 2k + 2. ``value`` is (trees, 2^depth); ``member`` (trees,) is
+    the ensemble of each tree, ``start`` (members,) the initial logit of each ensemble.
     """
 
     feature: Tensor
@@ -129,15 +129,15 @@ class BoostedTrees:
 
     @property
     def depth(self) -> int:
-        """The depth of every tree."""
+        """Return the depth of every tree."""
         return int(self.value.shape[1]).bit_length() - 1
 
     @classmethod
     def of(cls, models: Sequence[HistGradientBoostingClassifier]) -> BoostedTrees:
-        """The trees of fitted scikit-learn models, one member each.
+        """Read the trees of fitted scikit-learn models, one member each.
 
         NOTE: the nodes are in ``_predictors``, which scikit-learn does not promise to keep; a test compares
-        what is read here with what the models themselves predict.
+        the result with the predictions of the models themselves.
         """
         stages = [(k, stage[0].nodes) for k, model in enumerate(models) for stage in model._predictors]
         depth = max(1, *(int(nodes["depth"].max()) for _, nodes in stages))
@@ -154,11 +154,11 @@ class BoostedTrees:
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
-        """The opinion of each member on rows (n, d): (members, n), in the precision of ``x``."""
+        """Return the logit of each member on rows (n, d): (members, n), in the precision of ``x``."""
         columns, n = x.detach().T.contiguous(), len(x)
         threshold, value, share = self._in(x.dtype)
-        first, row = self.feature * n, torch.arange(n, device=x.device)  # of a column, in all of them
-        # Level by level, and only the nodes that a row comes by: most nodes of a tree it never sees.
+        first, row = self.feature * n, torch.arange(n, device=x.device)  # first: start of its column
+        # Level by level, and only the nodes on a row's path: it never reaches most nodes of a tree.
         node = 1 + (columns[self.feature[:, 0]] > threshold[:, :1]).long()
         for _ in range(self.depth - 1):
             cell = columns.take(first.gather(1, node) + row)
@@ -167,7 +167,7 @@ class BoostedTrees:
         return share @ leaf + self.start.to(x.dtype).unsqueeze(-1)
 
     def select(self, members: Sequence[int]) -> BoostedTrees:
-        """Some of the members."""
+        """Return some of the members."""
         renumbered = torch.full_like(self.start, -1, dtype=torch.long)
         renumbered[list(members)] = torch.arange(len(members), device=self.start.device)
         kept = renumbered[self.member] >= 0
@@ -175,17 +175,17 @@ class BoostedTrees:
         return BoostedTrees(*nodes, renumbered[self.member[kept]], self.start[list(members)])
 
     def to(self, device: str | torch.device) -> BoostedTrees:
-        """The same on another device."""
+        """Return the same members on another device."""
         return BoostedTrees(**{name: t.to(device) for name, t in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that the constructor needs."""
+        """Return everything that the constructor needs."""
         names = ("feature", "threshold", "value", "member", "start")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], dim: int) -> BoostedTrees:
-        """The members that ``tensors`` wrote; ``ValueError`` unless they are trees over ``dim`` columns."""
+        """Restore the members from ``tensors``; ``ValueError`` unless they are trees over ``dim`` columns."""
         trees = cls(**tensors)
         count, inner = trees.feature.shape
         shapes = {"threshold": (count, inner), "value": (count, inner + 1), "member": (count,)}
@@ -199,7 +199,7 @@ class BoostedTrees:
         return trees
 
     def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Thresholds, leaves, and which tree is whose (members, trees), in one precision."""
+        """Return thresholds, leaves, and the matrix of trees by member (members, trees), in one precision."""
         if dtype not in self._converted:
             whose = torch.arange(len(self), device=self.member.device).unsqueeze(-1) == self.member
             self._converted[dtype] = (self.threshold.to(dtype), self.value.to(dtype), whose.to(dtype))
@@ -216,7 +216,7 @@ def _check(holds: bool, what: str) -> None:
 
 
 def _complete(nodes: Any, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One tree filled up to the depth: a leaf that comes early has all rows go left, to itself."""
+    """Return one tree filled up to the depth: below an early leaf all rows go left, to the leaf itself."""
     inner = 2**depth - 1
     feature, threshold = np.zeros(inner, dtype=np.int64), np.full(inner, BEYOND)
     value = np.zeros(inner + 1)
