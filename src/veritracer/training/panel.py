@@ -65,7 +65,7 @@ class Labelled(NamedTuple):
         return Labelled(*(part[rows] for part in self))
 
 
-def parts(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
+def fold_masks(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
     """Return which rows each member sees, (folds · rounds, n): in each round one member misses each row.
 
     With too few rows of a label, every member sees all of them.
@@ -307,8 +307,13 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         used = rows.select(visible)
         y = used.y.numpy().astype(np.int64)
         rounds = max(1, -(-self.networks // FOLDS))
-        taught = parts(y, FOLDS, rounds, seed)[: self.networks], parts(y, self.boosted, 1, seed + 100)
-        others = [parts(y, self.held_out, 1, seed + 200 + kind) for kind in (0, 1)] if self.held_out else []
+        taught = (
+            fold_masks(y, FOLDS, rounds, seed)[: self.networks],
+            fold_masks(y, self.boosted, 1, seed + 100),
+        )
+        others = (
+            [fold_masks(y, self.held_out, 1, seed + 200 + kind) for kind in (0, 1)] if self.held_out else []
+        )
         seen = [np.concatenate(both) for both in zip(taught, others, strict=True)] if others else list(taught)
         with one_thread():
             networks = fit_networks(used, seen[0], seed + 300)
@@ -317,8 +322,8 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         rest = [range(len(mine), len(both)) for mine, both in zip(taught, seen, strict=True)]
         self.teachers_ = Ensemble(networks.select(first[0]), trees.select(first[1]))
         self.held_out_ = Ensemble(networks.select(rest[0]), trees.select(rest[1]))
-        self.members_ = _described("teacher", self.teachers_, used, taught)
-        self.members_ += _described("held out", self.held_out_, used, others)
+        self.members_ = _describe_members("teacher", self.teachers_, used, taught)
+        self.members_ += _describe_members("held out", self.held_out_, used, others)
         self.soft_labels_ = self.vote(rows.x)
         self.soft_labels_[visible] = _unseen_vote(self.teachers_, used, taught)
         return self
@@ -410,7 +415,7 @@ def _classes(encoding: Encoding) -> NDArray[Any]:
 
 
 @torch.no_grad()
-def _described(
+def _describe_members(
     role: Role, members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]
 ) -> list[Member]:
     """Describe each member, with its log loss on its unseen rows (on all rows if it saw all)."""
