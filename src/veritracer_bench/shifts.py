@@ -1,7 +1,7 @@
-"""The paper's three ways in which tomorrow's model differs: another seed, fewer rows, new data.
+"""The paper's three ways in which a later model differs: another seed, fewer rows, new data.
 
-Each function leaves what it is given as it is and returns new models. All of them keep the encoding of
-today's model: with another scaler the same person would be another row.
+Each function leaves its arguments unchanged and returns new models. All of them keep the encoding of today's
+model: with another scaler the same person would be another row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
 
 MODELS = 10
-"""Models, or trials, in each of the paper's experiments."""
+"""Number of models, or trials, in each of the paper's experiments."""
 
 LEFT_OUT = 0.01
-"""The share of the training rows that each model of the leave-out experiment does not see."""
+"""Share of the training rows that each model of the leave-out experiment does not see."""
 
 
 class Shifted(NamedTuple):
-    """A model of the original data, and the classifier that it became on the shifted data."""
+    """A model of the original data, and its classifier after fine-tuning on the shifted data."""
 
     original: VeriTraCER
     module: nn.Sequential
@@ -35,7 +35,7 @@ class Shifted(NamedTuple):
 def random_initialisation(
     model: VeriTraCER, X: Any, y: ArrayLike, *, models: int = MODELS
 ) -> list[VeriTraCER]:
-    """Models that differ in their seed alone, 0, 1, ..., trained in one batched run."""
+    """Train models that differ only in their seed, 0, 1, ..., in one batched run."""
     return model.fit_many(X, y, range(models))
 
 
@@ -48,9 +48,9 @@ def leave_out(
     share: float = LEFT_OUT,
     random_state: int = 0,
 ) -> list[VeriTraCER]:
-    """Models with one seed, that of ``model``, each of which misses another random ``share`` of the rows.
+    """Train models with the seed of ``model``, each without another random ``share`` of the rows.
 
-    At least one row is left out. The rows are drawn anew for each model, without replacement inside of it.
+    At least one row is left out. The rows are drawn anew for each model, without replacement.
     """
     rng = np.random.default_rng(random_state)
     rows = len(X)
@@ -69,11 +69,11 @@ def distribution_shift(
     epochs: int = EPOCHS,
     slower: float = FINE_TUNE_LR_FACTOR,
 ) -> list[Shifted]:
-    """Models of the original rows, each beside what fine-tuning on the shifted rows makes of its classifier.
+    """Train models on the original rows, and fine-tune each classifier on the shifted rows.
 
     NOTE[paper]: the paper fine-tunes with the loss that the model was trained with; here every method's
-    classifier is fine-tuned by cross-entropy, so that all methods face the same kind of update. Values
-    of the shifted rows beyond the original range are clipped by the encoding, which warns of them.
+    classifier is fine-tuned by cross-entropy, so that all methods face the same kind of update. Values of the
+    shifted rows beyond the original range are clipped by the encoding, which warns of them.
     """
     trained = model.fit_many(*original, range(trials))
     X, y = shifted

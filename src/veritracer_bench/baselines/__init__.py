@@ -1,7 +1,7 @@
-"""Other people's methods, and ours, behind one interface: ``explain(x)`` gives a counterfactual for each row.
+"""Counterfactual methods behind one interface: ``explain(x)`` returns a counterfactual for each row.
 
 ``BASELINES[name](classifier, encoding, x_train, y_train, config, random_state)``. A new method is a subclass
-of ``Baseline`` and a line in ``BASELINES``; the contract that all of them keep is in the tests.
+of ``Baseline`` and an entry in ``BASELINES``; the tests contain the contract that all methods keep.
 """
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ __all__ = [
 BASELINES: dict[str, type[Baseline[Any]]] = {
     method.name: method for method in (Neighbour, Wachter, Elastic, Roar, Sns, CounterNet, Dice)
 }
-"""Every method by its name."""
+"""All methods by name."""

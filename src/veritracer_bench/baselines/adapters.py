@@ -1,7 +1,7 @@
-"""Methods that others fitted or wrote, behind our interface.
+"""Fitted or external methods behind our interface.
 
-``CounterNet`` asks a generator that was trained with its classifier: CounterNet's, and VeriTraCER's own.
-``Dice`` is DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``: what many people use today.
+``CounterNet`` uses a generator that was trained with its classifier: CounterNet's, and VeriTraCER's own.
+``Dice`` is DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``, which is widely used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GeneratorOptions(Options):
-    """The trained model whose generator answers; what it proposes is always projected."""
+    """The trained model whose generator answers; its proposals are always projected."""
 
     model: VeriTraCER | None = None
 
@@ -39,15 +39,15 @@ class GeneratorOptions(Options):
 class CounterNet(Baseline[GeneratorOptions]):
     """The proposals of a fitted ``VeriTraCER(method="counternet")``, after Guo, Nguyen and Yadav (2023).
 
-    An adapter: the generator comes from training, and explains the classifier it was trained with and no
-    other. ``CounterNet.of(model)`` builds it from the model alone.
+    An adapter: the generator comes from training, and explains only the classifier it was trained with.
+    ``CounterNet.of(model)`` builds it from the model alone.
     """
 
     name = "counternet"
     options = GeneratorOptions
 
     def prepare(self) -> None:
-        """Check that the generator is there, and that it belongs to this classifier."""
+        """Check that there is a generator and that it belongs to this classifier."""
         model = self.config.model
         if model is None or model.generator_ is None:
             received = "none" if model is None else f"method={model.method!r}, which trains none"
@@ -61,19 +61,19 @@ class CounterNet(Baseline[GeneratorOptions]):
 
     @classmethod
     def of(cls, model: VeriTraCER) -> Self:
-        """The explainer of a fitted model."""
+        """Build the explainer of a fitted model."""
         nothing = torch.zeros(0, model.encoding_.dim, dtype=torch.float64)
         options = GeneratorOptions(model=model)
         return cls(model.classifier_, model.encoding_, nothing, nothing[:, 0], options)
 
     def search(self, x: Tensor) -> Tensor:
-        """One pass through the generator."""
+        """Run one pass through the generator."""
         return self.model.propose_encoded(x)
 
 
 @dataclass(frozen=True)
 class DiceOptions(Options):
-    """How DiCE searches: ``"random"`` samples features, ``"genetic"`` evolves rows."""
+    """DiCE's search method: ``"random"`` samples features, ``"genetic"`` evolves rows."""
 
     method: Literal["random", "genetic"] = "random"
 
@@ -82,8 +82,8 @@ class Dice(Baseline[DiceOptions]):
     """One counterfactual of DiCE for each row; needs the extra ``dice``.
 
     DiCE sees a table with a column for each number in [0, 1] and one for each category, so that one-hot
-    groups stay whole; immutable features and the marks of missing cells are not varied. It works row by
-    row and is by far the slowest method here.
+    groups stay whole; immutable features and the marks of missing cells are not varied. It works row by row
+    and is by far the slowest method here.
     """
 
     name = "dice"
@@ -101,18 +101,18 @@ class Dice(Baseline[DiceOptions]):
             self.engine = dice_ml.Dice(data, model, method=self.config.method)
 
     def search(self, x: Tensor) -> Tensor:
-        """DiCE's first answer for each row, with the global random streams as they were before."""
+        """Return DiCE's first answer for each row; the global random streams are restored."""
         with _quiet():
             return torch.stack([self._one(x[i : i + 1]) for i in range(len(x))])
 
     def predict_proba(self, table: pd.DataFrame) -> NDArray[np.float64]:
-        """The two probabilities of each row of DiCE's table: what DiCE asks of a model."""
+        """Return both probabilities of each row of DiCE's table, as DiCE asks of a model."""
         with torch.no_grad():
             favourable = torch.sigmoid(self.logit(self._encoded(table))).numpy()
         return np.stack([1 - favourable, favourable], -1)
 
     def predict(self, table: pd.DataFrame) -> NDArray[np.int64]:
-        """The decision of each row of DiCE's table."""
+        """Return the decision of each row of DiCE's table."""
         return (self.predict_proba(table)[:, 1] > 0.5).astype(np.int64)
 
     def _one(self, x: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class Dice(Baseline[DiceOptions]):
         return x[0] if found is None or found.empty else self._encoded(found.head(1))[0]
 
     def _varied(self) -> list[str]:
-        """The columns of DiCE's table that may change."""
+        """Return the columns of DiCE's table that may change."""
         return [
             f"{'number' if block.group is None else 'category'}{block.start}"
             for block in self.encoding.blocks
@@ -137,7 +137,7 @@ class Dice(Baseline[DiceOptions]):
         ]
 
     def _table(self, x: Tensor) -> pd.DataFrame:
-        """Encoded rows as DiCE wants them: a number in [0, 1] or the position of the category."""
+        """Convert encoded rows to DiCE's table: a number in [0, 1], or the position of the category."""
         columns: dict[str, Any] = {}
         for block in self.encoding.blocks:
             if block.group is None:
@@ -150,7 +150,7 @@ class Dice(Baseline[DiceOptions]):
         return pd.DataFrame(columns)
 
     def _encoded(self, table: pd.DataFrame) -> Tensor:
-        """The encoded rows of DiCE's table."""
+        """Encode the rows of DiCE's table."""
         x = torch.zeros(len(table), self.encoding.dim, dtype=torch.float64)
         for block in self.encoding.blocks:
             if block.group is not None:
@@ -162,7 +162,7 @@ class Dice(Baseline[DiceOptions]):
 
     @staticmethod
     def _flags(block: Block) -> range:
-        """The marks of missing cells that stand beside the value, not among the categories."""
+        """Return the marks of missing cells that are beside the value, not among the categories."""
         return range(block.flags.start, block.flags.stop) if not block.marker_slots else range(0)
 
 
@@ -176,7 +176,7 @@ def _package() -> Any:
 
 
 def _not_found() -> type[Exception]:
-    """What DiCE raises where it finds nothing, and for categories that no training row has."""
+    """Return the exception that DiCE raises if it finds nothing or meets an unknown category."""
     from raiutils.exceptions import UserConfigValidationException
 
     found: type[Exception] = UserConfigValidationException
@@ -185,7 +185,7 @@ def _not_found() -> type[Exception]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without DiCE's progress bars and its warnings of old pandas habits, the random streams given back."""
+    """Silence DiCE's progress bars and warnings, and restore the random streams."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with (

@@ -1,4 +1,4 @@
-"""What every method of explanation has in common: rows in, a counterfactual for each of them out."""
+"""The interface that all counterfactual methods share: rows in, one counterfactual for each of them out."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from veritracer.errors import DataError, NotSupportedError, message
 from veritracer.models.network import from_module, sign_of
 
 SEARCH_BATCH = 512
-"""Rows that are searched for together: many enough for one batched optimisation, few enough for memory."""
+"""Rows that are searched together: many enough for one batched optimisation, few enough for memory."""
 
 
 class Explainer(Protocol):
-    """Anything that gives a counterfactual for each encoded row."""
+    """A method that returns a counterfactual for each encoded row."""
 
     @property
     def name(self) -> str:
-        """What tables call the method."""
+        """Return the name of the method in tables."""
         ...
 
     def explain(self, x: Tensor) -> Tensor:
-        """A counterfactual (n, d) in float64 for each encoded row (n, d); not valid where none was found."""
+        """Return a float64 counterfactual (n, d) for each encoded row; invalid if none was found."""
         ...
 
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen for every method.
+    """Options of every method.
 
     Attributes
     ----------
     project
-        Whether to end on rows that a person could have (``Encoding.project``): on the grid, one category,
-        immutable features as they were. Off, as in the papers, whose methods know nothing of this; a
-        projected counterfactual may have lost its validity.
+        Whether to return rows that a person could have (``Encoding.project``): on the grid, one category,
+        immutable features unchanged. Off, as in the papers, whose methods ignore this; a projected
+        counterfactual may have become invalid.
     """
 
     project: bool = False
@@ -54,15 +54,16 @@ class Baseline(ABC, Generic[C]):
     Parameters
     ----------
     classifier
-        A torch MLP as ``from_module`` reads it: one logit, above 0 means favourable.
+        A torch MLP as ``from_module`` reads it: one logit, favourable above 0.
     encoding
-        Of the rows.
+        The encoding of the rows.
     x_train, y_train
         Encoded training rows (m, d), and their labels (m,): 1 is favourable.
     config
-        The method's hyperparameters; ``None`` takes the defaults.
+        The method's hyperparameters; ``None`` uses the defaults.
     random_state
-        Seed of what is random; drawn once, so that a row's answer does not depend on the other rows.
+        Seed of the method's randomness, which is drawn once, so that a row's answer does not depend on the
+        other rows.
     """
 
     name: ClassVar[str]
@@ -86,33 +87,33 @@ class Baseline(ABC, Generic[C]):
         self.prepare()
 
     def prepare(self) -> None:  # most methods have nothing to prepare
-        """Make what every search needs, once; the end of the constructor."""
+        """Prepare what every search needs; called once, at the end of the constructor."""
 
     @abstractmethod
     def search(self, x: Tensor) -> Tensor:
-        """Counterfactuals (n, d) for a batch of at least one row, each found without regard to the others."""
+        """Return counterfactuals (n, d) for a batch of at least one row, each independent of the others."""
 
     def explain(self, x: Tensor) -> Tensor:
-        """A counterfactual (n, d) in float64 for each encoded row (n, d); not valid where none was found."""
+        """Return a float64 counterfactual (n, d) for each encoded row; invalid if none was found."""
         rows = self._rows(x)
         found = [self.search(batch) for batch in torch.split(rows, SEARCH_BATCH) if len(batch)]
         x_cf = torch.cat(found).detach() if found else rows.clone()
         return self.encoding.project(x_cf, rows) if self.config.project else x_cf
 
     def logit(self, x: Tensor) -> Tensor:
-        """The classifier's logits (...) of rows (..., d)."""
+        """Return the classifier's logits (...) of rows (..., d)."""
         return self.network.logit(self.theta, x)
 
     def goal(self, x: Tensor) -> Tensor:
-        """The decision (n,) that a counterfactual must reach: +1 for unfavourable rows, -1 for favourable."""
+        """Return the decision (n,) to reach: +1 for unfavourable rows, -1 for favourable ones."""
         return -sign_of(self.logit(x))
 
     def reached(self, x_cf: Tensor, goal: Tensor) -> Tensor:
-        """Where the decision (...) on ``x_cf`` is the goal, beyond the border itself."""
+        """Return where the decision (...) on ``x_cf`` is the goal, strictly beyond the boundary."""
         return self.logit(x_cf) * goal > 0
 
     def stream(self) -> torch.Generator:
-        """A fresh random stream, the same for every batch."""
+        """Return a fresh random stream, the same for every batch."""
         return torch.Generator().manual_seed(self.random_state)
 
     def _checked(self, config: C | None) -> C:
@@ -123,7 +124,7 @@ class Baseline(ABC, Generic[C]):
         return chosen  # type: ignore[return-value]  # `options` is the class that C stands for
 
     def _rows(self, x: Tensor) -> Tensor:
-        """A float64 copy of encoded rows, checked."""
+        """Return a checked float64 copy of encoded rows."""
         width = self.encoding.dim
         if x.dim() != 2 or x.shape[1] != width or width != self.theta[0].shape[1]:
             received = f"{tuple(x.shape)} for a network of {self.theta[0].shape[1]} inputs"
@@ -137,6 +138,6 @@ class Baseline(ABC, Generic[C]):
 def closest(
     best: Tensor, best_cost: Tensor, new: Tensor, cost: Tensor, allowed: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The cheaper of two counterfactuals for each row, and its cost; the new one only where it is allowed."""
+    """Return the cheaper of two counterfactuals for each row, and its cost; the new one only if allowed."""
     better = allowed & (cost < best_cost)
     return torch.where(better.unsqueeze(-1), new, best), torch.where(better, cost, best_cost)

@@ -1,7 +1,7 @@
-"""The floors of every comparison: the nearest training row, and plain gradient search.
+"""Simple reference methods: the nearest training row, and plain gradient search.
 
-The first is the nearest one that the model decides the other way; the second the counterfactual explanations
-of Wachter, Mittelstadt and Russell (2017).
+The first is the nearest row with the model's other decision; the second the counterfactual explanations of
+Wachter, Mittelstadt and Russell (2017).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from veritracer_bench.baselines.explainer import Baseline, Options, closest
 
 
 class Neighbour(Baseline[Options]):
-    """The nearest training row, by L1 distance, that the classifier decides otherwise than the row.
+    """The nearest training row, by L1 distance, on which the classifier decides differently.
 
-    Legal and plausible by construction, valid whenever there is such a row at all, and far away.
+    Legal and plausible by construction, valid whenever such a row exists, and far away.
     """
 
     name = "neighbour"
@@ -35,7 +35,7 @@ class Neighbour(Baseline[Options]):
         }
 
     def search(self, x: Tensor) -> Tensor:
-        """A look-up in the index of each decision; the row itself if nobody was decided otherwise."""
+        """Look up the nearest row in the index of each decision; return the row itself if there is none."""
         goal, found = self.goal(x), x.clone()
         for wanted, index in self.indices.items():
             rows = goal == wanted
@@ -55,9 +55,9 @@ class WachterOptions(Options):
     Attributes
     ----------
     target
-        The probability of the other decision that is aimed at.
+        Target probability of the other decision.
     weight, growth, rounds
-        λ of the first round, by which factor it grows, and how often: a larger λ cares less for distance.
+        λ of the first round, its growth factor, and the number of rounds: a larger λ counts distance less.
     steps, learning_rate
         Of Adam, in each round.
     """
@@ -71,18 +71,18 @@ class WachterOptions(Options):
 
 
 class Wachter(Baseline[WachterOptions]):
-    """Minimises λ·(p(x′) − target)² + ‖x′ − x‖₁, with λ growing until the decision has changed.
+    """Minimise λ·(p(x′) − target)² + ‖x′ − x‖₁, with λ growing until the decision has changed.
 
     The closest valid iterate of the first successful round is kept. NOTE[paper]: the paper divides each
     feature's distance by its median absolute deviation, which is 0 for most one-hot columns; here columns
-    count alike, being scaled to [0, 1] already.
+    count alike, because they are scaled to [0, 1].
     """
 
     name = "wachter"
     options = WachterOptions
 
     def search(self, x: Tensor) -> Tensor:
-        """One optimisation of the whole batch for each λ; a row that has an answer keeps it."""
+        """Optimise the whole batch once for each λ; a row with an answer keeps it."""
         goal, best = self.goal(x), x.clone()
         done = torch.zeros(len(x), dtype=torch.bool)
         weight = self.config.weight
@@ -96,7 +96,7 @@ class Wachter(Baseline[WachterOptions]):
         return best
 
     def _round(self, x: Tensor, goal: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-        """The closest valid iterate of each row, and its distance: infinite where there was none."""
+        """Return the closest valid iterate of each row, and its distance: infinite if there was none."""
         x_cf = x.clone().requires_grad_()
         best, best_cost = x.clone(), torch.full_like(goal, torch.inf)
         optimiser = torch.optim.Adam([x_cf], lr=self.config.learning_rate)

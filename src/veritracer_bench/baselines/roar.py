@@ -1,6 +1,6 @@
 """ROAR: recourse against the worst shift of a linear model's weights (Upadhyay, Joshi, Lakkaraju 2021).
 
-Its linear model behaves like the network next to a row, after LIME (Ribeiro et al. 2016).
+Its linear model approximates the network near a row, after LIME (Ribeiro et al. 2016).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 
 def category_columns(encoding: Encoding) -> Tensor:
-    """Which columns (d,) belong to a one-hot group or say that a cell is missing: no number to be moved."""
+    """Return which columns (d,) belong to a one-hot group or mark a missing cell: they are not numbers."""
     fixed = torch.zeros(encoding.dim, dtype=torch.bool)
     for block in encoding.blocks:
         fixed[block.flags] = True
@@ -51,10 +51,10 @@ def category_columns(encoding: Encoding) -> Tensor:
 def draw(
     logit: Callable[[Tensor], Tensor], x_train: Tensor, fixed: Tensor, size: int, rng: torch.Generator
 ) -> Sample:
-    """Random points with the training rows' means and deviations; categories as some training row has them.
+    """Draw points with the training rows' means and deviations, and categories as in some training row.
 
-    LIME draws anew for each row, but around the mean of the table and not around the row, so that one
-    sample can serve all of them.
+    LIME draws anew for each row, but around the mean of the table and not around the row, so that one sample
+    can serve all of them.
     """
     mean, spread = x_train.mean(0), x_train.std(0, correction=0)
     mean = torch.where(fixed, torch.zeros_like(mean), mean)
@@ -68,10 +68,10 @@ def draw(
 
 
 def fit(sample: Sample, x: Tensor, at_x: Tensor) -> Linear:
-    """The ridge regression of the sampled logits for each row of ``x`` (n, d), weighted by nearness to it.
+    """Fit a ridge regression to the sampled logits for each row of ``x`` (n, d), weighted by nearness.
 
-    Solves (Σ w (z − z̄)(z − z̄)ᵀ + I) c = Σ w (z − z̄) logit, where w falls with the distance between z and
-    the row as LIME's kernel does, and goes back from scaled coordinates to those of ``x``. The row itself,
+    Solves (Σ w (z − z̄)(z − z̄)ᵀ + I) c = Σ w (z − z̄) logit, where w decreases with the distance between z
+    and the row like LIME's kernel, and converts from scaled coordinates to those of ``x``. The row itself,
     with its logit ``at_x`` (n,) and weight 1, is one of the points, so that an outlier is not alone.
     """
     z, logit = sample.z, sample.logit
@@ -97,7 +97,7 @@ def fit(sample: Sample, x: Tensor, at_x: Tensor) -> Linear:
 
 
 LAMBDAS = (0.0005, 0.001, 0.005, *(0.01 + 0.05 * i for i in range(22)))
-"""The costs that are tried for each row, as in the authors' code."""
+"""Costs that are tried for each row, as in the authors' code."""
 
 MOMENTUM, SQUARES = 0.9, 0.999
 """Adam's decay of the mean gradient and of its square."""
@@ -110,14 +110,14 @@ class RoarOptions(Options):
     Attributes
     ----------
     delta_max
-        How far every weight of the surrogate, and its offset, may move.
+        Maximum change of every weight of the surrogate, and of its offset.
     cost
-        λ, the price of distance. ``None`` tries ``LAMBDAS`` upwards and takes, for each row, the last one
-        before the classifier stops to agree that the decision has changed: the authors' own heuristic.
+        λ, the weight of distance. ``None`` tries ``LAMBDAS`` upwards and takes, for each row, the last one
+        before the classifier stops agreeing that the decision has changed: the authors' own heuristic.
     learning_rate, tolerance, steps
-        Of Adam; a row is done when its loss moves by no more than ``tolerance``, or after ``steps``.
+        Of Adam; a row is finished when its loss changes by at most ``tolerance``, or after ``steps``.
     samples
-        Points that a local surrogate is fitted to.
+        Number of points to which a local surrogate is fitted.
     clip
         Whether a column stays in [0, 1], the range of the training rows.
         NOTE[paper]: ROAR knows no range, but outside of it no row can be decoded.
@@ -133,7 +133,7 @@ class RoarOptions(Options):
 
 
 class Problem(NamedTuple):
-    """p problems side by side: rows (p, d), decisions wanted, linear models, and the price of distance."""
+    """p problems side by side: rows (p, d), wanted decisions, linear models, and the weight of distance."""
 
     start: Tensor
     goal: Tensor
@@ -142,11 +142,11 @@ class Problem(NamedTuple):
     cost: Tensor
 
     def select(self, keep: Tensor | slice) -> Problem:
-        """Some of the problems."""
+        """Return some of the problems."""
         return Problem(*(part[keep] for part in self))
 
     def objective(self, point: Tensor, delta_max: float) -> tuple[Tensor, Tensor]:
-        """The cross-entropy of the worst model within reach plus the cost, (p,), and the gradient (p, d)."""
+        """Return the worst model's cross-entropy plus the cost, (p,), and the gradient (p, d)."""
         margin = self.goal * ((point * self.slope).sum(-1) + self.offset)
         short = delta_max * (point.abs().sum(-1) + 1.0) - margin
         move = point - self.start
@@ -157,24 +157,24 @@ class Problem(NamedTuple):
 
 
 class Roar(Baseline[RoarOptions]):
-    """Minimises over x′ the worst loss(w + δ, x′) over ‖δ‖∞ ≤ delta_max, plus λ·‖x′ − x‖₁.
+    """Minimise over x′ the worst loss(w + δ, x′) over ‖δ‖∞ ≤ delta_max, plus λ·‖x′ − x‖₁.
 
     w is a linear model of the network's logit near x (LIME); a linear network is its own. With s = ±1 the
-    decision wanted, the worst case is exact: s·(w + δ)(x′, 1) is least at s·w(x′, 1) − delta_max·(‖x′‖₁ + 1),
-    so that no linear program is solved. Categories are left alone, as the paper reproduced here did it.
+    wanted decision, the worst case is exact: s·(w + δ)(x′, 1) is at least s·w(x′, 1) − delta_max·(‖x′‖₁ + 1),
+    so that no linear program is solved. Categories stay unchanged, as in the paper reproduced here.
     """
 
     name = "roar"
     options = RoarOptions
 
     def prepare(self) -> None:
-        """Draw the sample that local models are fitted to."""
+        """Draw the sample to which local models are fitted."""
         self.fixed = category_columns(self.encoding)
         size = self.config.samples
         self.sample = draw(self.logit, self.x_train, self.fixed, size, self.stream())
 
     def search(self, x: Tensor) -> Tensor:
-        """All λ and all rows in one optimisation, then the λ of each row."""
+        """Optimise all λ and all rows at once, then choose the λ of each row."""
         goal, local = self.goal(x), self._local(x)
         costs = x.new_tensor(LAMBDAS if self.config.cost is None else [self.config.cost])
         every = (len(costs), len(x))
@@ -190,7 +190,7 @@ class Roar(Baseline[RoarOptions]):
         return found[chosen, torch.arange(len(x))]
 
     def _local(self, x: Tensor) -> Linear:
-        """The linear model of each row; nothing can be gained from columns that must not move."""
+        """Return the linear model of each row; columns that must not move have no slope."""
         if self.network.depth == 1:
             origin = torch.zeros_like(x[:1])
             slope = (self.logit(torch.eye(x.shape[1], dtype=x.dtype)) - self.logit(origin)).expand_as(x)
@@ -201,9 +201,9 @@ class Roar(Baseline[RoarOptions]):
         return Linear(torch.where(self.fixed, 0.0, local.slope), local.offset + here)
 
     def _optimise(self, problem: Problem) -> Tensor:
-        """Where Adam comes to rest in each problem, (p, d); what has come to rest leaves the batch.
+        """Return the point at which Adam stops in each problem, (p, d); finished problems leave the batch.
 
-        Written out: an optimiser of torch can not let rows go, and most are at rest long before the last.
+        Written out because an optimiser of torch cannot drop rows, and most finish long before the last.
         """
         config = self.config
         rest, active = problem.start.clone(), torch.arange(len(problem.start))
@@ -228,7 +228,7 @@ class Roar(Baseline[RoarOptions]):
 
 
 def _last_before_failure(reached: Tensor) -> Tensor:
-    """For each row the last λ before the first that fails after a success; the last one if none does."""
+    """Return for each row the last λ before the first failure after a success; the last one if none fails."""
     ever = reached.cumsum(0) > 0
     failed = ever & ~reached
     last = len(reached) - 1

@@ -23,14 +23,14 @@ class ElasticOptions(Options):
     Attributes
     ----------
     shrink
-        β: what every column's move is shortened by in each step; smaller moves are taken back.
+        β: the amount by which every column's change is shortened in each step; smaller changes are undone.
     margin
-        The logit beyond the border that is aimed at.
+        Target logit beyond the boundary.
     weight, rounds
-        The first c, the price of a decision that has not changed, and how often it is adapted: tenfold
-        until a row succeeds, then by bisection.
+        The first c, the weight of an unchanged decision, and how often it is adapted: tenfold until a row
+        succeeds, then by bisection.
     steps, learning_rate
-        Of each round; the rate falls to 0 with the square root of what is left.
+        Of each round; the rate falls to 0 with the square root of the remaining share.
     """
 
     shrink: float = 1.0
@@ -56,16 +56,16 @@ class _Weights(NamedTuple):
 
 
 class Elastic(Baseline[ElasticOptions]):
-    """Minimises c·max(margin − s·logit(x′), 0) + ‖x′ − x‖₂² + β·‖x′ − x‖₁ by accelerated shrinkage.
+    """Minimise c·max(margin − s·logit(x′), 0) + ‖x′ − x‖₂² + β·‖x′ − x‖₁ by accelerated shrinkage.
 
-    Of all valid iterates the one with the least L1 distance is kept; s = ±1 is the decision wanted.
+    Of all valid iterates the one with the least L1 distance is kept; s = ±1 is the wanted decision.
     """
 
     name = "elastic"
     options = ElasticOptions
 
     def search(self, x: Tensor) -> Tensor:
-        """The best of all rounds, all rows at once, each with a c of its own."""
+        """Return the best of all rounds, all rows at once, each with its own c."""
         goal = self.goal(x)
         best, cost = x.clone(), torch.full_like(goal, torch.inf)
         start = torch.full_like(goal, self.config.weight)
@@ -77,7 +77,7 @@ class Elastic(Baseline[ElasticOptions]):
         return best
 
     def _round(self, x: Tensor, goal: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The closest valid iterate of each row, and its distance: infinite where there was none."""
+        """Return the closest valid iterate of each row, and its distance: infinite if there was none."""
         config = self.config
         here = ahead = x
         best, cost = x.clone(), torch.full_like(goal, torch.inf)
@@ -95,7 +95,7 @@ class Elastic(Baseline[ElasticOptions]):
 
 
 def shrunk(point: Tensor, x: Tensor, by: float) -> Tensor:
-    """``point`` with every column drawn towards ``x`` by so much, and no further, inside [0, 1]."""
+    """Move every column of ``point`` towards ``x`` by ``by``, at most as far as ``x``, inside [0, 1]."""
     move = point - x
     return (x + move.sign() * torch.relu(move.abs() - by)).clamp(0.0, 1.0)
 
@@ -110,15 +110,15 @@ class SnsOptions(Options):
     Attributes
     ----------
     base
-        Of the search for the counterfactual that it starts from.
+        Options of the search for the initial counterfactual.
     radius
-        ε: how far it may go from there, in the l2 norm.
+        ε: maximum distance from there, in the l2 norm.
     steps, step
         Number and length of the steps.
     points
-        Points on the line from the origin that the integral is taken over.
+        Points on the line from the origin over which the integral is taken.
     noise
-        Deviation of the random offset that it starts with.
+        Standard deviation of the random initial offset.
     """
 
     base: ElasticOptions = field(default_factory=ElasticOptions)
@@ -130,11 +130,11 @@ class SnsOptions(Options):
 
 
 class Sns(Baseline[SnsOptions]):
-    """Maximises ∫₀¹ p(t·x′) dt over the l2 ball of ``radius`` around a closest counterfactual.
+    """Maximise ∫₀¹ p(t·x′) dt over the l2 ball of ``radius`` around a closest counterfactual.
 
-    p is the probability of the decision wanted. Where it is high on the whole line it is also flat: by the
-    paper's argument a point with a small local Lipschitz constant. One-hot groups are moved like numbers,
-    and so broken.
+    p is the probability of the wanted decision. Where it is high on the whole line it is also flat: by the
+    paper's argument a point with a small local Lipschitz constant. One-hot groups are moved like numbers, and
+    so broken.
     """
 
     name = "sns"
@@ -146,11 +146,11 @@ class Sns(Baseline[SnsOptions]):
         self.base = Elastic(
             module, self.encoding, self.x_train, self.y_train, self.config.base, self.random_state
         )
-        # The same offset for every row, so that no row's answer depends on where in a batch it stands.
+        # The same offset for every row, so that a row's answer does not depend on its place in a batch.
         self.offset = torch.randn(self.encoding.dim, generator=self.stream(), dtype=torch.float64)
 
     def search(self, x: Tensor) -> Tensor:
-        """The last point of the ascent that has the decision wanted; the start where none has."""
+        """Return the last point of the ascent with the wanted decision; the start if there is none."""
         goal, start = self.goal(x), self.base.search(x)
         here, kept = start + self.config.noise * self.offset, start
         for _ in range(self.config.steps):
@@ -161,7 +161,7 @@ class Sns(Baseline[SnsOptions]):
         return kept
 
     def _gradient(self, x_cf: Tensor, goal: Tensor) -> Tensor:
-        """Of the mean probability on the line from the origin to each row."""
+        """Return the gradient of the mean probability on the line from the origin to each row."""
         point = x_cf.detach().requires_grad_()
         share = torch.arange(1, self.config.points + 1, dtype=x_cf.dtype) / self.config.points
         line = share[:, None, None] * point  # (points, n, d)
@@ -170,7 +170,7 @@ class Sns(Baseline[SnsOptions]):
         return gradient
 
     def _inside(self, x_cf: Tensor, start: Tensor) -> Tensor:
-        """The nearest point of the ball around ``start``, then of [0, 1]."""
+        """Return the nearest point of the ball around ``start``, clamped to [0, 1]."""
         move = x_cf - start
         length = move.norm(dim=-1, keepdim=True)
         inside: Tensor = start + move * (self.config.radius / length).clamp(max=1.0)
