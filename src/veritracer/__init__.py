@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veritracer import errors
-from veritracer.defaults import __version__
 from veritracer.lazy import attach
 
 __all__ = [
@@ -39,6 +38,8 @@ __all__ = [
     "errors",
     "load",
 ]
+
+__version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from veritracer import datasets

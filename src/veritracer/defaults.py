@@ -1,10 +1,4 @@
-"""Constants that nothing has to be imported for: the version, and defaults that the command line shows.
-
-Functions and the command line share these; the latter shows them before it imports the former.
-"""
-
-__version__ = "0.1.0.dev0"
-"""The version of this library, in the one place that everything else reads it from."""
+"""Defaults that functions and the command line share; ``--help`` shows them without further imports."""
 
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows of a model that is trained on."""

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group

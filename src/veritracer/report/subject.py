@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
 from veritracer.models.network import from_module, threshold_logit
