@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 COVERED := 97
+LONG    := --long -o faulthandler_timeout=7200
 
 # The optional data folder: taken when it is there, and only then.
 ifneq ($(wildcard ../shared/data/README.md),)
@@ -15,7 +16,7 @@ endif
 # Modules are compiled when they are first imported, and kept: half of an installation's time, saved for most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lint types dist coverage format docs long kernels faults serve-bench adversary integrations site bench clean
+.PHONY: demo test check bare bare-demo lint types dist coverage format docs long kernels faults serve-bench adversary integrations site bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -26,6 +27,14 @@ test: $(READY)
 # Types and packages are checked beside the tests, which do not keep two cores busy to their end.
 check: lint
 	$(MAKE) --jobs=3 types dist test
+
+# The README's commands on a bare machine: the tests, or the demo, of HEAD in a minimal Debian chroot. Needs root and
+# debootstrap; ten minutes or more.
+bare:
+	tools/bare.sh make test
+
+bare-demo:
+	tools/bare.sh make demo
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -57,14 +66,14 @@ docs: $(READY)
 # The soundness suite at 200,000 examples, and 20,000 statements of what people are told: six minutes on 16 cores,
 # about an hour on two.
 long: $(READY)
-	$(BIN)/python -m pytest -n auto tests/test_soundness.py tests/statements --long
-	$(BIN)/python -m pytest -n auto --dist loadfile -m long --long
+	$(BIN)/python -m pytest -n auto tests/test_soundness.py tests/statements $(LONG)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m long $(LONG)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
 	tests/test_certificate.py tests/recourse/test_regions.py tests/statements tests/bench/test_results.py tests/test_readme.py
 kernels: $(READY)
-	$(BIN)/python -m pytest tests/test_kernels.py --long
+	$(BIN)/python -m pytest tests/test_kernels.py $(LONG)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n auto $(KERNELS)
 	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n auto $(KERNELS)
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
@@ -83,7 +92,7 @@ serve-bench: $(READY)
 # Ray, the registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
 integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
-	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed --long
+	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed $(LONG)
 
 # README, docs and stored results as a site in out/site; a link that leads nowhere fails.
 site: $(READY)

@@ -33,7 +33,7 @@ ORDER = [
     ["calibration", "distributed"],
     ["report"],
     ["mlflow"],
-    ["demo", "serving"],
+    ["serving"],
     ["cli", "__main__"],
 ]
 ORDERED = 5
@@ -111,7 +111,7 @@ def test_modules_of_a_room_import_those_named_before_them(room: str) -> None:
 
 
 def test_the_library_does_not_need_its_evaluation() -> None:
-    """Only ``bench`` and ``demo`` import it, and it imports neither the command line nor the demo."""
+    """Only the command ``bench`` imports it, and it does not import the command line."""
     users = {
         str(path.relative_to(SOURCE))
         for path in MODULES
@@ -119,8 +119,8 @@ def test_the_library_does_not_need_its_evaluation() -> None:
         if isinstance(node, ast.ImportFrom | ast.Import)
         and any(name.startswith("veritracer_bench") for name in modules_of(node))
     }
-    assert users == {"cli/verbs/bench.py", "cli/verbs/demo.py", "demo.py"}
-    assert not {name for path in RESEARCH for name in imported(path)} & {"cli", "demo"}
+    assert users == {"cli/verbs/bench.py"}
+    assert not {name for path in RESEARCH for name in imported(path)} & {"cli"}
 
 
 def test_the_estimator_does_not_import_the_ledger() -> None:

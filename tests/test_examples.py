@@ -22,8 +22,8 @@ MARKED = [pytest.param(p, id=p.stem, marks=[pytest.mark.long] * (p.stem in TRAIN
 
 @pytest.mark.parametrize("path", MARKED)
 def test_an_example_warns_of_nothing_but_what_most_people_are_told(path: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-W", "default::UserWarning", path]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, check=False)
     told = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
-    assert (done.returncode, [line for line in told if "AdviceWarning" not in line]) == (0, [])
+    ours = [line for line in told if "AdviceWarning" not in line and "/site-packages/" not in line]
+    assert (done.returncode, ours) == (0, [])
     assert SAYS[path.stem] in done.stdout

@@ -153,7 +153,7 @@ def test_help_and_refused_arguments_need_nothing_heavy(tmp_path: Path) -> None:
         ["explain", "model", "people.csv", "--cost", "income"],
         ["fit", "people.csv", "--out", "model", "--method", "magic"],
         ["calibrate", "model", "--simulate", "magic"],
-        ["demo", "--dataset", "lones"],
+        ["demo", "--dataset", "loans"],
         ["datasets", "fetch", "helok"],
         ["certify", "model", "-", "-"],
     ]

@@ -6,27 +6,22 @@ set -euo pipefail
 model=$(realpath "${1:?a model folder}")
 place=${2:-$(mktemp -d)}
 cd "$(dirname "$0")/.."
+. tools/chroot.sh
+obstacle=$(chroot_obstacle)
+[ -z "$obstacle" ] || { echo "no chroot: $obstacle"; exit 1; }
 
 base=$place/base build=$place/build run=$place/run data=$place/data
-[ -e "$base" ] || debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$base"
+[ -e "$base" ] || chroot_base "$base" python3,python3-venv,ca-certificates
 rm -rf "$build" "$run" "$data"
 cp -a "$base" "$build" && cp -a "$base" "$run"
 ln -s python3 "$build/usr/bin/python" && ln -s python3 "$run/usr/bin/python"  # as in Python's own image
 
-# The stage "build", with pip set up as it is here; what it may need below /opt is lent, so that the environment
-# is made in /usr/local.
+# The stage "build", with pip set up as it is here; the environment is made in /usr/local, because /opt is lent.
 mkdir "$build/source" && cp -r pyproject.toml constraints.txt README.md LICENSE src "$build/source/"
-cp /etc/resolv.conf /etc/hosts "$build/etc/"
-cp -L /etc/ssl/certs/ca-certificates.crt "$build/etc/ssl/certs/"
-[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$build/etc/"
-[ ! -e "$HOME/.config/pip" ] || { mkdir -p "$build/root/.config" && cp -r "$HOME/.config/pip" "$build/root/.config/"; }
-export BUILD=$build
-unshare --mount bash -euc '
-    mount -t proc proc "$BUILD/proc"
-    for folder in /opt/*/; do mkdir -p "$BUILD$folder" && mount --bind "$folder" "$BUILD$folder"; done
-    HOME=/root chroot "$BUILD" sh -ec "cd /source && python -m venv /usr/local/veritracer &&
-        /usr/local/veritracer/bin/pip install --quiet --no-cache-dir --constraint constraints.txt \
-            \".[cli,serve,postgres,encryption]\""'
+chroot_network "$build"
+chroot_run "$build" sh -ec 'cd /source && python -m venv /usr/local/veritracer &&
+    /usr/local/veritracer/bin/pip install --quiet --no-cache-dir --constraint constraints.txt \
+        ".[cli,serve,postgres,encryption]"'
 
 # The stage "run".
 chroot "$run" sh -ec 'groupadd --gid 10001 veritracer

@@ -3,9 +3,6 @@
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows of a model that is trained on."""
 
-DEMO_EPOCHS = 20
-"""Passes over the rows of ``loans`` in the demo."""
-
 PROMISE_DAYS = 365
 """Days for which a promise holds that ``veritracer issue`` makes, unless another end is asked for."""
 

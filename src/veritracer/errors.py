@@ -25,7 +25,7 @@
     VeriTracerWarning
     ├── DataWarning        a table was changed before it was accepted; the message counts the changes
     ├── TrainingWarning    training ended early
-    └── AdviceWarning      many people get the same advice, or are sent to the end of a range
+    └── AdviceWarning      most counterfactuals share one change
 
 Every message has three parts: what was expected, what was received, and a remedy. ``message`` joins them.
 """
@@ -138,7 +138,7 @@ class TrainingWarning(VeriTracerWarning):
 
 
 class AdviceWarning(VeriTracerWarning):
-    """More than half of the people are sent to one feature or one end of a range; the message names it."""
+    """More than half of the counterfactuals share one change, or set a feature to an end of its range."""
 
 
 class Message(str):

@@ -38,8 +38,8 @@ def strip_float_noise(number: float) -> float:
     >>> strip_float_noise(0.1 + 0.2), strip_float_noise(0.1234567890123456)
     (0.3, 0.1234567890123456)
     """
-    short = float(f"{float(number):.15g}")
-    return short if abs(short - number) <= NOISE * abs(number) else float(number)
+    format_number = float(f"{float(number):.15g}")
+    return format_number if abs(format_number - number) <= NOISE * abs(number) else float(number)
 
 
 def decimal_of(value: Any) -> Decimal:

@@ -2,7 +2,7 @@
 
 ``Run(plan, out).go(workers)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
 tables, the page and pictures. ``baselines`` has other methods, ``shifts`` the ways in which a later model
-differs. In ``veritracer`` only the commands ``bench`` and ``demo`` import this package. Its pictures need the
+differs. In ``veritracer`` only the command ``bench`` imports this package. Its pictures need the
 extra ``bench``.
 """
 

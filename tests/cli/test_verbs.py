@@ -385,16 +385,3 @@ def test_report(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html>")
     assert "A &lt;title&gt;" in page
-
-
-@pytest.mark.long
-def test_demo_on_a_small_dataset(tmp_path: Path) -> None:
-    asked = ["demo", "--dataset", "breast_cancer", "--epochs", "60", "--out"]
-    text, told = run_many([[*asked, "a"], [*asked, "b", "--json"]], tmp_path)
-    assert (text.returncode, told.returncode) == (0, 0), text.stderr + told.stderr
-    methods = json.loads(told.stdout)["methods"]
-    assert [m["method"] for m in methods] == ["certified recourse", "CounterNet", "plain gradient search"]
-    assert "What became of the promises" in text.stdout
-    assert "The report: a/report.html" in text.stdout
-    for folder in ("a", "b"):
-        assert [p.name for p in (tmp_path / folder).iterdir()] == ["report.html"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from distributed_cases import QUICK, REFINED, assert_same, explained, model, peo
 from ledger_cases import undecided
 
 import veritracer as vt
+from optional import java
 from veritracer.distributed import explain_batches
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError
@@ -132,7 +132,7 @@ def test_a_batch_without_a_column_is_refused(folder: Path, rows: int) -> None:
 
 @pytest.mark.long  # a minute on a busy machine: Java starts, and each of its workers imports torch
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-@pytest.mark.skipif(shutil.which("java") is None, reason="no Java is installed")
+@pytest.mark.skipif(not java(), reason="no Java 17 or newer is installed")
 def test_spark_maps_it_in_pandas(folder: Path, alone: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = pytest.importorskip("pyspark.sql", reason="the extra spark is not installed")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

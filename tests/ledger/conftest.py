@@ -14,7 +14,7 @@ def postgres() -> Iterator[Server]:
     """A server for the session, started when the first test asks for it."""
     folder = binaries()
     if folder is None:
-        pytest.skip("no PostgreSQL server is installed")
+        pytest.skip("no PostgreSQL server can be started here: needs initdb, and for root a user postgres")
     server = Server(folder)
     yield server
     server.stop()

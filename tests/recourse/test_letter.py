@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import veritracer as vt
+from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.errors import LetterError, SchemaError
 from veritracer.recourse import Counterfactuals, Reason
@@ -502,10 +503,7 @@ def test_what_can_not_move_by_itself_is_refused() -> None:
 def test_a_letter_as_pdf(found) -> None:
     page = found.letter(a_row(found, "certified"), codes=CODES, format="html", **FIELDS)
     outside = page.replace("</main>", '<img src="file:///etc/hostname"></main>')
-    try:
-        import weasyprint  # noqa: F401
-    except OSError:
-        pytest.skip("weasyprint can not load Pango here")
+    skip_without_pango()
     made = page_pdf(page)
     assert made.startswith(b"%PDF-")
     assert page_pdf(outside).startswith(b"%PDF-")  # and nothing was fetched

@@ -73,11 +73,13 @@ def test_a_catalogue_of_phrases_is_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_system_without_pango_is_told_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "weasyprint.py").write_text("raise OSError('cannot load library pango\\nand more')")
+    program = "print('WeasyPrint could not'); raise OSError('cannot load library pango\\nand more')"
+    (tmp_path / "weasyprint.py").write_text(program)
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "weasyprint"]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(LetterError, match=r"got cannot load library pango — install Pango"):
         page_pdf("<p>letter</p>")
+    assert capsys.readouterr().out == ""  # which is for results

@@ -203,7 +203,7 @@ def test_limits_that_make_no_sense_are_refused(recourse, declined, limits) -> No
 
 
 def test_one_lever_for_most_people_is_said(recourse, declined) -> None:
-    with pytest.warns(AdviceWarning, match="people told first of all to change 'inquiries'"):
+    with pytest.warns(AdviceWarning, match="counterfactuals change 'inquiries' most"):
         found = recourse.explain(declined, plausibility=0, extremes=True)
     assert any("inquiries" in note for note in found.notes)
     assert "inquiries" in str(found)

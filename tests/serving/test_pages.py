@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,18 +14,16 @@ import httpx
 import pytest
 from serving_cases import people, served
 
+from optional import chromium
 from veritracer.serving.keys import add_key
 from veritracer.serving.settings import Settings
 from veritracer.serving.visitors import catalogue, languages
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
-    None,
-)
+BROWSER = chromium()
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 SOURCE = Path(__file__).parents[2] / "src" / "veritracer" / "serving"
 SHOTS = os.environ.get("VERITRACER_SCREENSHOTS")
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium that starts is installed")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from postgres_server import Server, binaries
 def database() -> Iterator[Server]:
     folder = binaries()
     if folder is None:
-        pytest.skip("no PostgreSQL server is installed")
+        pytest.skip("no PostgreSQL server can be started here: needs initdb, and for root a user postgres")
     server = Server(folder)
     yield server
     server.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,69 @@ def test_names_may_have_lines_and_quotes(tmp_path: Path) -> None:
         assert next(row for piece in table.chunks for row in piece.to_pylist())["c"] == "3"
 
 
+@pytest.mark.parametrize(
+    ("text", "end", "first", "opened"),
+    [
+        (b'a,b\n"c\n', 4, 4, 0),
+        (b'a,b\n1,"c\n', 4, 4, 2),
+        (b'a,b\n1,"c""\n', 4, 4, 2),
+        (b'a,b\n1,"c"', 4, 4, None),
+        (b'1,"a,\n2"\n3,"b', 9, 9, 2),
+        (b'"a""\n', 0, 0, 0),
+        (b'"a"""\n"', 6, 6, 0),
+        (b'"""",""\r\n,""""""\n,"""', 17, 9, 1),
+        (b'5",6"\n"\n', 6, 6, 0),
+        (b'"a"5",x\n"b"c"\r"d', 14, 8, 0),
+    ],
+)
+def test_ends_and_open_quotes(text: bytes, end: int, first: int, opened: int | None) -> None:
+    grammar = Rows(",")
+    assert (grammar.end(text), grammar.first_end(text)) == (end, first)
+    assert grammar.open_quote(text[end:]) == opened
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_all_short_texts(length: int) -> None:
+    """Against a reading character by character."""
+    grammar = Rows(",")
+    for characters in itertools.product(b'",\n\ra', repeat=length):
+        text = bytes(characters)
+        rows, unfinished = _by_character(text)
+        ends = list(itertools.accumulate(len(row) for row, _ in rows))
+        assert grammar.end(text) == (ends[-1] if ends else 0), text
+        assert grammar.first_end(text) == (ends[0] if ends else 0), text
+        assert grammar.open_quote(text[grammar.end(text) :]) == unfinished, text
+        for row, cells in rows:
+            assert grammar.cells(row) == cells, text
+
+
+def _by_character(text: bytes) -> tuple[list[tuple[bytes, list[bytes]]], int | None]:
+    """Return the rows with their cells, and where the rest of the text leaves a quote open."""
+    rows, cells, cell = [], [], b""
+    state, begun, opened, at = "new", 0, 0, 0
+    while at < len(text):
+        here = text[at : at + 1]
+        at += 1
+        if state == "inside":
+            if text[at - 1 : at + 1] == b'""':
+                cell, at = cell + b'"', at + 1
+            elif here == b'"':
+                state = "text"
+            else:
+                cell += here
+        elif state == "new" and here == b'"':
+            state, opened = "inside", at - 1
+        elif here == b",":
+            cells, cell, state = [*cells, cell], b"", "new"
+        elif here in b"\r\n":
+            at += text[at - 1 : at + 1] == b"\r\n"
+            rows.append((text[begun:at], [*cells, cell]))
+            cells, cell, state, begun = [], b"", "new", at
+        else:
+            cell, state = cell + here, "text"
+    return rows, opened - begun if state == "inside" else None
+
+
 ALPHABET = st.text(st.sampled_from('",\n\r ab'), max_size=40)
 
 
@@ -107,6 +171,7 @@ def _parsed(data: bytes) -> list[list[str]]:
     grammar = Rows(",")
     while data:
         end = grammar.first_end(data)
+        assert end > 0
         row, data = data[:end], data[end:]
         if not row.strip(b"\r\n"):
             continue

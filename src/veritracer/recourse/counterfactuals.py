@@ -16,7 +16,7 @@ from torch import Tensor
 
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, Message, message
+from veritracer.errors import DataError, message
 from veritracer.files import document_text
 from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
@@ -30,10 +30,10 @@ from veritracer.recourse.wording import (
     Change,
     Move,
     Promise,
-    common_levers,
     instruction,
     promise_in_words,
     region_in_words,
+    repeated_changes,
 )
 from veritracer.recourse.wording import language as letters_language
 
@@ -141,10 +141,10 @@ class Counterfactuals:
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
     @cached_property
-    def notes(self) -> list[Message]:
-        """What somebody should know before this advice goes out: one lever, or one end, for most people."""
+    def notes(self) -> list[str]:
+        """Return a sentence for each change that most of the counterfactuals share."""
         rows = torch.from_numpy((self.status != "none") & (self.alternative == 0))
-        return [*common_levers(self.encoding, self.x[rows], self.x_cf[rows])]
+        return [*repeated_changes(self.encoding, self.x[rows], self.x_cf[rows])]
 
     @property
     def table(self) -> pd.DataFrame:

@@ -6,9 +6,11 @@ Its template is filled in in a sandbox that sees nothing but its fields.
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -289,8 +291,9 @@ class Template:
 def page_pdf(page: str) -> bytes:
     """A letter in HTML as PDF, as it would be printed; nothing is fetched from anywhere for it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it imports
+        # Warnings are of what it imports. Without Pango it prints a few lines as well, before the error.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
             import weasyprint
             from weasyprint.urls import URLFetcher
     except ModuleNotFoundError as error:

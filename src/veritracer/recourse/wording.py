@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import LetterError, Message, listing, message
+from veritracer.errors import LetterError, listing, message
 from veritracer.formatting import (
     as_written,
     decimal_of,
@@ -316,10 +316,11 @@ def _amounts(models: ParamSet, words: Language) -> str:
     return words.joined([words.say("set_amount", radius=each[name], name=name) for name in each])
 
 
-def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Message]:
-    """Sentences about what most of the people (n, d) are told: one lever, or one end of a range.
+def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+    """Yield a sentence for each feature that most rows (n, d) change most, or move to an end of its range.
 
-    Each answer alone may be proved, close and believed; an institution that sends all of them should know it.
+    Each counterfactual may be certified, close and accepted elsewhere; whoever sends all of them should
+    still know that they repeat one another.
     """
     if len(x) < FEWEST_PEOPLE:
         return
@@ -327,10 +328,8 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Messa
     main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
     for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
         name = encoding.schema.names[k]
-        received = (
-            f"{format_percent(float(main[k]))} of {len(x):,} people told first of all to change {name!r}"
-        )
-        yield message("several levers among the people", received, f"check what {name!r} really does")
+        often = format_percent(float(main[k]))
+        yield f"{often} of {len(x):,} counterfactuals change {name!r} most; check what {name!r} measures"
     for block in encoding.blocks:
         if not block.feature.is_numeric:
             continue
@@ -339,11 +338,10 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Messa
             share = float(((after == end) & (before != end)).double().mean())
             if share > MOST_PEOPLE:
                 name = block.feature.name
-                received = (
-                    f"{format_percent(share)} of {len(x):,} people told to bring {name!r} to its {word} value"
-                )
-                yield message(
-                    "advice inside of a range", received, f"give limits={{{name!r}: 0.3}} (--limit)"
+                yield (
+                    f"{format_percent(share)} of {len(x):,} counterfactuals set {name!r} to its {word} "
+                    "value; "
+                    f"consider limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
                 )
 
 

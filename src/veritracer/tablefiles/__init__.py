@@ -28,6 +28,7 @@ __all__ = [
     "open_rejects",
     "open_sink",
     "open_table",
+    "output_folder",
     "read_table",
     "tables_in",
     "typed",
@@ -54,7 +55,15 @@ if TYPE_CHECKING:
         tables_in,
         without_password,
     )
-    from veritracer.tablefiles.sinks import Partners, Rejects, Sink, open_rejects, open_sink, writable
+    from veritracer.tablefiles.sinks import (
+        Partners,
+        Rejects,
+        Sink,
+        open_rejects,
+        open_sink,
+        output_folder,
+        writable,
+    )
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -70,6 +79,14 @@ else:
                 "open_table",
             ],
             "places": ["Found", "is_database", "is_many", "local_path", "tables_in", "without_password"],
-            "sinks": ["Partners", "Rejects", "Sink", "open_rejects", "open_sink", "writable"],
+            "sinks": [
+                "Partners",
+                "Rejects",
+                "Sink",
+                "open_rejects",
+                "open_sink",
+                "output_folder",
+                "writable",
+            ],
         },
     )

@@ -1,10 +1,12 @@
 """CSV as chunks of text columns, with what is wrong in a file said in its own terms.
 
-``Rows`` is a grammar, read from left to right: where the rows of a text end, and which quotes can not be
-meant. A cell is quoted if its first character is a quote; inside, a quote is written twice, and separators
-and ends of lines are text. A quote further inside of a cell is an ordinary character. That is RFC 4180 as
-pyarrow reads it. All patterns are possessive: they never go back over what they have passed, so that the work
-grows with the text and not with its square, whatever the text is.
+``Rows`` reads a text from left to right: where its rows end, and which quotes cannot be meant. A cell is
+quoted if its first character is a quote; inside, a quote is written twice, and separators and ends of lines
+are text. A quote further inside of a cell is an ordinary character. That is RFC 4180 as pyarrow reads it.
+
+Its pattern matches one part of a text after the other, whatever the text is, and repeats nothing but single
+characters: so the work grows with the text and not with its square, and takes no memory. Possessive
+quantifiers could say more in one pattern, but Python 3.11.2 matches some of them wrongly.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from veritracer.tablefiles.opening import ROW, Counted, Limits, Ragged
 
 LEAST = 4
 """Columns from which on a cell is refused for reading like rows; with fewer, text does so by chance."""
+
+NEWLINE = re.compile(rb"\r\n?|\n")
 
 
 class Suspect(NamedTuple):
@@ -50,45 +54,40 @@ class Rows:
         self.separator = separator.encode()
         self.blank = b" \t".replace(self.separator, b"")
         mark = re.escape(self.separator)
-        inner = rb"[^" + mark + rb"\r\n]*+"
-        quoted = rb'"(?:[^"]++|"")*+"'
-        other = rb'[^"' + mark + rb"\r\n]" + inner
-        cell = rb"(?:" + quoted + inner + rb"|" + other + rb")?+"
-        row = rb"(?:" + cell + mark + rb")*+" + cell + rb"(?:\r\n?|\n)"
-        self._quoted = re.compile(quoted)
-        self._cell = re.compile(rb"(" + cell + rb")(?:" + mark + rb"|\r\n?|\n)")
-        self._before = re.compile(rb"(?:" + cell + mark + rb")*+")
-        self._row = re.compile(row)
-        # Rows in which a quoted cell over several lines has nothing but blanks after its closing quote.
-        line = rb'"(?:[^"\n]++|"")*+"'
-        closed = rb"(?:" + line + inner + rb"|" + quoted + rb"[" + self.blank + rb"]*+|" + other + rb")?+"
-        ended = rb"(?:" + closed + mark + rb")*+" + closed + rb"(?:\r\n?|\n)"
-        self._plain = re.compile(rb"(?:" + ended + rb")*+")
-        self._rows = re.compile(rb"(?:" + row + rb")*+")
+        # A part: what a quote opens, up to its closing quote or the first of two; then whole lines; then text
+        # up to the next quote that opens a cell, or past quotes that do not.
+        self._parts = re.compile(rb'("[^"]*"?)?([^"]*[\r\n])?[^"]*(?:(?<![' + mark + rb'\r\n"])"+)?')
+        self._cell_end = re.compile(mark + rb"|\r\n?|\n")
 
     def end(self, text: bytes) -> int:
         """Where the last whole row of ``text`` ends, which begins with a row; 0 if there is none."""
         if b'"' not in text:
             return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        found = self._rows.match(text)
-        assert found is not None  # it matches the empty text
-        return found.end()
+        end = 0
+        for part in self._parts.finditer(text):
+            if (lines_end := part.end(2)) > 0:
+                end = lines_end
+        return end
 
     def first_end(self, text: bytes) -> int:
         """Where the first row ends; 0 if it does not."""
-        found = self._row.match(text)
-        return 0 if found is None else found.end()
+        return next((end for _, end in self._rows(text)), 0)
 
     def open_quote(self, text: bytes) -> int | None:
         """Where the quote is that the unfinished row ``text`` leaves open; None if it leaves none open."""
-        found = self._before.match(text)
-        assert found is not None
-        at = found.end()
-        return at if text[at : at + 1] == b'"' and self._quoted.match(text, at) is None else None
+        opened = start = end = 0
+        for part in self._parts.finditer(text):
+            if part.end(1) > 0:
+                opened = opened if part.start() == end else part.start()  # or the second of two quotes
+                start, end = part.span(1)
+        return opened if end == len(text) and text.count(b'"', start, end) == 1 else None
 
     def cells(self, row: bytes) -> list[bytes]:
         """The cells of a row, without their quotes."""
-        return [self._bare(found[1]) for found in self._cell.finditer(row)]
+        return [
+            row[start:closed][1:-1].replace(b'""', b'"') + row[closed:end]
+            for start, closed, end in self._cells(row)
+        ]
 
     def suspect(self, text: bytes, columns: int) -> Suspect | None:
         """The first cell in whole rows of ``text`` that a forgotten quote seems to have filled with rows.
@@ -96,42 +95,49 @@ class Rows:
         That is one over several lines that goes on after its closing quote, or that reads like rows itself:
         the tail of one, whole ones, the head of another, each with the columns of the table.
         """
-        plain = self._plain.match(text)
-        assert plain is not None
-        found = None
-        if plain.end() < len(text):
-            row = self._row.match(text, plain.end())
-            found = None if row is None else self._suspect_in(row[0], row.start(), columns)
-        for row in self._row.finditer(text, 0, plain.end()) if columns >= LEAST else ():
-            lines = row[0].rstrip(b"\r\n").count(b"\n") + 1
-            if lines > 1 and row[0].count(self.separator) >= (columns - 1) * lines:
-                earlier = self._suspect_in(row[0], row.start(), columns)
-                if earlier is not None:
-                    return earlier
-        return found
+        for start, end in self._rows(text):
+            row = text[start:end]
+            lines = row.rstrip(b"\r\n").count(b"\n") + 1
+            found = self._suspect_in(row, start, columns, lines) if lines > 1 else None
+            if found is not None:
+                return found
+        return None
 
-    def _suspect_in(self, row: bytes, start: int, columns: int) -> Suspect | None:
-        for place, found in enumerate(self._cell.finditer(row)):
-            quoted = self._quoted.match(found[1])
-            if quoted is None or b"\n" not in quoted[0]:
+    def _rows(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where each whole row starts and ends."""
+        start = 0
+        for part in self._parts.finditer(text):
+            if part.end(2) > 0:
+                for newline in NEWLINE.finditer(text, *part.span(2)):
+                    yield start, newline.end()
+                    start = newline.end()
+
+    def _cells(self, row: bytes) -> Iterator[tuple[int, int, int]]:
+        """Yield where each cell of a whole row starts, where its quotes have closed, and where it ends."""
+        start = closed = 0
+        for part in self._parts.finditer(row):
+            if part.end(1) > 0:
+                closed = part.end(1)
+            for found in self._cell_end.finditer(row, max(closed, part.start()), part.end()):
+                yield start, closed, found.start()
+                start = closed = found.end()
+
+    def _suspect_in(self, row: bytes, start: int, columns: int, lines: int) -> Suspect | None:
+        full = columns >= LEAST and row.count(self.separator) >= (columns - 1) * lines
+        for place, (opened, closed, end) in enumerate(self._cells(row)):
+            cell = row[opened:closed]
+            if b"\n" not in cell:
                 continue
-            begin, end = start + found.start(), start + found.start() + quoted.end()
-            if found[1][quoted.end() :].strip(self.blank):
-                return Suspect(begin, end, 0)
-            if columns >= LEAST and self._reads_like_rows(quoted[0], place, columns):
-                return Suspect(begin, end, quoted[0].count(b"\n") + 1)
+            if row[closed:end].strip(self.blank):
+                return Suspect(start + opened, start + closed, 0)
+            if full and self._reads_like_rows(cell, place, columns):
+                return Suspect(start + opened, start + closed, cell.count(b"\n") + 1)
         return None
 
     def _reads_like_rows(self, cell: bytes, place: int, columns: int) -> bool:
         """Whether the cell in this place is the tail of one row, any whole rows, and the head of another."""
         counts = [line.count(self.separator) for line in cell.split(b"\n")]
         return counts == [columns - 1 - place, *[columns - 1] * (len(counts) - 2), place]
-
-    def _bare(self, cell: bytes) -> bytes:
-        quoted = self._quoted.match(cell)
-        if quoted is None:
-            return cell
-        return quoted[0][1:-1].replace(b'""', b'"') + cell[quoted.end() :]
 
 
 # ---------------------------------------------------------------- columns of text
