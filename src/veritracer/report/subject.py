@@ -17,8 +17,7 @@ from torch import Tensor
 from veritracer import __version__
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
-from veritracer.models.network import from_module
-from veritracer.proving import threshold_logit
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, percent
