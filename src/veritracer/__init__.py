@@ -14,6 +14,7 @@ from veritracer import errors
 from veritracer.lazy import attach
 
 __all__ = [
+    "POSITIVE",
     "Calibration",
     "Certificate",
     "Certificates",
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from veritracer.models import ParamSet
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
-    from veritracer.schema import Feature, Schema
+    from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.serving import Client
     from veritracer.training import Panel
 else:
@@ -66,7 +67,7 @@ else:
             "models": ["ParamSet"],
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
-            "schema": ["Feature", "Schema"],
+            "schema": ["POSITIVE", "Feature", "Schema"],
             "serving": ["Client"],
             "training": ["Panel"],
         },

@@ -17,9 +17,11 @@
     ├── DatasetError       a dataset that is unknown, missing or damaged
     ├── LedgerError        a ledger that cannot be opened, read or written, or a promise that it does not hold
     │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
+    │   │   └── CommitUnknownError   a commit failed, and it is unknown whether it was kept
     │   ├── NoRecordError            a promise or a person without a record (any more)
     │   ├── RequestReusedError       the key of an earlier request came with another request
-    │   └── PromisedMeanwhileError   another writer promised the same to the same application
+    │   ├── PromisedMeanwhileError   another writer promised the same to the same application
+    │   └── DeploymentError          a model that a service may not run or promise with
     └── ServiceError       a service that cannot be reached or started, or its error reply
 
     VeriTracerWarning
@@ -105,6 +107,10 @@ class LedgerUnavailableError(LedgerError):
     """The database of a ledger does not answer, or is busy for too long."""
 
 
+class CommitUnknownError(LedgerUnavailableError):
+    """A commit to the ledger failed, and nobody knows whether it was kept: repeat the command."""
+
+
 class NoRecordError(LedgerError):
     """The ledger has no record of a promise or a person, or not any more."""
 
@@ -115,6 +121,10 @@ class RequestReusedError(LedgerError):
 
 class PromisedMeanwhileError(LedgerError):
     """Another writer promised the same to the same application in the meantime."""
+
+
+class DeploymentError(LedgerError):
+    """A model breaks promises of the ledger, or is not the one that was deployed last."""
 
 
 class ServiceError(VeriTracerError, RuntimeError):

@@ -22,8 +22,8 @@ from veritracer.files import envelope
 from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
 from veritracer.models.network import rate_threshold
-from veritracer.schema import Schema
 from veritracer.schema.inspection import area_under_curve
+from veritracer.training.data import labelled_schema
 
 HOLDOUT = 0.2
 FEWEST_HELD_OUT = 20
@@ -110,8 +110,7 @@ def fit_evaluated(
 
     No evaluation (None) of tables that are too small to hold rows out.
     """
-    schema = model.schema if model.schema is not None else Schema.infer(X)
-    known = (schema if schema.favourable is not None else schema.with_labels(y)).labels(y)
+    known = labelled_schema(X, y, model.schema, model.favourable).labels(y)
     held = held_out(known, holdout, model.random_state)
     if len(held) == 0:
         return model.fit(X, y), None

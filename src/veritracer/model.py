@@ -19,6 +19,7 @@ from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -33,7 +34,8 @@ from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual, subsample
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
-from veritracer.schema import Schema
+from veritracer.schema import Schema, Value
+from veritracer.schema.labels import Convention
 from veritracer.training import Panel
 from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
@@ -53,7 +55,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     Parameters
     ----------
     schema
-        What is known of the table; ``None`` infers it from ``X`` and ``y`` (the greater label is favourable).
+        What is known of the table; ``None`` infers it from ``X``.
+    favourable
+        The label that people want: one of the two in ``y``, or ``vt.POSITIVE`` for ``classes_[1]``, which
+        scikit-learn calls the positive class. It may be left out where the schema names it, or where the
+        labels are a well-known pair such as approved and denied; ``fit`` raises an error where nothing says
+        which label it is, or where the schema names another one.
     method
         ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
         ``"standard"`` trains the classifier alone.
@@ -135,6 +142,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self,
         schema: Schema | None = None,
         *,
+        favourable: Value | Convention | None = None,
         method: Training = "veritracer",
         bound: BoundName = "simul-crown",
         kappa: float = 0.2,
@@ -172,6 +180,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 unknown_name("a parameter of VeriTraCER", next(iter(unknown)), type(self)._get_param_names())
             )
         self.schema = schema
+        self.favourable = favourable
         self.method = method
         self.bound = bound
         self.kappa = kappa
@@ -292,21 +301,22 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         *,
         ids: Sequence[Any],
         ledger: Ledger | str | os.PathLike[str],
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: datetime | None = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         **options: Any,
     ) -> Issued:
-        """The promises that are in the ledger now: every counterfactual that ``explain`` finds for ``X``.
+        """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
 
         ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
-        duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
-        ``"encrypted"`` with ``key``, or only their ``"commitment"``; ``uncertified`` what becomes of what is
-        not certified, ``again`` whether the same application may be promised twice: see ``Ledger.issue``.
-        ``options`` are those of ``explain``.
+        duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
+        kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
+        are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
+        live promise gets no second one unless ``again`` is True: see ``Ledger.issue``. The result says how
+        many of each were left out. ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 
@@ -444,6 +454,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             X,
             y,
             schema=self.schema,
+            favourable=self.favourable,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
             validation_fraction=self.validation_fraction,

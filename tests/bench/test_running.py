@@ -86,7 +86,8 @@ def small() -> Iterator[None]:
 def obeyed(out: Path, **options: Any) -> Done:
     said, noted = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(noted):
-        verb.bench(out=out, **{**ASKED, **options})
+        context = typer.Context(typer.main.get_group(verb.app))
+        verb.bench(context, out=out, **{**ASKED, **options})
     return Done(out, said.getvalue(), noted.getvalue())
 
 

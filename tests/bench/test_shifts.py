@@ -12,7 +12,7 @@ from training_cases import parameters, people
 from veritracer import metrics
 from veritracer_bench import shifts
 
-QUICK = vt.VeriTraCER(method="standard", epochs=4, hidden=(8, 6), batch_size=64)
+QUICK = vt.VeriTraCER(favourable="yes", method="standard", epochs=4, hidden=(8, 6), batch_size=64)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,8 @@ def test_distribution_shift_keeps_the_encoding_and_learns_the_new_rows(data) -> 
     """In the shifted rows nobody with three lines or more is approved: a rule that fine-tuning must find."""
     X, y = data
     stricter = np.where(X["lines"] >= 3, "no", y)
-    model = vt.VeriTraCER(method="standard", epochs=40, hidden=(8, 6), batch_size=64, learning_rate=0.02)
+    sizes = {"epochs": 40, "hidden": (8, 6), "batch_size": 64, "learning_rate": 0.02}
+    model = vt.VeriTraCER(favourable="yes", method="standard", **sizes)
     found = shifts.distribution_shift(model, (X, y), (X, stricter), trials=2)
     assert [original.random_state for original, _ in found] == [0, 1]
     for original, module in found:

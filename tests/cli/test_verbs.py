@@ -69,6 +69,8 @@ COMMANDS = {
         "train.csv",
         "--target",
         "approved",
+        "--favourable",
+        "yes",
         "--epochs",
         "1",
         "--no-panel",
@@ -342,7 +344,7 @@ def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     )
     program += "s.signal(s.SIGALRM, lambda *_: s.raise_signal(s.SIGINT)); main()"
     command = [sys.executable, "-c", program, "fit", "train.csv", "--target", "approved", "--out", "half"]
-    command += ["--epochs", "100000"]
+    command += ["--favourable", "yes", "--epochs", "100000"]
     done = subprocess.run(
         command, cwd=folder, env=CLEAN, capture_output=True, text=True, check=False, timeout=100
     )

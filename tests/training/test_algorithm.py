@@ -68,7 +68,7 @@ def test_rows_of_weight_zero_are_not_learned_from() -> None:
 
 def test_the_best_epoch_is_restored() -> None:
     frame, y = people()
-    model = vt.VeriTraCER(panel=None, epochs=8, hidden=(8, 6), batch_size=64).fit(frame, y)
+    model = vt.VeriTraCER(favourable="yes", panel=None, epochs=8, hidden=(8, 6), batch_size=64).fit(frame, y)
     history = model.history_
     ready = history[history["kappa"] >= 0.2 - 1e-12]
     assert model.best_epoch_ == int(ready.loc[ready["objective"].idxmin(), "epoch"])
@@ -94,8 +94,8 @@ def test_robustness_ramps_up_after_the_warm_up() -> None:
 def test_training_makes_counterfactuals_certified() -> None:
     frame, y = people(400)
     sizes = {"panel": None, "epochs": 120, "hidden": (16, 8), "batch_size": 64}
-    model = vt.VeriTraCER(bound="crown-ibp", **sizes).fit(frame, y)
-    plain = vt.VeriTraCER(method="counternet", **sizes).fit(frame, y)
+    model = vt.VeriTraCER(bound="crown-ibp", favourable="yes", **sizes).fit(frame, y)
+    plain = vt.VeriTraCER(method="counternet", favourable="yes", **sizes).fit(frame, y)
     certified = [m.certify(frame, m.propose(frame)).certified.mean() for m in (model, plain)]
     assert certified[0] > 0.9
     assert certified[1] < 0.5

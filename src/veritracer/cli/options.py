@@ -206,6 +206,9 @@ Force = Annotated[
 MARKS = (b"recourse.", b'name="generator" content="veritracer')
 """One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
 
+OPENING = b"recourse.opening"
+"""The column of what opens the commitments to people's own rows."""
+
 LOOKED_AT = 1 << 16
 """Bytes at either end of a file in which its mark is looked for."""
 
@@ -392,6 +395,15 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
         raise DataError(message("a new file", got, "name another one, or write over it with --force"))
 
 
+def check_openings(out: str | None, *, force: bool) -> None:
+    """Refuse to write over the openings of commitments, which are kept nowhere else."""
+    path = Path(out or tablefiles.STANDARD)
+    if path.is_file() and not force and OPENING in _ends(path):
+        remedy = "name another file, or write over it with --force"
+        received = f"{path}, which has openings of commitments"
+        raise DataError(message("a new file", received, remedy))
+
+
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
@@ -488,7 +500,8 @@ def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet:
     """Print how the rows ended, and how many blocks that took."""
     if as_json:
         counts = {"out": out, "blocks": outcome.blocks, "skipped": outcome.skipped}
-        print_json({**counts, "promises": outcome.promises, **asdict(outcome.ended)})
+        promised = {"promises": outcome.promises, **outcome.left_out}
+        print_json({**promised, **counts, **asdict(outcome.ended)})  # what is skipped here are blocks
     elif not quiet:
         before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
         say(*lines, f"{outcome.blocks:,} blocks{before}: {out}")

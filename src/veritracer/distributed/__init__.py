@@ -18,6 +18,7 @@ __all__ = [
     "explain_blocks",
     "issue_blocks",
     "judging",
+    "model_digest",
 ]
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         explain_blocks,
         issue_blocks,
         judging,
+        model_digest,
     )
 else:
     __getattr__, __dir__ = attach(
@@ -46,6 +48,7 @@ else:
                 "explain_blocks",
                 "issue_blocks",
                 "judging",
+                "model_digest",
             ],
         },
     )

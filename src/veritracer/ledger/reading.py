@@ -174,7 +174,15 @@ class Snapshot:
 
     def history(self) -> list[dict[str, Any]]:
         """What happened besides promises, in order."""
-        kinds: tuple[Kind, ...] = ("migration", "model", "release", "erasure", "audit", "update")
+        kinds: tuple[Kind, ...] = (
+            "migration",
+            "model",
+            "release",
+            "erasure",
+            "audit",
+            "update",
+            "deployment",
+        )
         found = []
         for seq, kind, header in self._reader.events(*kinds):
             content = content_of(kind, header)
@@ -203,7 +211,8 @@ class Snapshot:
     def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
         """The number and the id of promises with a record."""
         if identity is not None:
-            yield from ((number, identity) for number in self._reader.of(identity.encode()))
+            who = identity.encode()
+            yield from ((number, identity) for number in self._reader.of(who)[who])
             return
         for rows in self._reader.people(CHUNK):
             yield from ((int(seq), who.decode()) for seq, who in rows)

@@ -214,15 +214,16 @@ class Counterfactuals:
         language: str | os.PathLike[str] = "en",
         **fields: Any,
     ) -> str:
-        """A notice for the person of row ``i``: decision, reasons, what to change, what is promised.
+        """Write a draft of the notice for the person of row ``i``: decision, reasons, what to change.
 
+        It is marked as a draft and promises nothing. Letters of promises are written where they are issued
+        (``veritracer issue --letters``, the service): those name the promise's number and its last day.
         ``codes`` has a reason for every feature that changes or is a principal reason (a mapping,
         ``ReasonCodes`` or a JSON file); one that is not there is refused. ``template`` is a Jinja2 template,
         as a file or as text, instead of the default one, ``format`` is ``"text"`` or ``"html"`` (by default
         what the file's name says, else text), ``language`` is ``"en"``, ``"de"`` or a JSON file with a
         catalogue of phrases, and ``fields`` are what the institution adds: institution, recipient, address,
-        reference, date, expires, number (of the promise in the ledger), contact, rights, or whatever an own
-        template names. Needs the extra ``report``.
+        reference, date, contact, rights, or whatever an own template names. Needs the extra ``report``.
         """
         words = letters_language(language)
         return write_letter(self, i, template, as_codes(codes), format, fields, words)

@@ -366,7 +366,7 @@ async def model(request: Request, caller: Annotated[Caller, needs(None)]) -> Res
 async def reload_model(request: Request, caller: Annotated[Caller, needs("admin")]) -> Response:
     """Answer with a candidate from now on, if it keeps every promise; 409 with the audit if it does not."""
     asked = await read(request, m.CandidateIn)
-    return JSONResponse(await service_of(request).reload(asked.candidate))
+    return JSONResponse(await service_of(request).reload(asked.candidate, caller.name))
 
 
 @router.get(

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
+from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
 from veritracer.formatting import format_value
 from veritracer.serving.api import finished, media_type, model_files, raw, report_page
@@ -258,7 +259,7 @@ async def issue(visit: Visit) -> Response:
         "choose": [int(texts.get("chosen", "0"))] if texts.get("chosen", "0").isdecimal() else [0],
         "expires": texts.get("expires", "").strip() or None,
         "letter": LetterAsked(recipient=texts.get("recipient") or None).model_dump(),
-        "again": False,
+        "again": PROMISE_AGAIN,
     }
     told = json.loads(await visit.service.issue(visit.session.caller, f"page-{texts.get('key', '')}", asked))
     if not told["promises"]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, TargetError, TrainingError, listing, message
-from veritracer.schema import Schema
+from veritracer.schema import Schema, Value
+from veritracer.schema.labels import Convention
 from veritracer.schema.tables import from_arrow
 
 FEWEST_VALIDATION_ROWS = 20
@@ -43,6 +44,7 @@ def prepare(
     y: ArrayLike,
     *,
     schema: Schema | None,
+    favourable: Value | Convention | None = None,
     sample_weight: ArrayLike | None,
     class_weight: str | Mapping[Any, float] | None,
     validation_fraction: float,
@@ -61,11 +63,7 @@ def prepare(
     their randomness.
     """
     X = as_table(X)
-    _check_target(y)
-    if schema is None:
-        schema = Schema.infer(X)
-    if schema.favourable is None:
-        schema = schema.with_labels(y)
+    schema = labelled_schema(X, y, schema, favourable)
     encoding = Encoding.fit(schema, X) if encoding is None else encoding
     labels = schema.labels(y)
     if len(labels) != len(X):
@@ -80,6 +78,21 @@ def prepare(
     train, validation = _split(labels, validation_fraction)
     both = (_rows(x, labels, stacked, part, device) for part in (train, validation))
     return TrainingData(schema, encoding, *both)
+
+
+def labelled_schema(
+    X: Any, y: Any, schema: Schema | None, favourable: Value | Convention | None = None
+) -> Schema:
+    """Return the schema, inferred from ``X`` where it is None, with both labels named.
+
+    It is an error where neither schema nor ``favourable`` says which label is favourable, unless the labels
+    are a well-known pair, and where they disagree.
+    """
+    _check_target(y)
+    schema = Schema.infer(X) if schema is None else schema
+    if favourable is None and schema.unfavourable is not None:
+        return schema
+    return schema.with_labels(y, favourable)
 
 
 def as_table(X: Any) -> Any:

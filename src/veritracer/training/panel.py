@@ -286,9 +286,13 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the panel to raw rows and labels; ``schema=None`` infers one."""
+        """Fit the panel to raw rows and labels; ``schema=None`` infers one.
+
+        Raises ``TargetError`` if the schema does not say which label is favourable, unless the labels are a
+        well-known pair.
+        """
         schema = Schema.infer(X) if self.schema is None else self.schema
-        schema = schema.with_labels(y) if schema.favourable is None else schema
+        schema = schema.with_labels(y) if schema.unfavourable is None else schema
         encoding = Encoding.fit(schema, X)
         labels = torch.as_tensor(schema.labels(y), dtype=torch.float32)
         weight = torch.ones_like(labels) if sample_weight is None else torch.as_tensor(sample_weight).float()

@@ -224,7 +224,9 @@ def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: Expl
     from veritracer.ledger import Ledger
 
     ledger = Ledger(place)
-    model.issue(declined, ids=[str(row) for row in declined.index], ledger=ledger, **options)
+    ids = [str(row) for row in declined.index]
+    # The closest changes are certified for today's model only: promising them takes an explicit choice.
+    model.issue(declined, ids=ids, ledger=ledger, uncertified="promise" if options else "skip", **options)
     return ledger
 
 

@@ -116,20 +116,21 @@ def release(
     say(f"The head, to be noted elsewhere: {head}")
 
 
-@app.command(epilog="Example: veritracer promises erase 0042 --ledger promises.db --yes")
+@app.command(epilog="Example: veritracer promises erase 0042 0043 --ledger promises.db --yes")
 def erase(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Whose records.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
     ledger: LedgerPlace,
     yes: Annotated[bool, typer.Option("--yes", help="Really: it can not be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all that the ledger keeps of a person; the chain still verifies."""
+    """Erase all that the ledger keeps of these people, or of none where one is unknown."""
     with _opened(ledger) as opened:
-        count = len(opened.sequences_of(id_))
+        count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
+            whose = repr(ids[0]) if len(ids) == 1 else f"{len(ids):,} people"
             remedy = "add --yes: it can not be undone"
-            raise LedgerError(message(f"a yes to erase {count:,} records of {id_!r}", "none", remedy))
-        gone, head = opened.erase(id_), opened.head
+            raise LedgerError(message(f"a yes to erase {count:,} records of {whose}", "none", remedy))
+        gone, head = opened.erase(*ids), opened.head
     if as_json:
         print_json({"erased": gone, "head": head})
         return
@@ -139,7 +140,7 @@ def erase(
 
 @app.command(epilog="Example: veritracer promises history --ledger promises.db")
 def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Show what happened besides promises: models, releases, erasures, audits and updates."""
+    """Show what happened besides promises: models, releases, erasures, audits, updates and deployments."""
     with _opened(ledger) as opened:
         found = opened.history()
     if as_json:
@@ -161,6 +162,9 @@ def _said(one: dict[str, Any]) -> str:
         return (
             f"from {one['before'][:12]} to {one['after'][:12]}: {one['broken']:,} of {one['live']:,} broken"
         )
+    if kind == "deployment":
+        why = f", although it breaks {one['broken']:,}: {one['reason']}" if one["reason"] else ""
+        return f"of model {one['model'][:12]} by {one['by']}; {one['live']:,} live promises{why}"
     if kind == "model":
         return str(one["digest"])[:12]
     if kind == "migration":
