@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import veritracer as vt
-from veritracer.decisions import rate_threshold
 from veritracer.errors import TrainingError
 from veritracer.evaluation import (
     BASE,
@@ -20,6 +19,7 @@ from veritracer.evaluation import (
     fit_evaluated,
     held_out,
 )
+from veritracer.models.network import rate_threshold
 
 ROWS = 240
 

@@ -1,14 +1,10 @@
-"""Constants that nothing has to be imported for: the version, and defaults that the command line shows.
+"""Defaults that functions, command line and service share; ``--help`` shows them without further imports.
 
-Functions, the command line and the service share these; the command line shows them before it imports the
-functions. The terms of promises are stated here and nowhere else.
+The terms of promises are stated here and nowhere else.
 """
 
 from datetime import timedelta
 from typing import Final
-
-__version__ = "0.1.0.dev0"
-"""The version of this library, in the one place that everything else reads it from."""
 
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows of a model that is trained on."""

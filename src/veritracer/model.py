@@ -17,11 +17,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
-from veritracer.config import Training, TrainingConfig
-from veritracer.decisions import threshold_logit
 from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     DataError,
@@ -29,21 +26,22 @@ from veritracer.errors import (
     message,
     unknown_name,
 )
-from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
-from veritracer.fitting import Fitted, Run
-from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
-from veritracer.network import from_module, to_module
-from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.preparing import as_table, prepare
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module, threshold_logit, to_module
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
+from veritracer.recourse.evidence import Evidence, Neighbours, Usual, subsample
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
-from veritracer.training import Ending
+from veritracer.training import Panel
+from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
+from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
+from veritracer.training.data import as_table, prepare
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.training.generator import Generator, forward_with_context
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
@@ -439,12 +437,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike],
         *,
         share_panel: bool = False,
-    ) -> Fitted:
+    ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
         panel = self.panel
         if panel == "default":
             panel = Panel() if self.method == "veritracer" else None
-        run = Run(
+        run = TrainingRun(
             self.training_config(),
             panel,
             self.threshold,
@@ -465,9 +463,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         )
         return run.fit(prepared, seeds, share_panel=share_panel)
 
-    def _adopt(self, fitted: Fitted, index: int, X: Any) -> Self:
+    def _adopt(self, fitted: TrainingResult, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
-        prepared, trained = fitted.prepared, fitted.trained
+        prepared, trained = fitted.data, fitted.trained
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
@@ -478,10 +476,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = fitted.generator_theta(index)
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
-        self.interrupted_ = trained.ended is Ending.INTERRUPTED
+        self.interrupted_ = trained.stop_reason is StopReason.INTERRUPTED
         x, favourable = fitted.seen(index)
         self.usual_: Usual | None = Usual.of(prepared.encoding, x, favourable)
-        labelled = thinned(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
+        labelled = subsample(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
         ignored = prepared.schema.ignored_names
         named = [c for c in X.columns if c not in ignored] if isinstance(X, pd.DataFrame) else None

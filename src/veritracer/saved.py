@@ -23,17 +23,17 @@ from pydantic import ValidationError as PydanticError
 from torch import Tensor
 
 from veritracer import persistence
-from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
-from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
-from veritracer.network import Theta, from_module, to_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import PanelContent, PanelParams
+from veritracer.models.network import Theta, from_module, to_module
 from veritracer.recourse.evidence import Neighbours, Usual
 from veritracer.schema import POSITIVE, Schema, Value
 from veritracer.schema.feature import plain
+from veritracer.training import Panel
+from veritracer.training.config import TrainingConfig
+from veritracer.training.generator import Generator, make_generator
+from veritracer.training.panel import PanelContent, PanelParams
 
 _POSITIVE = {"convention": POSITIVE.value}
 """``vt.POSITIVE`` in a file, where a text is a label."""

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.files import document_text, write_whole
 
 FORMAT = "veritracer-bench-1"

@@ -19,10 +19,10 @@ import typer
 from torch import Tensor
 
 import veritracer_bench as bench
-from veritracer.baselines import Neighbour
 from veritracer.cli.verbs import bench as verb
 from veritracer.errors import DataError, NotSupportedError, TrainingError
 from veritracer_bench import Key, Standing, methods, plan, plots, running
+from veritracer_bench.baselines import Neighbour
 from veritracer_bench.plan import Group, subject_of
 from veritracer_bench.running import pool_of
 

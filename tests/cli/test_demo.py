@@ -12,7 +12,7 @@ import pytest
 from veritracer.cli.verbs import demo
 from veritracer.datasets import loans, loans_truth
 from veritracer.errors import DataError
-from veritracer.panel import panel
+from veritracer.training import panel
 
 ROWS = 600
 PARAMETERS: dict[str, Any] = {"epochs": 40, "hidden": (16,), "learning_rate": 0.03, "batch_size": 64}

@@ -13,13 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from deadly import Deadly
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_cases import EVERYTHING
 
 import veritracer as vt
+from deadly import Deadly
+from veritracer import engines
 from veritracer.distributed import (
     Block,
     Inputs,
@@ -27,12 +28,11 @@ from veritracer.distributed import (
     Question,
     RunFolder,
     certify_blocks,
-    engines,
     issue_blocks,
     judging,
 )
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.distributed.engines import LocalEngine, processes
+from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms

@@ -14,7 +14,7 @@ from distributed_cases import explained, people, question, written
 import veritracer as vt
 from processes import run_here
 from veritracer.distributed import Inputs, Outcome, RunFolder, certify_blocks, issue_blocks
-from veritracer.distributed.engines import LocalEngine
+from veritracer.engines import LocalEngine
 from veritracer.errors import DataError
 from veritracer.streaming import IssueTerms
 

@@ -247,7 +247,7 @@ READ = """
 import json, sys, torch
 import veritracer as vt
 from veritracer.ledger import audit
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 torch.set_num_threads(1)
 answers = []
 for place, head in json.loads(sys.argv[1]):

@@ -10,11 +10,11 @@ from torch import nn
 
 import veritracer as vt
 from veritracer.errors import AdviceWarning, DataError
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
 from veritracer.recourse.evidence import Usual
 from veritracer.recourse.leading import convincing, led, nearest
 from veritracer.refine import CoveredRegion, Problem
+from veritracer.training import Panel
+from veritracer.training.panel import Labelled
 
 SCHEMA = vt.Schema(
     [

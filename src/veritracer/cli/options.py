@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tablefiles
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
@@ -456,7 +456,7 @@ class Bulk(NamedTuple):
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
         persistence.verified(model)
-        distributed.prepare(self.engine, self.workers)
+        engines.prepare(self.engine, self.workers)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:
@@ -489,11 +489,11 @@ class Bulk(NamedTuple):
         note(outcome.ended.notes, quiet=quiet)
         return outcome
 
-    def engine_for(self) -> distributed.Engine:
+    def engine_for(self) -> engines.Engine:
         """Where the blocks are done: by this process, if by one worker of this machine."""
         if self.engine == "local" and self.workers == 1:
             only_compute()
-        return distributed.engine_of(self.engine, self.workers)
+        return engines.make_engine(self.engine, self.workers)
 
 
 def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet: bool, as_json: bool) -> None:

@@ -126,6 +126,6 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 def percent(share: float | None) -> str:
     """A share for a column: one decimal, and never 100 % unless it is all."""
-    from veritracer.schema import values  # here: it brings pandas
+    from veritracer import formatting  # here: it brings pandas
 
-    return values.percent(share, fixed=True)
+    return formatting.format_percent(share, fixed=True)

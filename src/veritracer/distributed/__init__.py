@@ -8,26 +8,22 @@ from veritracer.lazy import attach
 
 __all__ = [
     "Block",
-    "Engine",
     "Inputs",
     "Outcome",
     "Question",
     "Record",
     "RunFolder",
     "certify_blocks",
-    "engine_of",
     "explain_batches",
     "explain_blocks",
     "issue_blocks",
     "judging",
     "model_digest",
-    "prepare",
 ]
 
 if TYPE_CHECKING:
     from veritracer.distributed.batches import explain_batches
     from veritracer.distributed.blocks import Block, Record, RunFolder
-    from veritracer.distributed.engines import Engine, engine_of, prepare
     from veritracer.distributed.jobs import (
         Inputs,
         Outcome,
@@ -44,7 +40,6 @@ else:
         {
             "batches": ["explain_batches"],
             "blocks": ["Block", "Record", "RunFolder"],
-            "engines": ["Engine", "engine_of", "prepare"],
             "jobs": [
                 "Inputs",
                 "Outcome",

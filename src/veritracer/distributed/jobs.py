@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired, prepared_name
-from veritracer.distributed.engines import Engine
 from veritracer.distributed.storage import LocalFolder, digest_of
+from veritracer.engines import Engine
 from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, certify
-from veritracer.decisions import decisions
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
 from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
@@ -47,7 +46,8 @@ from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.reading import Revocations
 from veritracer.ledger.regions import reach_of
 from veritracer.ledger.store import Reader, Request, Store, Writer
-from veritracer.network import to_module
+from veritracer.models.network import to_module
+from veritracer.proving import decide
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
 
@@ -450,7 +450,7 @@ def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
 def _check_decisions(
     found: Counterfactuals, rows: NDArray[np.intp], module: nn.Module, x: Tensor, x_cf: Tensor
 ) -> None:
-    today, there = (decisions(module, points).sign for points in (x, x_cf))
+    today, there = (decide(module, points).sign for points in (x, x_cf))
     _refuse("today's decisions on the original rows", found.favourable[rows] != (today > 0).numpy())
     _refuse("counterfactuals that are decided otherwise today", (there == today).numpy())
 

@@ -35,9 +35,9 @@ from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
-from veritracer.ledger.times import dated, expiry
 from veritracer.recourse.outcomes import BELIEVED
 from veritracer.schema.feature import plain
+from veritracer.times import entry_timestamp, expiry_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -142,9 +142,9 @@ class Terms:
 
     def after(self, newest: float) -> tuple[float, float]:
         """When promises are issued that follow an entry of that time, and when they end."""
-        issued = dated(self.issued, newest, stated=self.stated)
+        issued = entry_timestamp(self.issued, newest, stated=self.stated)
         expires = self.expires + (issued - self.issued) if self.lasting else self.expires
-        return issued, expiry(None if math.isinf(expires) else expires, issued)
+        return issued, expiry_timestamp(None if math.isinf(expires) else expires, issued)
 
 
 class Texts(NamedTuple):

@@ -29,9 +29,9 @@ from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.store import Kept, Reader, Request, Store
-from veritracer.ledger.times import Moment, dated, expiry, moment
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -144,11 +144,11 @@ class Ledger:
         the model is the one that was deployed last, and was not deployed although it breaks promises.
         """
         check_threshold(threshold)
-        issued = moment(now)
+        issued = to_timestamp(now)
         seal = self._seal if key is None else sealer(key)
         terms = Terms(
             issued,
-            expiry(expires, issued),
+            expiry_timestamp(expires, issued),
             original,
             seal,
             lasting=isinstance(expires, timedelta),
@@ -253,7 +253,7 @@ class Ledger:
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
@@ -277,7 +277,7 @@ class Ledger:
                 raise NoRecordError(message("people with a record", received, remedy))
             gone = sorted(number for numbers in found.values() for number in numbers)
             writer.delete(gone)
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.append("erasure", to_bytes({"time": time, "sequence": gone}))
         if prevented := self._store.forget_traces():
             expected = "files without a trace of what was erased"
@@ -332,7 +332,7 @@ class Ledger:
             if not replace:
                 check_replacing(last, new)
             check_unchanged(audit.head, writer.link.hex())
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.require(EVENTFUL, time)
             writer.append("deployment", to_bytes({**new, "time": time}))
             return writer.link.hex()
@@ -349,7 +349,7 @@ class Ledger:
 
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._store.writing() as (writer, _):
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.require(EVENTFUL, time)
             writer.append(kind, to_bytes({**content, "time": time}))
             return writer.link.hex()

@@ -27,7 +27,7 @@ from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, content_of, time
 from veritracer.ledger.database import encoded, entries, migrations, models, requests, texts
 from veritracer.ledger.layout import HASH, Record, commitment
 from veritracer.ledger.store import Kept, Request, RequestRow, Rows, kept_of
-from veritracer.ledger.times import dated
+from veritracer.times import entry_timestamp
 
 MAX_IN_LIST = 900
 """Values in one IN (...): every SQLite takes that many."""
@@ -514,7 +514,9 @@ def migrate(engine: Engine, steps: Sequence[Migration] = MIGRATIONS, *, create: 
             if found < step.version <= wanted:
                 step.apply(connection)
                 with SqlWriter(connection) as writer:
-                    _note(connection, step, writer, dated(time.time(), _newest(writer), stated=False))
+                    _note(
+                        connection, step, writer, entry_timestamp(time.time(), _newest(writer), stated=False)
+                    )
     return max(found, wanted)
 
 

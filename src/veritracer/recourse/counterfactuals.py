@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, message
 from veritracer.files import document_text
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.formatting import to_python
+from veritracer.models.balls import Norm
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.advice import Advice
 from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.exporting import NUMBERS, as_table, document
@@ -35,7 +36,6 @@ from veritracer.recourse.wording import (
     repeated_changes,
 )
 from veritracer.recourse.wording import language as letters_language
-from veritracer.schema.values import own
 
 Status = Literal["certified", "valid", "none"]
 
@@ -307,7 +307,7 @@ class Counterfactuals:
         label = self.frame.index[i]
         if self._has_alternatives:
             label = label[0] if len(label) == 2 else label[:-1]
-        return own(label)
+        return to_python(label)
 
     @property
     def _has_alternatives(self) -> bool:

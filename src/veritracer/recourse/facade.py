@@ -14,15 +14,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
-from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
-from veritracer.network import from_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
-from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.preparing import as_table
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module, threshold_logit
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
@@ -31,6 +27,9 @@ from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
 from veritracer.threads import one_thread
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.panel import Labelled
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -9,24 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from veritracer.formatting import format_count, format_number, format_own_value, format_value
 from veritracer.metrics import proximity
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.wording import Change, difference_in_words
-from veritracer.report.charts import (
-    Axis,
-    Bar,
-    Chart,
-    Figure,
-    Row,
-    Table,
-    bar_picture,
-    count,
-    percent,
-    short,
-    ticks,
-)
+from veritracer.report.charts import Axis, Bar, Chart, Figure, Row, Table, bar_picture, percent, ticks
 from veritracer.report.subject import Subject
-from veritracer.schema.values import own_in_words, value_in_words
 
 MOST_ROWS = 8
 """Bars of the number of changes; what lies beyond them shares the last one."""
@@ -46,17 +34,17 @@ def _cost(subject: Subject) -> Figure:
         float(edges[0]), float(edges[-1]), "cost (sum of changes, each as a share of the feature's range)"
     )
     chart = Chart(across, Axis(0, float(heights.max()) * 1.12, "people", lambda v: f"{v:,.0f}"))
-    chart = chart.columns(columns, "s1").mark(middle, f"median {short(middle)}")
+    chart = chart.columns(columns, "s1").mark(middle, f"median {format_number(middle)}")
     where = subject.first[subject.given]
     near = proximity(subject.recourse.x[where], subject.recourse.x_cf[where])
     tail = float((cost > 2 * middle).mean())
     caption = (
-        f"The median cost is {short(middle)}; nine in ten applicants need at most "
-        f"{short(most)} (a cost of 1 moves one feature along its whole range). "
+        f"The median cost is {format_number(middle)}; nine in ten applicants need at most "
+        f"{format_number(most)} (a cost of 1 moves one feature along its whole range). "
         f"{percent(tail)} need more than twice the median. "
-        f"The mean distance per encoded column is {short(near)}."
+        f"The mean distance per encoded column is {format_number(near)}."
     )
-    rows = [[short(a), short(b), f"{n:,}"] for a, b, n in columns]
+    rows = [[format_number(a), format_number(b), f"{n:,}"] for a, b, n in columns]
     table = Table.of(["from", "to", "people"], rows, words=0)
     return Figure("cost", "Cost of the counterfactuals", chart.picture("cost"), caption, table)
 
@@ -74,9 +62,9 @@ def _changes(subject: Subject) -> Figure:
     most, people = int(changes.max()), len(changes)
     lowest = int(changes.min())
     last = min(most, lowest + MOST_ROWS - 1)
-    names = [count(k, "change") for k in range(lowest, last)]
+    names = [format_count(k, "change") for k in range(lowest, last)]
     counts = [int((changes == k).sum()) for k in range(lowest, last)]
-    names.append(count(last, "change") if last == most else f"{last} to {most} changes")
+    names.append(format_count(last, "change") if last == most else f"{last} to {most} changes")
     counts.append(int((changes >= last).sum()))
     longest = max(counts)
     rows = [
@@ -214,7 +202,7 @@ def cards(subject: Subject) -> tuple[Card, ...]:
 def _place(subject: Subject, row: int) -> str:
     """Return the cost of the row and its rank among all rows."""
     dearer = float((subject.cost[subject.given] > subject.cost[row]).mean())
-    return f"cost {short(subject.cost[row])}, lower than for {percent(dearer)} of the applicants"
+    return f"cost {format_number(subject.cost[row])}, lower than for {percent(dearer)} of the applicants"
 
 
 def _card(subject: Subject, row: int, place: str) -> Card:
@@ -226,7 +214,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
         title=f"Row {name}",
         place=place,
         status=str(recourse.status[i]),
-        facts=tuple((f, own_in_words(subject.table[f].iloc[row])) for f in fixed),
+        facts=tuple((f, format_own_value(subject.table[f].iloc[row])) for f in fixed),
         changes=tuple(_in_words(change) for change in recourse.changes_of(i)),
         sentence=recourse.sentence(i),
         certificate=_certificate(recourse, i),
@@ -235,7 +223,7 @@ def _card(subject: Subject, row: int, place: str) -> Card:
 
 def _in_words(change: Change) -> tuple[str, str, str, str]:
     """Return a change as name, from, to and, for numbers, the difference."""
-    before, after = own_in_words(change.before), value_in_words(change.after)
+    before, after = format_own_value(change.before), format_value(change.after)
     if not change.feature.is_numeric or change.was_missing:
         return change.feature.name, before, after, ""
     sign = "+" if change.after > change.before else "−"

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from veritracer.report.charts import Figure, Span, Table, count, percent, span_picture
+from veritracer.formatting import format_count
+from veritracer.report.charts import Figure, Span, Table, percent, span_picture
 from veritracer.report.levers import FEWEST, Group, compare_features, groups_of
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
@@ -148,12 +149,16 @@ def caption(found: list[Approvals]) -> str:
         named = ", ".join(name for _, name in sorted(below)[:4])
         more = f" and {len(below) - 4} more" if len(below) > 4 else ""
         said = (
-            f"{len(below)} of {count(compared, 'group')} {'has' if len(below) == 1 else 'have'} an approval "
+            f"{len(below)} of {format_count(compared, 'group')} {'has' if len(below) == 1 else 'have'} an "
+            "approval "
             f"rate below four fifths of the highest group of the same feature: {named}{more}. "
             f"For {surely} of them the whole interval is below that line. "
         )
     else:
-        said = f"None of {count(compared, 'group')} has an approval rate below four fifths of the highest. "
+        said = (
+            f"None of {format_count(compared, 'group')} has an approval rate below four fifths of the "
+            "highest. "
+        )
     if small:
         what = "group has" if small == 1 else "groups have"
         said += f"{small} {what} fewer than {FEWEST} rows; shown in the tables and not compared. "

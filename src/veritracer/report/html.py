@@ -12,19 +12,20 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.files import write_whole
+from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group
-from veritracer.ledger.times import in_words
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Counterfactuals
 from veritracer.report.advice import Card, agreement_figures, cards, effort_figures
 from veritracer.report.approvals import approval_figure, approval_tables, approvals
-from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, count, percent, short
+from veritracer.report.charts import Bar, Figure, Row, Table, bar_picture, percent
 from veritracer.report.levers import compare, group_figure, group_tables, lever_figures
 from veritracer.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
 from veritracer.report.subject import Subject, model_facts, origins, schema_table, subject_of
+from veritracer.times import format_time
 
 NOBODY = "The model declines no row of this table, so there is nobody to give recourse to."
 NOTHING = "No counterfactual was found, so there is nothing to show here."
@@ -85,12 +86,12 @@ def tiles(subject: Subject) -> tuple[tuple[str, str], ...]:
         area = auc(subject)
         found += [] if np.isnan(area) else [("AUC", f"{area:.3f}")]
     asked, given = subject.asked, subject.given
-    found.append((f"{subject.role}, of {count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
+    found.append((f"{subject.role}, of {format_count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
     if asked.any():
         found.append(("certified", percent(float(subject.certified[asked].mean()))))
     if given.any():
         found.append(("median changes", f"{np.median(subject.n_changes[given]):g}"))
-        found.append(("median cost", short(float(np.median(subject.cost[given])))))
+        found.append(("median cost", format_number(float(np.median(subject.cost[given])))))
     return tuple(found)
 
 
@@ -179,7 +180,7 @@ def _fairness(subject: Subject) -> Section:
     )
     constrained = sum(f.action != "free" for f in subject.schema.features)
     if len(found) < constrained:
-        words += f" Shown: {len(found)} of {count(constrained, 'such feature')}."
+        words += f" Shown: {len(found)} of {format_count(constrained, 'such feature')}."
     figure = group_figure(subject, found)
     figures = () if figure is None else (figure,)
     return Section("fairness", title, words, figures=figures, tables=tuple(group_tables(subject, found)))
@@ -194,7 +195,7 @@ def _people(subject: Subject) -> Section:
 
 
 def _data(subject: Subject) -> Section:
-    rows = f"This report covers {count(len(subject.table), 'row')}"
+    rows = f"This report covers {format_count(len(subject.table), 'row')}"
     share = (
         ""
         if subject.labels is None
@@ -288,7 +289,7 @@ def audit_headline(audit: Audit) -> str:
     """The audit in one sentence."""
     if audit.live == 0:
         return "The ledger has no live promise."
-    people = count(audit.live, "live promise")
+    people = format_count(audit.live, "live promise")
     proved = percent(audit.counts[Verdict.PROVED] / audit.live)
     if audit.ok:
         return f"This model keeps all of {people}, {proved} of them by proof."
@@ -310,7 +311,7 @@ def _verdicts(audit: Audit) -> Section:
     ]
     lines = [[name, MEANING[name], f"{audit.counts[name]:,}", _share(audit, name)] for name in known]
     table = Table.of(["verdict", "meaning", "promises", "share of live promises"], lines, words=2)
-    caption = f"{audit_headline(audit)} Bars show shares of all {count(total, 'promise')}."
+    caption = f"{audit_headline(audit)} Bars show shares of all {format_count(total, 'promise')}."
     picture = bar_picture("verdicts", rows)
     figure = Figure("verdicts", "Promises by verdict", picture, caption, table)
     return Section("promises", "Promises", figures=(figure,), tables=(("", table),))
@@ -343,7 +344,7 @@ def _group_line(group: Group, layers: int) -> list[str]:
     moved += ["–"] * (layers - len(moved))
     return [
         f"{group.model[:12]} ({group.norm})",
-        short(group.kappa),
+        format_number(group.kappa),
         f"{sum(group.counts.values()):,}",
         f"{group.counts[Verdict.PROVED]:,}",
         f"{group.counts[Verdict.BROKEN]:,}",
@@ -353,7 +354,7 @@ def _group_line(group: Group, layers: int) -> list[str]:
 
 
 def _times(share: float) -> str:
-    return "∞" if share == float("inf") else short(share)
+    return "∞" if share == float("inf") else format_number(share)
 
 
 def _broken(audit: Audit) -> Section:
@@ -365,9 +366,9 @@ def _broken(audit: Audit) -> Section:
     for line in audit.broken.head(LISTED_ROWS).to_dict("records"):
         new = told.get(line["sequence"])
         said = "not searched" if new is None else f"From the {new.start}: {new.sentence}"
-        number, kappa = f"{line['sequence']}", short(line["kappa"])
+        number, kappa = f"{line['sequence']}", format_number(line["kappa"])
         until = "no end" if line["expires"] == "never" else line["expires"][:10]
-        lines.append([number, str(line["id"]), said, kappa, short(line["logit"]), until])
+        lines.append([number, str(line["id"]), said, kappa, format_number(line["logit"]), until])
     header = ["number", "id", "new recourse", "κ", "logit", "last day"]
     words = "Ordered by logit, the lowest first: how far the model is from accepting the promised row."
     if len(audit.broken) > LISTED_ROWS:
@@ -380,7 +381,7 @@ def _unchecked(audit: Audit) -> tuple[Section, ...]:
     if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [
-        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), short(line["kappa"])]
+        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), format_number(line["kappa"])]
         for line in audit.unchecked.head(LISTED_ROWS).to_dict("records")
     ]
     words = "The known part of what was promised is accepted, but not all of it is known."
@@ -394,7 +395,7 @@ def _origins(audit: Audit, model: str) -> Section:
     facts = (
         ("ledger", audit.ledger or "none (promises in memory)"),
         ("checksum", audit.head or "–"),
-        ("date of the audit", in_words(audit.at)),
+        ("date of the audit", format_time(audit.at)),
         *((("model", model),) if model else ()),
         ("model digest", audit.model_digest),
         ("encoding digest", audit.encoding_digest),

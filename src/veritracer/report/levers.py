@@ -16,20 +16,9 @@ from numpy.typing import NDArray
 from scipy.stats import kruskal
 
 from veritracer.encoding import Block
-from veritracer.report.charts import (
-    Bar,
-    Figure,
-    Range,
-    Row,
-    Table,
-    bar_picture,
-    count,
-    percent,
-    range_picture,
-    short,
-)
+from veritracer.formatting import format_count, format_number, format_own_value, format_value, to_python
+from veritracer.report.charts import Bar, Figure, Range, Row, Table, bar_picture, percent, range_picture
 from veritracer.schema import Feature
-from veritracer.schema.values import own, own_in_words, value_in_words
 
 if TYPE_CHECKING:
     from veritracer.report.subject import Subject
@@ -112,7 +101,7 @@ def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     """The median rise and the median fall, in the feature's own units."""
     amount = after.to_numpy(dtype=np.float64) - before.to_numpy(dtype=np.float64)
     said = [
-        f"{sign}{value_in_words(float(f'{np.median(part):.3g}'))}"
+        f"{sign}{format_value(float(f'{np.median(part):.3g}'))}"
         for part, sign in ((amount[amount > 0], "+"), (-amount[amount < 0], "−"))
         if len(part)
     ]
@@ -121,7 +110,7 @@ def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
 
 def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     pairs = Counter(
-        f"{own_in_words(a)} → {value_in_words(b)}"
+        f"{format_own_value(a)} → {format_value(b)}"
         for a, b in zip(before.tolist(), after.tolist(), strict=True)
     )
     # Ties are broken by the words, so that a report is the same every time.
@@ -148,7 +137,7 @@ def _how_often(subject: Subject, found: list[Lever]) -> Figure:
     caption = (
         f"The most frequent change is {top.feature.name}: {percent(top.share)} of the counterfactuals change "
         f"it, typically by {top.typical}. {percent(least)} change at least one of the "
-        f"{count(min(3, len(found)), 'most frequent feature')}; {count(untouched, 'feature')} "
+        f"{format_count(min(3, len(found)), 'most frequent feature')}; {format_count(untouched, 'feature')} "
         f"{'is' if untouched == 1 else 'are'} never changed."
     )
     legend = (("bar s1", "up"), ("bar s2", "down"), ("bar s3", "another value"))
@@ -285,7 +274,11 @@ def group_figure(subject: Subject, found: list[Comparison]) -> Figure | None:
         return None
     rows = []
     for c in drawn:
-        kept = [(float(v), f"{g.name}: {short(v)}") for g, v in zip(c.groups, c.cost, strict=True) if v == v]
+        kept = [
+            (float(v), f"{g.name}: {format_number(v)}")
+            for g, v in zip(c.groups, c.cost, strict=True)
+            if v == v
+        ]
         low, high = (c.groups[int(pick(c.cost))].name for pick in (np.nanargmin, np.nanargmax))
         rows.append(Range(c.feature.name, f"{_cut(low)} < {_cut(high)}", tuple(kept)))
     lines = [_summary(c, len(drawn)) for c in drawn]
@@ -325,8 +318,8 @@ def _line(subject: Subject, group: Group, ways: list[Lever]) -> list[str]:
         f"{people:,}",
         percent(asked.sum() / people),
         percent(_mean(subject.certified[asked])),
-        _of_few(short(_mean(subject.cost[given])), int(given.sum())),
-        short(_mean(subject.n_changes[given])),
+        _of_few(format_number(_mean(subject.cost[given])), int(given.sum())),
+        format_number(_mean(subject.n_changes[given])),
         usual_lever(ways, group.rows[subject.given]),
     ]
 
@@ -338,7 +331,7 @@ def _of_few(mean: str, people: int) -> str:
 
 def _summary(c: Comparison, tests: int) -> list[str]:
     """The gap of one feature as words: lowest, highest, their ratio, and the corrected chance."""
-    ends = [short(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
+    ends = [format_number(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
     return [c.feature.name, *ends, f"{c.ratio:.2f}", f"{min(c.chance * tests, 1.0):.2g}"]
 
 
@@ -357,8 +350,10 @@ def _caption(subject: Subject, drawn: list[Comparison]) -> str:
     dear, cheap = int(np.nanargmax(widest.cost)), int(np.nanargmin(widest.cost))
     real = [c for c in drawn if c.chance * len(drawn) < CHANCE]
     said = (
-        f"The largest difference is by {widest.feature.name}: the mean cost is {short(widest.cost[dear])} "
-        f"for {widest.groups[dear].name} and {short(widest.cost[cheap])} for {widest.groups[cheap].name}, "
+        f"The largest difference is by {widest.feature.name}: the mean cost is "
+        f"{format_number(widest.cost[dear])} "
+        f"for {widest.groups[dear].name} and {format_number(widest.cost[cheap])} for "
+        f"{widest.groups[cheap].name}, "
         f"a ratio of {widest.ratio:.2f}. "
     )
     few = sum(int(math.isnan(cost)) for c in drawn for cost in c.cost)
@@ -371,9 +366,10 @@ def _caption(subject: Subject, drawn: list[Comparison]) -> str:
     names = ", ".join(c.feature.name for c in real)
     chance = (
         f"The differences by {names} are significant (Kruskal–Wallis test, p < {CHANCE:g} after "
-        f"correction for {count(len(drawn), 'feature')}). "
+        f"correction for {format_count(len(drawn), 'feature')}). "
         if real
-        else f"No difference is significant (Kruskal–Wallis test over {count(len(drawn), 'feature')}). "
+        else "No difference is significant "
+        f"(Kruskal–Wallis test over {format_count(len(drawn), 'feature')}). "
     )
     return said + chance + _certified_gap(subject, drawn)
 
@@ -405,7 +401,7 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
         members = np.flatnonzero(place == k)
         low, high = (float(f"{end(numbers[members]):.4g}") for end in (np.min, np.max))
         dash = "–" if low >= 0 else " to "  # a dash before a minus sign would not be read as one
-        ends = value_in_words(low) if low == high else f"{value_in_words(low)}{dash}{value_in_words(high)}"
+        ends = format_value(low) if low == high else f"{format_value(low)}{dash}{format_value(high)}"
         named.append((ends, members))
     return named
 
@@ -413,14 +409,14 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
 def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
     """One group for each value, in the schema's order; rare ones together where there are too many."""
     codes, present = pd.factorize(values, sort=feature.is_numeric)
-    found = {own(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
+    found = {to_python(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
     order = [c for c in feature.categories if c in found] or list(found)
     if len(order) > MOST_GROUPS:
         common = sorted(order, key=lambda c: -len(found[c]))[: MOST_GROUPS - 1]
         rest = np.sort(np.concatenate([found[c] for c in order if c not in common]))
-        named = [(own_in_words(c), found[c]) for c in order if c in common]
+        named = [(format_own_value(c), found[c]) for c in order if c in common]
         return [*named, ("all others", rest)]
-    return [(own_in_words(c), found[c]) for c in order]
+    return [(format_own_value(c), found[c]) for c in order]
 
 
 def _mean(values: NDArray[Any]) -> float:

@@ -17,9 +17,10 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.bounds.attack import attack
+from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER
-from veritracer.network import sign_of
-from veritracer.report.charts import Axis, Chart, Figure, Table, count, percent, short, ticks
+from veritracer.models.network import sign_of
+from veritracer.report.charts import Axis, Chart, Figure, Table, percent, ticks
 from veritracer.report.subject import Subject
 
 BINS = 10
@@ -108,7 +109,8 @@ def _roc(subject: Subject) -> Figure:
     caption = (
         f"The AUC is {area:.3f} (0.5 is chance): of a row labelled {subject.schema.favourable} and one "
         f"labelled {subject.schema.unfavourable}, the model ranks the first higher {percent(area)} of the "
-        f"time. At its threshold (the dot) the accuracy is {percent(right)} on {count(len(labels), 'row')}, "
+        f"time. At its threshold (the dot) the accuracy is {percent(right)} on "
+        f"{format_count(len(labels), 'row')}, "
         f"{gain} than predicting the more frequent label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
@@ -217,18 +219,19 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
     names = [name for name, _ in kept]
     values = history[names].to_numpy(dtype=np.float64)
     top = float(np.nanmax(np.where(np.isfinite(values), values, np.nan)))
-    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", short))
+    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", format_number))
     chart = _lines(chart, history, kept).mark(model.best_epoch_, f"selected: epoch {model.best_epoch_}")
     name = names[0]
     first, last, best = (
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
     )
     caption = (
-        f"{name.replace('_', ' ')} was {short(first)} after the first epoch, {short(best)} in the selected "
-        f"epoch and {short(last)} after the last: {_ending(history, name, best)}"
+        f"{name.replace('_', ' ')} was {format_number(first)} after the first epoch, "
+        f"{format_number(best)} in the selected "
+        f"epoch and {format_number(last)} after the last: {_ending(history, name, best)}"
     )
     legend = tuple((f"line {series}", n.replace("_", " ")) for n, series in kept)
-    picture, table = chart.picture("losses"), _table(history, names, short)
+    picture, table = chart.picture("losses"), _table(history, names, format_number)
     return Figure("losses", "Losses by epoch", picture, caption[:1].upper() + caption[1:], table, legend)
 
 
@@ -238,7 +241,8 @@ def _ending(history: pd.DataFrame, name: str, best: float) -> str:
     if found is not None:
         least, at, end = found
         return (
-            f"the validation log loss rose from {short(least)} after epoch {at} to {short(end)} at the end. "
+            f"the validation log loss rose from {format_number(least)} after epoch {at} to "
+            f"{format_number(end)} at the end. "
             "The model overfits; train for fewer epochs."
         )
     before, last = (float(value) for value in history[name].iloc[-2:])
@@ -364,7 +368,7 @@ def _caption(subject: Subject, found: Limits) -> str:
     kappa, given = subject.recourse.kappa, int(subject.given.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
-    people = count(int(subject.asked.sum()), "applicant")
+    people = format_count(int(subject.asked.sum()), "applicant")
     said = f"At {subject.models}, {percent(low)} of {people} have a certified counterfactual"
     if high > low:
         said += f", and at most {percent(high)} could have one, since the attack breaks the others"

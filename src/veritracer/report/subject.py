@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.decisions import threshold_logit
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import DataError, ParamSetError, message
-from veritracer.network import from_module
+from veritracer.formatting import format_count
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
-from veritracer.report.charts import Table, count, percent
+from veritracer.report.charts import Table, percent
 from veritracer.schema import Schema
 
 if TYPE_CHECKING:
@@ -168,10 +168,17 @@ def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
             "set of models",
             f"{str(model.param_set()).replace('kappa', 'κ')}; trained with the bound {model.bound}",
         ),
-        ("network", f"{' → '.join(str(w) for w in widths)}, {count(parameters, 'parameter')}"),
-        ("inputs", f"{count(len(encoding.schema), 'feature')} as {count(encoding.dim, 'encoded column')}"),
+        ("network", f"{' → '.join(str(w) for w in widths)}, {format_count(parameters, 'parameter')}"),
+        (
+            "inputs",
+            f"{format_count(len(encoding.schema), 'feature')} as "
+            f"{format_count(encoding.dim, 'encoded column')}",
+        ),
         ("threshold", f"favourable if the probability is above {percent(model.threshold_)}"),
-        ("training", f"{count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}"),
+        (
+            "training",
+            f"{format_count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}",
+        ),
     )
 
 

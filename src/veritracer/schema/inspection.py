@@ -15,11 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, listing
+from veritracer.formatting import format_percent, format_value
 from veritracer.schema.feature import Feature, Value, is_number
 from veritracer.schema.labels import two
 from veritracer.schema.recognition import LeftOut, words_of
 from veritracer.schema.table_schema import Schema
-from veritracer.schema.values import percent, value_in_words
 
 MANY = 50
 """Categories from which on a column is reported."""
@@ -116,10 +116,10 @@ def _of_columns(frame: pd.DataFrame, schema: Schema) -> Iterator[Finding]:
         column = frame[feature.name]
         gone = column.isna() | column.isin(list(feature.missing_codes))
         if gone.mean() > 0.5:
-            seen = f"{percent(float(gone.mean()))} of the cells are missing"
+            seen = f"{format_percent(float(gone.mean()))} of the cells are missing"
             yield Finding(Topic.MISSING, feature.name, seen, "is it known when people are decided on?")
         if len(pd.unique(column[~gone])) == 1:
-            seen = f"always {value_in_words(column[~gone].iloc[0])}"
+            seen = f"always {format_value(column[~gone].iloc[0])}"
             yield Finding(Topic.CONSTANT, feature.name, seen, "nothing can be learned from it: --ignore it")
         elif feature.is_numeric:
             yield from _codes(feature, numbers_of(feature, column))
@@ -167,7 +167,7 @@ def _of_labels(y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
         return
     rare, share = min(shares.items(), key=lambda each: each[1])
     if share < RARE_CLASS:
-        seen = f"{rare!r} has {percent(share)} of the rows"
+        seen = f"{rare!r} has {format_percent(share)} of the rows"
         remedy = "accuracy says little then: see --class-weight balanced and --threshold"
         yield Finding(Topic.RARE_CLASS, schema.target, seen, remedy)
 

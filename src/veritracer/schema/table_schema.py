@@ -16,11 +16,11 @@ from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
 from veritracer.files import check_keys, envelope, read_json
+from veritracer.formatting import format_value
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
 from veritracer.schema.labels import Convention
 from veritracer.schema.recognition import left_out_message
-from veritracer.schema.values import value_in_words
 
 __all__ = ["Action", "Feature", "IgnoredColumn", "Kind", "Policy", "Schema", "Value"]
 
@@ -193,7 +193,7 @@ class Schema(BaseModel):
             {
                 "kind": feature.kind,
                 "range": _range(feature),
-                "step": "" if feature.grid_step is None else value_in_words(feature.grid_step),
+                "step": "" if feature.grid_step is None else format_value(feature.grid_step),
                 "categories": _shortened(feature.categories),
                 "missing": " ".join([feature.missing, *(repr(code) for code in feature.missing_codes)]),
                 "action": feature.action,
@@ -380,7 +380,7 @@ def _range(feature: Feature) -> str:
         return ""
     if feature.lower is None and feature.upper is None:
         return "learned"
-    ends = ["learned" if end is None else value_in_words(end) for end in (feature.lower, feature.upper)]
+    ends = ["learned" if end is None else format_value(end) for end in (feature.lower, feature.upper)]
     return " to ".join(ends)
 
 
@@ -393,7 +393,7 @@ def _line(feature: Feature) -> str:
     parts: list[str] = [feature.kind]
     if feature.is_numeric:
         parts.append(f"{_range(feature)} range" if _range(feature) == "learned" else _range(feature))
-        parts += [f"step {value_in_words(feature.step)}"] if feature.step is not None else []
+        parts += [f"step {format_value(feature.step)}"] if feature.step is not None else []
     else:
         parts.append(_shortened(feature.categories))
     parts += [f"missing: {feature.missing}"] if feature.missing != "refuse" else []

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.datastructures import UploadFile
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import LedgerUnavailableError
 from veritracer.serving import messages as m
 from veritracer.serving.keys import Caller, Scope

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 import veritracer as vt
 from veritracer import persistence
-from veritracer.decisions import threshold_logit
 from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     LedgerError,
@@ -33,8 +32,7 @@ from veritracer.errors import (
 )
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
-from veritracer.ledger.times import read_expiry
-from veritracer.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
 from veritracer.recourse.letter import Recorded, write_letter
@@ -43,6 +41,7 @@ from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 from veritracer.threads import only_compute
+from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Issued
@@ -303,7 +302,7 @@ class ModelHost:
         with self.ledger.issuing(
             self.model.classifier_,
             threshold=self.model.threshold_,
-            expires=read_expiry(expires),
+            expires=parse_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
             again=bool(request.get("again", PROMISE_AGAIN)),
             deployed=True,

@@ -21,7 +21,7 @@ from starlette.datastructures import UploadFile
 
 from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
-from veritracer.schema.values import value_in_words
+from veritracer.formatting import format_value
 from veritracer.serving.api import finished, media_type, model_files, raw, report_page
 from veritracer.serving.keys import EVERYBODY, Scope
 from veritracer.serving.messages import LetterAsked, Options
@@ -442,7 +442,7 @@ def _words(language: str, value: Any) -> str:
     """
     if value is None:
         return "–"
-    text = value_in_words(value)
+    text = format_value(value)
     if language == "de" and not isinstance(value, str):
         return text.translate(str.maketrans(",.", ".,"))
     return text

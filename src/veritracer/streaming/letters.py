@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, LetterError, message
 from veritracer.files import whole_folder, write_whole
+from veritracer.formatting import is_missing
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter import (
     Format,
@@ -39,7 +40,6 @@ from veritracer.recourse.letter import (
 )
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
-from veritracer.schema.values import is_missing
 from veritracer.tablefiles.opening import ADDED
 from veritracer.tablefiles.sinks import writable
 

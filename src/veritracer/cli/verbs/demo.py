@@ -323,7 +323,7 @@ def _print_example(recourse: Counterfactuals) -> None:
     """Show one certified row with two or three changes, of moderate cost."""
     import numpy as np
 
-    from veritracer.schema.values import value_in_words
+    from veritracer.formatting import format_value
 
     certified = np.flatnonzero(recourse.certified)
     few = certified[np.isin(recourse.n_changes[certified], (2, 3))]
@@ -331,7 +331,7 @@ def _print_example(recourse: Counterfactuals) -> None:
     if len(rows) == 0:
         return
     i = int(rows[np.argsort(recourse.cost[rows], kind="stable")[len(rows) // 4]])
-    person = ", ".join(f"{name} {value_in_words(v)}" for name, v in recourse.original.iloc[i].items())
+    person = ", ".join(f"{name} {format_value(v)}" for name, v in recourse.original.iloc[i].items())
     say(f"One of them: {person}.", f"Certified advice: {recourse.sentence(i)}", "")
 
 

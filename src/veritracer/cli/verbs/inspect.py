@@ -173,7 +173,7 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
     import pandas as pd
 
-    from veritracer.network import from_module
+    from veritracer.models.network import from_module
 
     content, _ = persistence.verified(folder)
     network, theta = from_module(model.classifier_)
@@ -204,7 +204,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> str:
-    from veritracer.schema.values import value_in_words
+    from veritracer.formatting import format_value
 
     if value is None:
         return "–"
@@ -214,7 +214,7 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(f"{k} {v}" for k, v in value.items())
     if name in SHARES:
         return percent(value)
-    return value_in_words(value)
+    return format_value(value)
 
 
 def _features(schema: Schema, title: str) -> None:

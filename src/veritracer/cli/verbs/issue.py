@@ -29,7 +29,7 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
-from veritracer.ledger.times import in_words, read_expiry
+from veritracer.times import format_time, parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
@@ -108,7 +108,7 @@ def issue(
     anything twice. The last line is the head of the ledger: noted elsewhere, it shows in veritracer verify
     whether the ledger's end was cut off or rewritten.
     """
-    until = read_expiry(expires)
+    until = parse_expiry(expires)
     key = None if key_file is None else read_key(key_file)
     options: dict[str, Any] = {
         "kappa": kappa,
@@ -282,7 +282,7 @@ def print_summary(
     """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        until = {"expires": in_words(issued.expires)}
+        until = {"expires": format_time(issued.expires)}
         promises = len(issued) - issued.advice
         print_json(
             {"promises": promises, **issued.left_out, **numbers, **until, "head": issued.head, "out": out}
@@ -316,7 +316,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _end(expires: float) -> str:
-    return "never" if math.isinf(expires) else f"on {in_words(expires)[:10]}"
+    return "never" if math.isinf(expires) else f"on {format_time(expires)[:10]}"
 
 
 def _numbers(issued: Issued) -> str:

@@ -11,7 +11,7 @@ import veritracer as vt
 from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, check_ledger, read_key
 from veritracer.cli.printing import patience, print_json, print_table, say
 from veritracer.errors import LedgerError, message
-from veritracer.ledger.times import read_moment
+from veritracer.times import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def list_(
 ) -> None:
     """List the promises that are live: number, whose, since when, until when."""
     with _opened(ledger) as opened:
-        when = None if at is None else read_moment(at)
+        when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
     chosen = found if every else found[found["standing"] == "live"]
     if as_json:
@@ -76,7 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one promise as it was told: whose, what, until when, and what was proved."""
-    from veritracer.schema.values import value_in_words  # here: it brings pandas
+    from veritracer.formatting import format_value  # here: it brings pandas
 
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
@@ -90,7 +90,7 @@ def show(
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
     rows = [
-        [name, value_in_words(own[name]) if name in own else "not kept", value_in_words(value)]
+        [name, format_value(own[name]) if name in own else "not kept", format_value(value)]
         for name, value in found["values"].items()
     ]
     print_table("The application", ("", "as it was", "as it is promised"), rows)
