@@ -23,7 +23,7 @@ ROWS = 500
 
 
 def rates(w: Workload, kappa: float) -> dict[str, float]:
-    """Share of rows that each method certifies, and share that the attack can not break."""
+    """Share of rows that each method certifies, and share that the attack cannot break."""
     param_set = w.param_set.at(kappa)
     with torch.no_grad():
         found = {n: b(param_set, w.x, w.x_cf, w.sign).worst_logit < 0 for n, b in BOUNDS.items()}

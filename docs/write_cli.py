@@ -25,7 +25,7 @@ whole (until then it is `NAME.partial`). On a terminal there are colours and a p
 text; `--json` prints one document, `--quiet` nothing.
 
 What is written reads back as what was certified, to the last bit, whatever the format; a value that a format
-can not hold exactly is refused. Output in CSV has commas, whatever `--separator` says of the input. Where
+cannot hold exactly is refused. Output in CSV has commas, whatever `--separator` says of the input. Where
 numbers stand among words (a numeric feature with a code such as `unknown`), CSV and Parquet have a column of
 text, JSON lines have numbers and words.
 

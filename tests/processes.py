@@ -2,7 +2,7 @@
 
 Most of the time of a short command goes into importing other people's packages. ``run`` and ``run_many`` fork
 their process from one that has these already, and nothing of ours.
-``run_here`` needs no process at all; it can not tell whether a command imports too much, or leaves something
+``run_here`` needs no process at all; it cannot tell whether a command imports too much, or leaves something
 behind in its process.
 """
 

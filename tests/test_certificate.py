@@ -211,7 +211,7 @@ def test_covers_says_whether_a_model_is_in_the_set_and_why_not(norm: str) -> Non
     assert certs.covers(moved(module, float("nan"))).outside == "weights"
     wider = nn.Sequential(nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 4), nn.ReLU(), nn.Linear(4, 1))
     assert certs.covers(wider).outside == "architecture"
-    assert "encoding and threshold can not be compared" in inside.reason
+    assert "encoding and threshold cannot be compared" in inside.reason
     with pytest.raises(NotSupportedError, match="fitted VeriTraCER"):
         certs.covers(vt.VeriTraCER())
 

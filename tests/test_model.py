@@ -217,7 +217,7 @@ def test_certificates_and_recourse_say_which_models_they_cover(
     retuned = copy.copy(model).set_params(threshold=0.7)
     for found in (certs, recourse):
         assert found.covers(model)
-        assert "can not be compared" not in found.covers(model).reason
+        assert "cannot be compared" not in found.covers(model).reason
         assert found.covers(refitted).outside == "encoding"
         assert found.covers(retuned).outside == "threshold"
         assert found.covers(model.classifier_)

@@ -67,7 +67,7 @@ TABLES = [
         "The target and its favourable label.",
         "72 rows are few: 14 would be held out, too few to say what the model is worth, and fit says "
         "so. `INCOMESQ` is the square of `INCOME`; nobody notices, so the advice to change one "
-        "without the other can not be followed exactly (`--ignore INCOMESQ`).",
+        "without the other cannot be followed exactly (`--ignore INCOMESQ`).",
     ),
 ]
 

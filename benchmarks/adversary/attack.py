@@ -46,7 +46,7 @@ BYTES = 24_000_000
 """How much room the parameters of models that run side by side may take."""
 
 EXTREME = 20
-"""One network in so many has weights that float32 can not hold."""
+"""One network in so many has weights that float32 cannot hold."""
 
 PACES = (2.0, 2.0, 1.0, 1.0, 0.5, 0.5, 0.3, 0.3, 0.2, 0.1)
 """Steps of an ascent, in radii."""
@@ -306,7 +306,7 @@ def run(job: int) -> Result:
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
-    """Two lines: usual weights, and weights that float32 can not hold."""
+    """Two lines: usual weights, and weights that float32 cannot hold."""
     said = []
     names = (
         "networks",

@@ -127,7 +127,7 @@ def _module(
 
 
 def _exponents(rng: np.random.Generator, depth: int, *, extreme: bool) -> list[float]:
-    if extreme:  # a large layer and then one whose weights float32 can not hold, or the other way round
+    if extreme:  # a large layer and then one whose weights float32 cannot hold, or the other way round
         # In half of them only some weights are so small, and certificates survive.
         ends = [(20.0, 36.0), (-50.0, -36.0)] if rng.random() < 0.5 else [(0.0, 15.0), (-36.0, -30.0)]
         return [float(rng.uniform(*ends[k % 2])) for k in range(int(rng.integers(2)), depth + 1)][:depth]

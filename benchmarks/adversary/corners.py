@@ -101,7 +101,7 @@ def _network(seed: int) -> Tiny:
 
 
 def balls(tiny: Tiny) -> list[list[Tensor]]:
-    """For each tensor all vertices of its ball, as arrays of fractions; one where it can not move."""
+    """For each tensor all vertices of its ball, as arrays of fractions; one where it cannot move."""
     found = []
     for tensor, radius in zip(tiny.param_set.center, tiny.param_set.radii, strict=True):
         center, reach = _exact(tensor.numpy()), Fraction(float(radius))

@@ -4,7 +4,7 @@ Three kinds of forgeries, by what a reader of docs/ledger.md expects:
 
 - *plain*: something is changed and the links are not made anew. ``verify`` finds it, without a head;
 - *relinked*: the chain is whole again, by somebody who knows how links are made (or its end is cut off).
-  ``verify`` finds it with the head that was noted; without one it can not, and how often that is so is
+  ``verify`` finds it with the head that was noted; without one it cannot, and how often that is so is
   counted;
 - *appended*: entries with right links behind the noted head. Nothing is rewritten, so a head finds nothing
   by itself. What has no place in the order of time, is of no known kind, or speaks of what is not there,
@@ -171,7 +171,7 @@ def lines(results: Sequence[Result]) -> list[Line]:
             seen = "no PostgreSQL server is installed here" if total(results, "no_server") else "not run"
         said.append(Line(f"forgeries of a ledger in {name}", count, number["broken"], seen))
     seen = (
-        f"{total(results, 'only_with_head'):,} of these can not be found without a head; "
+        f"{total(results, 'only_with_head'):,} of these cannot be found without a head; "
         f"{total(results, 'accepted'):,} more, behind the head, are accepted and have to be readable"
     )
     return [

@@ -157,7 +157,7 @@ def changed(columns: list[Column], own: dict[str, Any], rows: pd.DataFrame) -> n
 def costs(
     columns: list[Column], prices: dict[str, float], own: dict[str, Any], rows: pd.DataFrame
 ) -> np.ndarray:
-    """What each row costs the person; NaN where a missing value gets one, which raw values can not price."""
+    """What each row costs the person; NaN where a missing value gets one, which raw values cannot price."""
     total = np.zeros(len(rows))
     for column in columns:
         name, mine = column.feature.name, own[column.feature.name]

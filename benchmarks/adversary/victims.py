@@ -241,7 +241,7 @@ class Victim:
         if all(found):
             return Judged(*found)
         refused, unreadable = self._read_all(None)
-        # With the key a refusal is allowed: whether a row can be decrypted, verify can not know.
+        # With the key a refusal is allowed: whether a row can be decrypted, verify cannot know.
         return Judged(*found, refused=refused, unreadable=unreadable or self._read_all(KEY)[1])
 
     def counts(self) -> Any:

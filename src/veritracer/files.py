@@ -26,7 +26,7 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     It is written as ``NAME.partial`` and renamed once the disk has it; the new name is on the disk too when
     the block is left. If anything goes wrong it disappears, and what was there before stays. With ``shared``
     several processes may write the same file at once: each has a partial one of its own. A device or a pipe,
-    which can not be renamed, is written as it is.
+    which cannot be renamed, is written as it is.
     """
     if is_special(place):
         with place.open("wb") as file:
@@ -102,7 +102,7 @@ def _sync(place: Path) -> None:
 
 
 def is_special(place: Path) -> bool:
-    """Whether this is a device or a pipe, which can not be renamed."""
+    """Whether this is a device or a pipe, which cannot be renamed."""
     try:
         mode = place.stat().st_mode
     except OSError:

@@ -231,7 +231,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0,
         and its panel does not see them either. Each model has a panel of its own, from its own seed;
         ``share_panel`` fits one, from the first seed, for all: faster, and the models are then less
-        independent of each other. It can not be had together with ``leave_out``.
+        independent of each other. It cannot be had together with ``leave_out``.
         """
         streams = [int(seed) for seed in seeds]
         left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
@@ -290,7 +290,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """A certified counterfactual near each row: see ``Recourse.explain`` for the options.
 
         It starts from the generator's answer (from training rows where there is no generator, or where its
-        answer can not be certified), and certifies exactly the values that are shown.
+        answer cannot be certified), and certifies exactly the values that are shown.
         """
         check_is_fitted(self, "classifier_")
         return self.recourse().explain(self._checked(X), **options)

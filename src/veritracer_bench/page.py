@@ -115,7 +115,7 @@ DEPARTURES = """\
   starts a layer; the tables *The start* have both for VeriTraCER and for CounterNet.
 - **Steady**: on OULA models of two seeds rely on different columns. `veritracer-steady` is trained with
   `weight_proximity=3` instead of 16 (chosen on training rows that were kept aside) and answers at κ = 0.25,
-  and at 0.2 where that can not be certified (chosen after 0.3 had been seen on these rows). Run on OULA only.
+  and at 0.2 where that cannot be certified (chosen after 0.3 had been seen on these rows). Run on OULA only.
 - **CTG, distance**: CounterNet and ROAR move farther in the paper than here. Measured, one seed: a squared
   proximity loss takes CounterNet from 0.105 to 0.120 (paper 0.220); one λ for all rows, as ROAR's authors
   have it for a first run, instead of the largest that works for each, takes ROAR from 0.068 and 0.59 of the

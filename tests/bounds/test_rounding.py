@@ -1,6 +1,6 @@
 """What floating point can cost: exact rational arithmetic against float32, gradual underflow or none.
 
-The slack has to cover every order of summation, weights, inputs and activations that float32 can not hold,
+The slack has to cover every order of summation, weights, inputs and activations that float32 cannot hold,
 and processors that take every subnormal number for zero (``torch.set_flush_denormal``). The exact logit is
 computed in ``fractions.Fraction``, so nothing here is compared with another rounding.
 """
@@ -32,7 +32,7 @@ def in_float32(network: Network, theta: list[Tensor], x: Tensor, *, flush: bool)
     """The logit of one row as a module in float32 computes it, subnormal numbers flushed to zero or not."""
     module = to_module(network, theta)
     if flush and not torch.set_flush_denormal(True):
-        pytest.skip("this processor can not flush subnormal numbers")
+        pytest.skip("this processor cannot flush subnormal numbers")
     try:
         with torch.no_grad():
             return network.read(module.float()(x.float()))[0].item()

@@ -224,7 +224,7 @@ BAD |= {
     "ignored feature, issue": ([*ISSUE, "--id-column", "approved", "--ignore", "age"], "does not read"),
     "unknown id, issue": ([*ISSUE, "--id-column", "id"], "no 'id' in people.csv"),
     "issue without an id": (ISSUE, "missing option '--id-column'"),
-    # rows that can not be read
+    # rows that cannot be read
     "rejects over the table": (explain("people.csv", REJECTS, "people.csv"), "apart from what is read"),
     "rejects over other work": (predict("people.csv", REJECTS, "other.csv"), "--force"),
     "rejects as parquet": (predict("people.csv", REJECTS, "r.parquet"), "a .csv file for rejected rows"),

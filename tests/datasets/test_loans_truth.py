@@ -38,7 +38,7 @@ THREE_PARTS = r"(?s)^expected .+, got .+ — .+"
 OUTCOMES: tuple[Outcome, ...] = ("approved", "repaid")
 WORLDS: list[dict[str, Any]] = [{}, {"year": 4, "drift": 2.0}]
 ROWS = 100_000
-Z = 4.0  # standard errors; the draws are fixed, so that it can not fail by chance
+Z = 4.0  # standard errors; the draws are fixed, so that it cannot fail by chance
 
 
 CASES = [

@@ -300,7 +300,7 @@ def test_expired_promises_are_counted_and_not_judged() -> None:
 def test_a_proof_that_the_prediction_contradicts_is_not_called_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Such a promise can not be issued; in a ledger it is the work of somebody who changed x'."""
+    """Such a promise cannot be issued; in a ledger it is the work of somebody who changed x'."""
     promise = by_hand(linear((1.0, 0.0), -0.5), [0.4, 0.0], [0.45, 0.0])
     found = audit(promise, linear((1.0, 0.0), -0.5), encoding=promise.issuing[0].encoding)
     assert found.counts["not checkable"] == found.live == 1
@@ -308,8 +308,8 @@ def test_a_proof_that_the_prediction_contradicts_is_not_called_kept(
     assert "run veritracer verify" in found.unchecked["reason"].item()
     print_summary(found, None, passed=False, out=None)
     said = capsys.readouterr().out
-    assert "Promises that can not be checked\nnumber  whose" in said
-    assert said.endswith("FAILED: 1 can not be checked (--allow-unchecked).\n")
+    assert "Promises that cannot be checked\nnumber  whose" in said
+    assert said.endswith("FAILED: 1 cannot be checked (--allow-unchecked).\n")
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7])

@@ -225,8 +225,8 @@ def test_a_pipeline_stops_where_promises_can_not_be_checked(tmp_path: Path) -> N
     assert "Noted, and no fault: entry 22: it is dated before the entry before it" in verified
     assert "and the head is in it; 1 entries are newer, and not covered by it" in verified
     assert (json.loads(plain)["ok"], json.loads(plain)["noted"]) == (True, 3)
-    assert "FAILED: 1 promises are broken, 10 can not be checked (--allow-unchecked)." in words
-    assert "Promises that can not be checked" in words
+    assert "FAILED: 1 promises are broken, 10 cannot be checked (--allow-unchecked)." in words
+    assert "Promises that cannot be checked" in words
     found = json.loads(told)
     assert (found["passed"], found["ok"], found["counts"]["not checkable"]) == (False, False, 10)
     assert len(found["unchecked"]) == 10

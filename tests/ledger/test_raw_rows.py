@@ -244,7 +244,7 @@ def test_a_condition_that_can_not_be_read_is_not_kept(original: str, conditional
         assert told.ok is not hidden
         if hidden:
             assert told.unchecked["reason"].tolist() == [Unchecked.UNREADABLE]
-        assert verdict(ledger, declines) == "broken", "whatever can not be read"
+        assert verdict(ledger, declines) == "broken", "whatever cannot be read"
         assert verdict(ledger, narrow()[0], narrow()[1]) == (
             "kept, checked" if hidden else "kept by proof"
         ), "with its own encoding nothing has to be read anew"
@@ -254,7 +254,7 @@ def test_a_condition_that_can_not_be_read_is_not_kept(original: str, conditional
 
 
 def unchecked() -> Audit:
-    """An audit of two promises, one of which can not be checked."""
+    """An audit of two promises, one of which cannot be checked."""
     found = explained(pd.concat([person(), person(age=40)], ignore_index=True))
     source = promised(found, ids=["<b>one</b>", "two"])
     (piece,) = source.pieces

@@ -165,7 +165,7 @@ def test_a_classifier_alone_is_compared_with_its_own_layers_from_scratch() -> No
 
 @pytest.mark.parametrize(("norm", "share"), [("linf", 1 / 12), ("l2", 12 / 12)])
 def test_weights_are_held_back_one_by_one_in_a_box_and_together_in_a_ball(norm: str, share: float) -> None:
-    """One of 12 weights goes to the border; biases can not move at all, and do not count."""
+    """One of 12 weights goes to the border; biases cannot move at all, and do not count."""
     center = nn.Sequential(nn.Linear(12, 1)).double()
     param_set = vt.ParamSet.around(center, radius=[0.5, 0.0], norm=norm)
     module = nn.Sequential(nn.Linear(12, 1)).double()

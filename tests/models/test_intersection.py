@@ -1,4 +1,4 @@
-"""The common models of several sets: projections land inside, and what can not be kept together is said."""
+"""The common models of several sets: projections land inside, and what cannot be kept together is said."""
 
 from __future__ import annotations
 

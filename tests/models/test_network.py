@@ -1,4 +1,4 @@
-"""Reading torch modules, and saying no to those that we can not reason about."""
+"""Reading torch modules, and saying no to those that we cannot reason about."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_a_proof_for_todays_model_alone_is_no_promise() -> None:
 def test_a_row_without_recourse_is_told_so_and_why(found, kind, outcome, said) -> None:
     i = a_row(found, "certified")
     letter = told(found, i, outcome).letter(i, format=kind)
-    assert "can not propose a change" in letter
+    assert "cannot propose a change" in letter
     assert said in " ".join(letter.split())
     assert not PROMISE.search(letter)
     assert "sex" not in text_of(letter)  # which constraint would have to give is nothing for a letter
@@ -355,7 +355,7 @@ def test_codes_that_are_none_are_refused(tmp_path: Path, content: str, said: str
     path.write_text(content)
     with pytest.raises(LetterError, match=re.escape(said)):
         vt.ReasonCodes.load(path)
-    with pytest.raises(LetterError, match="can not be read"):
+    with pytest.raises(LetterError, match="cannot be read"):
         vt.ReasonCodes.load(tmp_path / "absent.json")
 
 
@@ -382,7 +382,7 @@ def test_an_own_template_as_text_as_a_file_and_as_a_child_of_ours(found, tmp_pat
         ('{% include "/etc/passwd" %}', "/etc/passwd"),
         ("{{ 1 / 0 }}", "division"),
         ("{% for k in range(10 ** 9) %}{% endfor %}", "range"),
-        ("absent.txt", "can not be read"),
+        ("absent.txt", "cannot be read"),
     ],
 )
 def test_a_template_that_can_not_be_filled_in_is_refused_in_one_sentence(found, template, said) -> None:
@@ -589,7 +589,7 @@ def test_every_page_of_a_draft_as_pdf_says_so(found) -> None:
     try:
         import weasyprint
     except OSError:
-        pytest.skip("weasyprint can not load Pango here")
+        pytest.skip("weasyprint cannot load Pango here")
     fields = {**FIELDS, "rights": "You have rights. " * 400}
     for page, drafts in (
         (found.letter(a_row(found, "certified"), codes=CODES, format="html", **fields), 1),

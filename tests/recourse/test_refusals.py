@@ -1,4 +1,4 @@
-"""What can not be explained, or written into a letter, is refused before anything is searched for."""
+"""What cannot be explained, or written into a letter, is refused before anything is searched for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_limits_are_for_numbers() -> None:
 def test_a_catalogue_of_phrases_is_read_or_refused(tmp_path: Path) -> None:
     place = tmp_path / "own.json"
     place.write_text("{")
-    with pytest.raises(LetterError, match=r"expected a catalogue of phrases, got .*which can not be read"):
+    with pytest.raises(LetterError, match=r"expected a catalogue of phrases, got .*which cannot be read"):
         language(place)
     place.write_text("[]")
     with pytest.raises(LetterError, match="no object"):

@@ -14,7 +14,8 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import fitted
 from veritracer.errors import DataError, TargetError
-from veritracer.recourse.wording import Change, change_in_words, rounded_down, value_in_words
+from veritracer.formatting import format_value, round_down
+from veritracer.recourse.wording import Change, change_in_words
 from veritracer.schema import Feature, Schema
 
 
@@ -87,10 +88,10 @@ def test_words_never_promise_more_than_was_proved() -> None:
     assert change_in_words(Change(number, 0, 6, limit=7)) == "raise a from 0 to at least 6"
     assert change_in_words(Change(number, -9, 51)) == "state a as 51"
     assert change_in_words(Change(number, pd.NA, 51, limit=60)) == "state a as 51"
-    assert value_in_words(1000000000.5006) == "1,000,000,000.5006"
-    assert [rounded_down(x) for x in (0.0749, 2.996, 100 * 0.2, 100 * 0.07)] == ["0.0749", "2.99", "20", "7"]
+    assert format_value(1000000000.5006) == "1,000,000,000.5006"
+    assert [round_down(x) for x in (0.0749, 2.996, 100 * 0.2, 100 * 0.07)] == ["0.0749", "2.99", "20", "7"]
     for value in np.random.default_rng(0).uniform(1e-4, 100, 300):
-        assert float(rounded_down(value)) <= value
+        assert float(round_down(value)) <= value
 
 
 def test_missing_cells_do_not_stop_sentences_about_regions() -> None:

@@ -1,4 +1,4 @@
-"""The report is one whole page: it needs no network, runs nothing, and says why it can not be made."""
+"""The report is one whole page: it needs no network, runs nothing, and says why it cannot be made."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def model() -> vt.VeriTraCER:
 
 @cache
 def people() -> tuple[Row, ...]:
-    """Rows of people whom the model turns down, as they go over the wire; the last one can not be helped.
+    """Rows of people whom the model turns down, as they go over the wire; the last one cannot be helped.
 
     The others can, by proof: to search in vain takes a second each.
     """

@@ -135,12 +135,12 @@ def test_only_the_model_that_was_audited_is_loaded() -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_all_workers_have_the_old_model_again_if_anything_fails() -> None:
     async def fails() -> None:
-        raise ServiceError("the service itself can not load it")
+        raise ServiceError("the service itself cannot load it")
 
     async def loaded() -> list[str]:
         pool = Pool([worker("old"), worker("old")])
         await pool.start()
-        with pytest.raises(ServiceError, match="can not load it"):
+        with pytest.raises(ServiceError, match="cannot load it"):
             await pool.load("new", ["new", "encoding"], fails)
         assert pool.idle.qsize() == 2
         await pool.stop()

@@ -263,7 +263,7 @@ def test_any_number(data: st.DataObject, tmp_path_factory: pytest.TempPathFactor
         assert_same(found, sink(found, folder))
 
 
-# ------------------------------------------------------------ what can not be written exactly is refused
+# ------------------------------------------------------------ what cannot be written exactly is refused
 
 
 def refused(schema: Schema, frame: pd.DataFrame, sink: str, folder: Path) -> str:

@@ -184,7 +184,7 @@ def test_a_single_name_is_one_table(sql: str, tmp_path: Path) -> None:
             ImportError("Install s3fs to access S3."),
             r"got Install s3fs to access S3 — pip install the package",
         ),
-        (PermissionError("Forbidden\nand more"), r"which can not be read \(Forbidden\) — check the URL"),
+        (PermissionError("Forbidden\nand more"), r"which cannot be read \(Forbidden\) — check the URL"),
     ],
 )
 def test_urls_that_can_not_be_read(monkeypatch: pytest.MonkeyPatch, error: Exception, match: str) -> None:

@@ -40,7 +40,7 @@ def test_any_text_comes_back(
         for at in range(0, len(frame), size):
             part = frame.iloc[at : at + size]
             sink.write(pa.table({name: pa.array(part[name].to_numpy(object), pa.string()) for name in part}))
-    # A row of empty cells in one column would be an empty line, which CSV can not hold; here are two.
+    # A row of empty cells in one column would be an empty line, which CSV cannot hold; here are two.
     assert rows_of(path, rows=size) == [list(pair) for pair in cells]
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_file_or_no_whole_one(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(
-        DataError, match=r"which can not be read \(Permission denied\) — check its permissions"
+        DataError, match=r"which cannot be read \(Permission denied\) — check its permissions"
     ):
         rows_of(path)
 

@@ -1,4 +1,4 @@
-"""The command ``veritracer``: what it exits with, and the one sentence that it says when it can not go on.
+"""The command ``veritracer``: what it exits with, and the one sentence that it says when it cannot go on.
 
 Exit codes: 0 done, 1 done but something was not achieved, 2 bad input (one sentence on stderr, nothing
 half-written), 130 interrupted. A bug in the library is a traceback: it must not look like a mistake of the

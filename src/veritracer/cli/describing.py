@@ -139,7 +139,7 @@ class Described:
 
 
 def described(table: str, told: Said, schema: Path | None, rejects: Rejects | None = None) -> Described:
-    """The table as a model learns from it; refused where a column can not be told, or a label is missing."""
+    """The table as a model learns from it; refused where a column cannot be told, or a label is missing."""
     known = None if schema is None else schema_file(schema)
     chosen = _target(told, known, schema)
     lenient = rejects is not None

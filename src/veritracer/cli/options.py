@@ -65,7 +65,7 @@ RejectsFile = Annotated[
     typer.Option(
         "--rejects",
         metavar="FILE",
-        help="Collect rows that can not be read here (CSV), with reasons, and go on without them.",
+        help="Collect rows that cannot be read here (CSV), with reasons, and go on without them.",
         show_default=False,
     ),
 ]
@@ -309,7 +309,7 @@ def schema_file(path: Path) -> Schema:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        received = f"{path}, which can not be read ({getattr(error, 'strerror', None) or 'not UTF-8'})"
+        received = f"{path}, which cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'})"
         remedy = "name the schema.json that fit wrote, or a TOML file"
         raise SchemaError(message("a schema file", received, remedy)) from None
     if path.suffix.casefold() == ".toml":
@@ -339,7 +339,7 @@ def saved_model(folder: str) -> VeriTraCER:
 
 
 def check_table(path: str, separator: str, *, lenient: bool = False) -> tuple[str, ...] | None:
-    """The columns of a table; one that can not be opened is refused before anything is imported for it.
+    """The columns of a table; one that cannot be opened is refused before anything is imported for it.
 
     None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
     """
@@ -460,7 +460,7 @@ class Bulk(NamedTuple):
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:
-        """The tables; refuses a pipe, which can not be read again."""
+        """The tables; refuses a pipe, which cannot be read again."""
         if table == tablefiles.STANDARD:
             remedy = "save it as a file first"
             raise DataError(message("tables that can be read again", "standard input", remedy))

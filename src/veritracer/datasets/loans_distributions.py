@@ -2,7 +2,7 @@
 
 Each is the distribution of one variable given its causes. ``sample`` makes a value of a person's noise,
 ``log_prob`` says how probable a value is that was seen. Both read the same location, scale or rate, so
-sampling and inference (``loans_tables``) can not drift apart. Everything broadcasts: causes may be columns
+sampling and inference (``loans_tables``) cannot drift apart. Everything broadcasts: causes may be columns
 of a table, or carry axes of quadrature nodes as well.
 """
 
@@ -35,7 +35,7 @@ _NORMAL = (
 # What came later has a stream of its own, so that the rows that were there before stay what they were.
 _LATER_UNIFORM, _LATER_STREAM = ("shock",), (1,)
 
-_NEVER = 1e-300  # the least probability, so that a row that can not be is scored too
+_NEVER = 1e-300  # the least probability, so that a row that cannot be is scored too
 _ALMOST_ONE = 1.0 - 1e-6
 
 

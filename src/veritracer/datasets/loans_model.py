@@ -214,7 +214,7 @@ def years_employed(age: Codes, education: Codes, employment: Codes) -> Transform
 
 
 def history_years(age: Codes) -> Transformed:
-    """Whole years since the first credit; it can not begin before 18."""
+    """Whole years since the first credit; it cannot begin before 18."""
 
     def years(u: Floats) -> Codes:
         return np.minimum(np.floor(u**0.7 * (age - 18 + 0.999)), MOST_HISTORY).astype(np.int64)

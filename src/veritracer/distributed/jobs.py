@@ -322,7 +322,7 @@ def _block_sink(folder: RunFolder, block: Block, question: Question) -> Iterator
 
 @contextmanager
 def _told(block: Block) -> Iterator[None]:
-    """Say of which table a row is that can not be read: a run has many."""
+    """Say of which table a row is that cannot be read: a run has many."""
     try:
         yield
     except DataError as error:

@@ -2,7 +2,7 @@
 
 A cell is a value (a number, or the position of a category) or a marker: 0 for an empty cell, 1 and up for
 the declared codes, and -1 where the value is present. ``refused_rows`` says which rows of a table have a cell
-that can not be read, and why: one bad cell must not cost everybody else's row.
+that cannot be read, and why: one bad cell must not cost everybody else's row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 Refusal = Callable[[Feature, "pd.Series[Any]"], str | None]
-"""Why the cells of a feature's column can not be read; None where they can."""
+"""Why the cells of a feature's column cannot be read; None where they can."""
 
 _SHORTEST = {2: (3, 4, 5), 4: (6, 7, 8, 9)}  # digits that a float of so many bytes always holds, up to needs
 _TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 holds exactly
@@ -293,7 +293,7 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
     kept = column[~rows]
     if new.dtype != column.dtype:
         whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
-        # Whole numbers that a float can not hold must not change for the sake of their neighbours.
+        # Whole numbers that a float cannot hold must not change for the sake of their neighbours.
         kept = kept if whole or column.dtype.kind not in "iu" else kept.astype(object)
     joined = pd.concat([kept, new], ignore_index=True)
     position = np.empty(len(column), dtype=np.int64)

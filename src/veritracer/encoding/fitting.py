@@ -140,7 +140,7 @@ class Units:
 
 
 def check(feature: Feature, fitted: FeatureScale) -> None:
-    """Refuse a scale that can not be the feature's, as in a file that was edited by hand."""
+    """Refuse a scale that cannot be the feature's, as in a file that was edited by hand."""
     levels = (0.0, float(len(feature.categories) - 1))
     if not fitted.low <= fitted.fill <= fitted.high or not (
         feature.is_numeric or (fitted.low, fitted.high) == levels

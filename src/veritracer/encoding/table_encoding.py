@@ -152,7 +152,7 @@ class Encoding:
         return encoded.to(dtype)
 
     def refused(self, frame: Any) -> dict[int, str]:
-        """The rows of ``frame`` that can not be encoded, by position, each with the first reason."""
+        """The rows of ``frame`` that cannot be encoded, by position, each with the first reason."""
         return refused_rows(self.schema, self.schema.frame(frame), self._refusal)
 
     def decode(self, encoded: Tensor, original: Any = None, *, start: Tensor | None = None) -> pd.DataFrame:
@@ -296,7 +296,7 @@ class Encoding:
         return out, outside
 
     def _refusal(self, feature: Feature, column: pd.Series[Any]) -> str | None:
-        """Why the cells of a feature can not be encoded; None where they can."""
+        """Why the cells of a feature cannot be encoded; None where they can."""
         out = torch.zeros(len(column), self.dim, dtype=torch.float64)
         try:
             position = self.schema.names.index(feature.name)

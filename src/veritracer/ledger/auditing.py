@@ -1,7 +1,7 @@
 """An audit: every live promise against one model, streamed, in one pass.
 
 Promises that the model does not keep are listed: whose they are, by how much they are broken, and what these
-people could do now. Those that can not be checked are listed too, each with the reason.
+people could do now. Those that cannot be checked are listed too, each with the reason.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Audit:
     recourse
         New recourse for the worst of them.
     unchecked
-        A table of all promises that can not be checked, with the reason: they are not called kept.
+        A table of all promises that cannot be checked, with the reason: they are not called kept.
     ledger, head
         Where the promises were read from, and the newest link of the chain then; empty for promises that are
         in no ledger.
@@ -153,7 +153,7 @@ class Audit:
         return self.counts[Verdict.BROKEN] == self.counts[Verdict.NOT_CHECKABLE] == 0
 
     def passes(self, *, allow_broken: int = 0, allow_unchecked: int = 0) -> bool:
-        """Whether no more promises than that are broken, or can not be checked."""
+        """Whether no more promises than that are broken, or cannot be checked."""
         broken, unknown = self.counts[Verdict.BROKEN], self.counts[Verdict.NOT_CHECKABLE]
         return broken <= allow_broken and unknown <= allow_unchecked
 
@@ -377,7 +377,7 @@ class BrokenPromises:
 
 @dataclass
 class UncheckedPromises:
-    """All promises of a run that can not be checked, as they are found."""
+    """All promises of a run that cannot be checked, as they are found."""
 
     pieces: list[pd.DataFrame] = field(default_factory=list)
 

@@ -11,7 +11,7 @@ a part can be deleted and the chain still verifies; without its salt a commitmen
 content, however few contents are possible.
 
 The header of an entry that is no promise is JSON, read only as a writer writes it: one object with the fields
-of its kind, sorted, each of its type. Readers and the check ask the same functions, so that they can not
+of its kind, sorted, each of its type. Readers and the check ask the same functions, so that they cannot
 disagree.
 
 A request (see ``store.Request``) is an entry right behind the promises that were issued for it. It has two
@@ -361,7 +361,7 @@ class Check:
             if kind != "request" and asked[-1] is not None:
                 yield f"a {kind} has the row of a request"
         except (TypeError, ValueError, KeyError, AttributeError, LedgerError):
-            yield f"this {kind} can not be read"
+            yield f"this {kind} cannot be read"
 
     def _promise(
         self, seq: int, model: int, header: bytes, commitments: bytes, salts: bytes | None, parts: Any

@@ -182,7 +182,7 @@ def lines(report: UpdateReport) -> list[str]:
     for name, way in report.ways.items():
         proved = "" if way.counts is None else f", {way.counts[Verdict.PROVED]:,} of them by proof"
         unknown = (way.counts or {}).get(Verdict.NOT_CHECKABLE, 0)
-        proved += f", {unknown:,} can not be checked" if unknown else ""
+        proved += f", {unknown:,} cannot be checked" if unknown else ""
         kept = "" if way.kept is None else f"; {way.kept:.2%} of promises kept{proved}"
         said.append(f"{name}: accuracy {way.accuracy:.4f}{kept}")
     for one in report.limits:
@@ -432,7 +432,7 @@ def _binding(constraint: SetConstraint, module: nn.Module) -> Binding:
 
 
 def _at_border(param_set: ParamSet, module: nn.Module) -> float:
-    """The share of weights that can not go on: single ones of a box, all of a tensor's for other balls."""
+    """The share of weights that cannot go on: single ones of a box, all of a tensor's for other balls."""
     theta = from_module(module)[1]
     held = total = 0
     distances = param_set.distances(theta)

@@ -236,7 +236,7 @@ def _compared(
 
 
 def _encoded(encoding: Encoding, rows: Sequence[Row | None]) -> Tensor:
-    """The rows encoded, (n, d); NaN where one is None or can not be."""
+    """The rows encoded, (n, d); NaN where one is None or cannot be."""
     out = torch.full((len(rows), encoding.dim), torch.nan, dtype=torch.float64)
     there = [k for k, row in enumerate(rows) if row is not None]
     parts = [there] if there else []

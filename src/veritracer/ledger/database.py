@@ -161,7 +161,7 @@ def connect(url: URL) -> Engine:
 
 
 def is_read_only(url: URL) -> bool:
-    """Whether the ledger is a file that is there and can not be written, or is in a folder that can not.
+    """Whether the ledger is a file that is there and cannot be written, or is in a folder that cannot.
 
     SQLite needs both: even a reader writes beside the file, so that it knows of writers.
     """

@@ -283,7 +283,7 @@ class Added(NamedTuple):
 
 
 class Applications:
-    """The applications with a live promise: an id and a row, or the id alone where the row can not be read.
+    """The applications with a live promise: an id and a row, or the id alone where the row cannot be read.
 
     What is only advice counts against further advice, and not against a promise.
     """

@@ -414,7 +414,7 @@ def table_of(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
 
 
 def to_json(content: Row) -> bytes:
-    """The text; refuses values that JSON has no word for, and texts that can not be written down."""
+    """The text; refuses values that JSON has no word for, and texts that cannot be written down."""
     try:
         return _ENCODER.encode(content).encode()
     except (TypeError, ValueError) as error:  # UnicodeEncodeError is one of the latter

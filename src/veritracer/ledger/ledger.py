@@ -1,4 +1,4 @@
-"""The ledger: promises that were made, in a database whose past can not be changed unseen."""
+"""The ledger: promises that were made, in a database whose past cannot be changed unseen."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ class Ledger:
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
         only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
-        refused. ``now`` can not lie before the newest entry, and is lifted to its time. Promises end after
+        refused. ``now`` cannot lie before the newest entry, and is lifted to its time. Promises end after
         365 days unless ``expires`` says otherwise; None is never.
 
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
         model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
         of what was proved of it. An application that has a live promise (the same id and the same row; the
-        same id where the row that is kept can not be read) gets no second one unless ``again`` is True.
+        same id where the row that is kept cannot be read) gets no second one unless ``again`` is True.
         ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
         issued then, whatever happened in between.
         """
@@ -242,7 +242,7 @@ class Ledger:
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
         """The new head: from now on these promises need not be kept, and the ledger says why.
 
-        The reason can not be erased: it should name no person. ``now`` can not lie before the newest entry:
+        The reason cannot be erased: it should name no person. ``now`` cannot lie before the newest entry:
         what was true on an earlier day stays so.
         """
         numbers = sorted({int(one) for one in sequence})

@@ -236,7 +236,7 @@ class Counts:
 
 
 class Told(NamedTuple):
-    """The raw values that somebody was shown, and their own; None where these can not be read."""
+    """The raw values that somebody was shown, and their own; None where these cannot be read."""
 
     shown: dict[str, Any]
     original: dict[str, Any] | None

@@ -328,7 +328,7 @@ class StoredPromise(NamedTuple):
 
 
 def render(sequence: int, kept: StoredPromise, model: IssuingModel, seal: Fernet | None) -> dict[str, Any]:
-    """Everything about a promise; the original row and the sentence are None where they can not be read."""
+    """Everything about a promise; the original row and the sentence are None where they cannot be read."""
     header = headers([kept.header])[0]
     own = private(kept.original, seal, encrypted=int(header["original"]) == ENCRYPTED) or {}
     return {

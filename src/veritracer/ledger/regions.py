@@ -118,7 +118,7 @@ def _around(encoding: Encoding, shown: Tensor, below: Tensor, above: Tensor) -> 
 def carried_over(
     encoding: Encoding, theirs: Encoding, raw: RawRows, x_cf: Tensor
 ) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
-    """The region in another encoding, as lower and upper ends (n, d), and where it can not be told, (n,)."""
+    """The region in another encoding, as lower and upper ends (n, d), and where it cannot be told, (n,)."""
     lower, upper, cut = x_cf.clone(), x_cf.clone(), raw.cut.copy()
     owners = {name: i for i, name in enumerate(theirs.schema.names)}
     for block in encoding.blocks:
@@ -219,7 +219,7 @@ def rows_for(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> R
     except DataError as error:
         expected = f"a model that can read what {issuing.digest[:12]} promised"
         remedy = "audit a model of the same table"
-        raise DataError(message(expected, f"one that can not ({error})", remedy)) from error
+        raise DataError(message(expected, f"one that cannot ({error})", remedy)) from error
     lower, upper, cut = carried_over(encoding, theirs, raw, x_cf)
     return Rows(x_cf, x, lower, upper, torch.from_numpy(cut))
 

@@ -550,7 +550,7 @@ def _note(connection: Connection, step: Migration, writer: SqlWriter, now: float
 
 
 def _newest(writer: SqlWriter) -> float:
-    """The newest entry's time; one that can not be read is for ``verify`` to find, which migrates too."""
+    """The newest entry's time; one that cannot be read is for ``verify`` to find, which migrates too."""
     try:
         return writer.newest
     except LedgerError:

@@ -58,7 +58,7 @@ EXPIRED = "expired"
 class Unchecked(StrEnum):
     """Why a promise is not checkable; the value is the sentence that people read."""
 
-    UNREADABLE = "its condition can not be checked: the original row can not be read"
+    UNREADABLE = "its condition cannot be checked: the original row cannot be read"
     CUT = "how far it went is not known: the ledger kept its region only up to the range of the old encoding"
     CONTRADICTED = (
         "its proof speaks of this model, which turns it down: the ledger was altered "
@@ -170,14 +170,14 @@ class Auditor:
         verdict[holds & turned] = Verdict.OVERTAKEN.code
         verdict[holds & (cut | unknown)] = Verdict.NOT_CHECKABLE.code
         verdict[proved] = Verdict.PROVED.code
-        contradicted = proved & turned_down  # what issue makes can not be
+        contradicted = proved & turned_down  # what issue makes cannot be
         verdict[contradicted] = Verdict.NOT_CHECKABLE.code
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
         return Judged(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Where the region, and where the condition of a promise can not be read in another encoding.
+        """Where the region, and where the condition of a promise cannot be read in another encoding.
 
         Nothing of either kind is called kept. Where x′ itself is turned down the promise is broken all the
         same.

@@ -42,7 +42,7 @@ NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
 
 FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
-"""Shares of kappa that are tried for rows that can not be certified at kappa itself."""
+"""Shares of kappa that are tried for rows that cannot be certified at kappa itself."""
 
 
 class Answers(NamedTuple):
@@ -228,7 +228,7 @@ class Explanation:
     ) -> tuple[pd.DataFrame, Tensor, Tensor]:
         """What people read, what that is encoded to, and where it is decided otherwise today.
 
-        A point whose decoded values are not a counterfactual (a narrow column can not hold every number)
+        A point whose decoded values are not a counterfactual (a narrow column cannot hold every number)
         is not shown: the row keeps its own values.
         """
         while True:

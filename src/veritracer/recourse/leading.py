@@ -1,7 +1,7 @@
 """Leading people to answers that others believe too: real people to follow, and how closely.
 
 A role model is a real person with the wanted label whom every model of the set and both halves of the panel
-accept. Made legal for somebody else (who keeps what they can not change) it is a point that the search stays
+accept. Made legal for somebody else (who keeps what they cannot change) it is a point that the search stays
 near to, only as near as it takes for the panel to believe the answer. Where no single role model convinces,
 what several of them have is combined, one feature at a time, with the ends of what is usual among them.
 """

@@ -413,5 +413,5 @@ def _read(place: Path) -> str:
         return place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8"
-        received = f"{place}, which can not be read ({why})"
+        received = f"{place}, which cannot be read ({why})"
         raise LetterError(message("a template file, or the template itself", received, "name one")) from None

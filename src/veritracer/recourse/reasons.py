@@ -112,7 +112,7 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
-            received = f"{path}, which can not be read ({why})"
+            received = f"{path}, which cannot be read ({why})"
             raise LetterError(message("a file of reason codes", received, f"write {EXAMPLE}")) from None
         except json.JSONDecodeError as error:
             received = f"{path} that is not ({error})"

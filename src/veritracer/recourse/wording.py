@@ -127,7 +127,7 @@ def _checked(place: Path) -> Language:
         phrases = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        received = f"{place}, which can not be read ({why})"
+        received = f"{place}, which cannot be read ({why})"
         raise LetterError(message("a catalogue of phrases", received, f"copy one from {PLACE}")) from None
     known = _own("en").phrases
     if not isinstance(phrases, dict) or phrases.keys() != known.keys():

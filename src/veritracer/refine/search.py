@@ -161,7 +161,7 @@ class _Switches(NamedTuple):
 def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tensor, target: float) -> Tensor:
     """The cheapest y (n, d) between ``lower`` and ``upper`` whose tangent is at most ``target``.
 
-    Where that can not be reached, y is as low on the tangent as it gets. Numbers may be off their grid;
+    Where that cannot be reached, y is as low on the tangent as it gets. Numbers may be off their grid;
     a category is always a whole one, switched if any part of the switch is needed.
     """
     numeric = problem.encoding.numeric.to(p.device)

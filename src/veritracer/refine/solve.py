@@ -24,7 +24,7 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
     """The best counterfactual found for each row.
 
     The first start and the row itself serve everybody, and the better end counts (the search is local);
-    the other starts are for the rows that have no proof yet. Rows that IBP can not prove go on with the
+    the other starts are for the rows that have no proof yet. Rows that IBP cannot prove go on with the
     tighter bounds, from the point where they came closest; and where a tighter one promises closer answers,
     it refines them.
     """

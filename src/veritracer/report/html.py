@@ -377,7 +377,7 @@ def _broken(audit: Audit) -> Section:
 
 
 def _unchecked(audit: Audit) -> tuple[Section, ...]:
-    """The promises that can not be checked, where there are any."""
+    """The promises that cannot be checked, where there are any."""
     if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [

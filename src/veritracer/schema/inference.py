@@ -17,7 +17,7 @@ from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, p
 from veritracer.schema.formats import NumberFormat
 from veritracer.schema.recognition import characteristic
 
-_WHOLE_UP_TO = 1e15  # above it a float can not tell whole numbers from others
+_WHOLE_UP_TO = 1e15  # above it a float cannot tell whole numbers from others
 _REMEDIES = {
     "M": "turn dates into a number (days or months since a fixed day), or leave the column out",
     "m": "turn durations into a number, for example by .dt.days",

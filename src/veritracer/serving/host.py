@@ -204,7 +204,7 @@ class ModelHost:
     # ------------------------------------------------------------ how
 
     def _each(self, requests: Sequence[Plain], answer: Any) -> list[Answer]:
-        """The answers, after requests that can not be read were taken out and answered apart."""
+        """The answers, after requests that cannot be read were taken out and answered apart."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VeriTracerWarning)  # of whom in the batch they speak is not said
             try:
@@ -220,7 +220,7 @@ class ModelHost:
         return [wrong[i] if i in wrong else next(answered) for i in range(len(requests))]
 
     def _unreadable(self, request: Plain) -> Answer | None:
-        """Why these rows can not be encoded; None where they can."""
+        """Why these rows cannot be encoded; None where they can."""
         rows = [cell for row in request["rows"] for cell in _rows_in(row)]
         try:
             self.model.encoding_.encode(_frame(rows), out_of_range="ignore")

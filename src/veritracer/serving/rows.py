@@ -1,7 +1,7 @@
 """Rows as they come over the wire: checked against what a model knows of its columns, without any library.
 
 ``Columns`` is made of the plain description of a ``ModelHost``, so that the process that speaks HTTP refuses
-what can not be meant before it disturbs anybody. What it lets through is still checked by the encoding.
+what cannot be meant before it disturbs anybody. What it lets through is still checked by the encoding.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def certify_tables(
 ) -> Certified:
     """How the pairs ended, after what was proved of each was written to ``sink``.
 
-    Rows that can not be read go to ``rejects``, or stop it if there is none.
+    Rows that cannot be read go to ``rejects``, or stop it if there is none.
     """
     schema = model.encoding_.schema
     check_pairs(originals, counterfactuals, schema, keep, ignore)

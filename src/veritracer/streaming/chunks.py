@@ -44,7 +44,7 @@ def frames(
     """The chunks of the table with the types of the schema, counted from row 1.
 
     Columns to keep have the types of the file, pandas' own would change numbers around gaps. Rows that the
-    ``encoding`` can not take go to ``rejects``, if there is one; the others are then left, and refused if
+    ``encoding`` cannot take go to ``rejects``, if there is one; the others are then left, and refused if
     there is none.
     """
     start, accepted = table.start, 0

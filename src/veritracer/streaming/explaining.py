@@ -87,7 +87,7 @@ def explain_table(
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
     ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives, from the
     columns in ``keep`` and ``carry``; the latter are not written, and nobody looks at those in ``ignore``.
-    Rows that can not be read go to ``rejects``, or stop it if there is none.
+    Rows that cannot be read go to ``rejects``, or stop it if there is none.
     """
     schema = recourse.encoding.schema
     read = list(dict.fromkeys([*keep, *carry]))

@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from veritracer.errors import CommitUnknownError, DataError, LedgerError, message
 from veritracer.files import document_text, envelope, is_special, remove, rename, write_whole
-from veritracer.ledger.store import Request
 from veritracer.tablefiles.opening import STANDARD, Table, rows_digest
 from veritracer.tablefiles.sinks import writable
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
     from veritracer.ledger.issuing import Batch
+    from veritracer.ledger.store import Request
     from veritracer.streaming.explaining import Explained
 
 FORMAT, VERSION = "veritracer-pending", 1
@@ -117,6 +117,7 @@ class PendingOutputs:
         self, ledger: Ledger, notes: Callable[[Explained], list[str]]
     ) -> Callable[[Explained, Batch], Request | None]:
         """Return what is called when all rows were written: it waits for the disk, and makes the request."""
+        from veritracer.ledger.store import Request  # here: torch comes with it
 
         def made(explained: Explained, batch: Batch) -> Request | None:
             self.files.close()
@@ -182,6 +183,8 @@ class PendingOutputs:
         ``table`` is called for the digest of all rows. Refuses to finish a command that asked for something
         else, or about other rows; None where nothing was issued.
         """
+        from veritracer.ledger.store import Request
+
         note = self._read()
         if note["ledger"] != ledger.identity:
             received = "another one"

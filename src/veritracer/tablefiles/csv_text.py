@@ -31,7 +31,7 @@ NEWLINE = re.compile(rb"\r\n?|\n")
 
 
 class Suspect(NamedTuple):
-    """A quoted cell over several lines that can not be meant: its ends, and what gave it away.
+    """A quoted cell over several lines that cannot be meant: its ends, and what gave it away.
 
     ``rows`` counts the rows that it reads like, if it does; 0 means that text follows its closing quote.
     """

@@ -273,7 +273,7 @@ def _opened(path: str) -> BinaryIO:
         remedy = "check the name, or pass - for standard input"
         raise DataError(message("a file with a table", f"no file {path}", remedy)) from None
     except OSError as error:
-        received = f"{path}, which can not be read ({error.strerror})"
+        received = f"{path}, which cannot be read ({error.strerror})"
         raise DataError(message("a file with a table", received, "check its permissions")) from None
 
 
@@ -422,7 +422,7 @@ def open_table(
 
     With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
     rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
-    a table that asks for more than ``limits``, and one whose first chunk can not be read: nobody should load
+    a table that asks for more than ``limits``, and one whose first chunk cannot be read: nobody should load
     a model for it.
     """
     name = "standard input" if path == STANDARD else places.without_password(path)

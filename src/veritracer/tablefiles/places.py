@@ -208,7 +208,7 @@ def open_url(url: str) -> tuple[BinaryIO, int | None]:
         remedy = "check the URL"
         raise DataError(message("a file with a table", f"nothing at {shown}", remedy)) from None
     except (OSError, ValueError) as error:
-        received = f"{shown}, which can not be read ({_first_line(error)})"
+        received = f"{shown}, which cannot be read ({_first_line(error)})"
         raise DataError(message("a file with a table", received, "check the URL and your rights")) from None
 
 
@@ -223,7 +223,7 @@ def file_system(url: str) -> tuple[Any, str]:
         remedy = f"pip install the package for {url.partition('://')[0]}:// that fsspec asks for"
         raise DataError(message(f"a way to reach {shown}", str(error).strip("."), remedy)) from None
     except (OSError, ValueError) as error:
-        received = f"{shown}, which can not be read ({_first_line(error)})"
+        received = f"{shown}, which cannot be read ({_first_line(error)})"
         remedy = "check the URL and your rights"
         raise DataError(message("the URL of a file system", received, remedy)) from None
     return found

@@ -1,6 +1,6 @@
 """Where rows go, piece by piece: a file that appears only when it is whole, or standard output.
 
-Rows that can not be read go to a file of their own, with the reason of each. That is CSV with the columns of
+Rows that cannot be read go to a file of their own, with the reason of each. That is CSV with the columns of
 the table, after ``recourse.row`` (counted from 1) and ``recourse.reason``: corrected, it can be given to the
 same verb again.
 """
@@ -307,7 +307,7 @@ def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
 
 
 class Rejects:
-    """Takes rows that can not be read; ``count`` of them so far."""
+    """Takes rows that cannot be read; ``count`` of them so far."""
 
     def __init__(self, file: BinaryIO, separator: str) -> None:
         self.file, self.separator, self.count = file, separator, 0

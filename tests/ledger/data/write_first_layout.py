@@ -2,7 +2,7 @@
 
 ``git worktree add /tmp/old ade061e`` and ``PYTHONPATH=/tmp/old/src python write_first_layout.py`` write it
 anew. The present code writes layout 2, checks what it issues and does not go back in time: it
-can not write such a file any more, and that is why the file is kept.
+cannot write such a file any more, and that is why the file is kept.
 
 One linear model of five features, whose encoding was fitted to ages up to 60 and debts up to 1,000, makes
 promises to people inside and outside of these ranges: with original rows kept in each of the three ways, as

@@ -40,7 +40,7 @@ def audit_(
     out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Pass with up to so many broken promises.")] = 0,
     allow_unchecked: Annotated[
-        int, typer.Option(min=0, help="Pass with up to so many promises that can not be checked.")
+        int, typer.Option(min=0, help="Pass with up to so many promises that cannot be checked.")
     ] = 0,
     recourse: Annotated[
         int, typer.Option(min=-1, help="New recourse for so many broken promises; -1 is all.")
@@ -67,7 +67,7 @@ def audit_(
 ) -> None:
     """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered.
 
-    Also if one can not be checked: for a model with another encoding the ledger may not say all that was
+    Also if one cannot be checked: for a model with another encoding the ledger may not say all that was
     promised.
     """
     when = None if at is None else parse_time(at)
@@ -168,7 +168,7 @@ def _in_the_way(found: Audit) -> str:
     verdict = ledgers.Verdict
     broken, unknown = found.counts[verdict.BROKEN], found.counts[verdict.NOT_CHECKABLE]
     parts = [f"{broken:,} promises are broken"] if broken else []
-    parts += [f"{unknown:,} can not be checked (--allow-unchecked)"] if unknown else []
+    parts += [f"{unknown:,} cannot be checked (--allow-unchecked)"] if unknown else []
     return ", ".join(parts)
 
 
@@ -207,4 +207,4 @@ def _print_unchecked(found: Audit) -> None:
     more = (
         f", {len(found.unchecked) - MAX_SHOWN:,} more in --json" if len(found.unchecked) > MAX_SHOWN else ""
     )
-    print_table(f"Promises that can not be checked{more}", ("number", "whose", "why"), rows)
+    print_table(f"Promises that cannot be checked{more}", ("number", "whose", "why"), rows)

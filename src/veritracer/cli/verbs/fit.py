@@ -203,7 +203,7 @@ def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = Non
 
 
 def check_folder(out: Path) -> None:
-    """Refuse a place that a model can not be saved to before anything is trained."""
+    """Refuse a place that a model cannot be saved to before anything is trained."""
     remedy = "choose another name"
     if out.exists() and not out.is_dir():
         raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))

@@ -120,7 +120,7 @@ def release(
 def erase(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
     ledger: LedgerPlace,
-    yes: Annotated[bool, typer.Option("--yes", help="Really: it can not be undone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Really: it cannot be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all that the ledger keeps of these people, or of none where one is unknown."""
@@ -128,7 +128,7 @@ def erase(
         count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
             whose = repr(ids[0]) if len(ids) == 1 else f"{len(ids):,} people"
-            remedy = "add --yes: it can not be undone"
+            remedy = "add --yes: it cannot be undone"
             raise LedgerError(message(f"a yes to erase {count:,} records of {whose}", "none", remedy))
         gone, head = opened.erase(*ids), opened.head
     if as_json:
