@@ -16,7 +16,7 @@ endif
 # Modules are compiled when they are first imported, and kept: half of an installation's time, saved for most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bare bare-demo lint types dist coverage format docs long kernels faults serve-bench adversary integrations site bench clean
+.PHONY: demo test check bare bare-demo lint types dist coverage format docs outputs long kernels faults serve-bench adversary integrations site bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -63,6 +63,10 @@ docs: $(READY)
 	$(BIN)/python docs/write_cli.py
 	$(BIN)/python docs/write_results.py
 
+# The outputs that README and the tutorials show, made again by running them.
+outputs: $(READY)
+	$(BIN)/python docs/write_outputs.py
+
 # The soundness suite at 200,000 examples, and 20,000 statements of what people are told: six minutes on 16 cores,
 # about an hour on two.
 long: $(READY)
@@ -71,7 +75,8 @@ long: $(READY)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
-	tests/test_certificate.py tests/recourse/test_regions.py tests/statements tests/bench/test_results.py tests/test_readme.py
+	tests/test_certificate.py tests/recourse/test_regions.py tests/statements tests/bench/test_results.py tests/test_readme.py \
+	tests/test_performance_page.py
 kernels: $(READY)
 	$(BIN)/python -m pytest tests/test_kernels.py $(LONG)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n auto $(KERNELS)

@@ -28,7 +28,7 @@ from benchmarks.ledger import PROMISES, write
 from benchmarks.record import save, show
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.verdicts import Candidate
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 
 KINDS = ("inside", "outside", "another encoding")
 

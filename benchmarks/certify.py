@@ -23,7 +23,7 @@ from benchmarks.workloads import Workload, binding, learned
 from veritracer.bounds import BOUNDS, dual
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.proving import CASCADE, ProofBatch, prove
 
 BATCHES = (128, 2000)
 ROUNDS = 7
@@ -44,10 +44,10 @@ def algorithm_2(w: Workload) -> Tensor:
 
 def methods(w: Workload) -> dict[str, Callable[[], object]]:
     """What is timed, by name."""
-    question = Question(w.x, w.x_cf, w.sign)
+    batch = ProofBatch(w.x, w.x_cf, w.sign)
 
     def decision(upto: int) -> object:
-        return prove(w.param_set, question, CASCADE[:upto], decide=True)
+        return prove(w.param_set, batch, CASCADE[:upto], sign_only=True)
 
     timed: dict[str, Callable[[], object]] = {"algorithm 2": lambda: algorithm_2(w)}
     for index, name in enumerate(CASCADE):

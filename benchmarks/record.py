@@ -1,4 +1,4 @@
-"""Tables on the terminal, JSON on disk."""
+"""Print tables, keep them in ``benchmarks/results``, and write raw results to ``out``, which git ignores."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+RAW = Path("out/benchmarks")
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -33,8 +34,12 @@ def _cell(value: object) -> str:
 
 
 def save(name: str, results: Mapping[str, object], tables: Sequence[str]) -> None:
-    """Write ``results/NAME.json`` and ``results/NAME.md``, with what they were measured on."""
+    """Write the tables to ``results/NAME.md`` and everything to ``out/benchmarks/NAME.json``.
+
+    Both say what they were measured on.
+    """
     RESULTS.mkdir(exist_ok=True)
+    RAW.mkdir(parents=True, exist_ok=True)
     where = {
         "commit": _commit(),
         "torch": torch.__version__,
@@ -42,14 +47,14 @@ def save(name: str, results: Mapping[str, object], tables: Sequence[str]) -> Non
         "cores": os.cpu_count(),
         "machine": platform.machine(),
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps({"where": where, **results}, indent=1) + "\n")
+    (RAW / f"{name}.json").write_text(json.dumps({"where": where, **results}, indent=1) + "\n")
     head = (
         f"<!-- python -m benchmarks.{name} -->\n\n"
         + " · ".join(f"{k} {v}" for k, v in where.items())
         + "\n\n"
     )
     (RESULTS / f"{name}.md").write_text(head + "\n".join(tables))
-    print(f"saved {RESULTS / name}.json and .md")
+    print(f"saved {RESULTS / name}.md and {RAW / name}.json")
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -41,8 +41,7 @@ import torch
 import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.bounds.methods import BoundMethod
-from veritracer.proving import CASCADE, prove
-from veritracer.proving import Question as ProofQuestion
+from veritracer.proving import CASCADE, ProofBatch, prove
 
 COMMAND = [sys.executable, "-m", "veritracer"]
 ITEMS = ("speed", "ray", "memory", "kill", "cost")
@@ -369,7 +368,7 @@ def stages(features: int, hidden: int, rows: int) -> tuple[dict[str, float], tup
     table = pa.Table.from_pandas(frame, preserve_index=False)
     mirrored = frame.iloc[::-1].reset_index(drop=True)
     sign = torch.from_numpy(np.sign(model.decision_function(frame)))
-    asked = ProofQuestion(*(model.encoding_.encode(each) for each in (frame, mirrored)), sign)
+    asked = ProofBatch(*(model.encoding_.encode(each) for each in (frame, mirrored)), sign)
     alone, wide = asked.select(torch.zeros(1, dtype=torch.long)), model.param_set(50.0)  # nothing is proved
     counts = counted(lambda: model.certify(frame, mirrored))
     with tempfile.TemporaryDirectory() as folder:
@@ -379,8 +378,8 @@ def stages(features: int, hidden: int, rows: int) -> tuple[dict[str, float], tup
             "read": (lambda: pq.read_table(place), rows),
             "encode": (lambda: model.encoding_.encode(frame), rows),
             "predict": (lambda: model.predict(frame), rows),
-            "proof": (lambda: prove(wide, asked, CASCADE, decide=True), rows),
-            "call": (lambda: [prove(wide.at(50 + i), alone, CASCADE, decide=True) for i in range(60)], 60),
+            "proof": (lambda: prove(wide, asked, CASCADE, sign_only=True), rows),
+            "call": (lambda: [prove(wide.at(50 + i), alone, CASCADE, sign_only=True) for i in range(60)], 60),
             "certify": (lambda: model.certify(frame, mirrored), rows),
             "bulk": (lambda: recourse.explain(frame, refine=False, search_radius=False), rows),
             "refined": (lambda: recourse.explain(some, search_radius=False), len(some)),

@@ -46,7 +46,8 @@ LINES: dict[str, tuple[list[str], float | None]] = {
 def prepare(folder: Path) -> None:
     """A small model, people, their answers, and tables that do not fit."""
     loans = ["datasets", "write", "loans", "--quiet", "--rows"]
-    fit = ["fit", "train.csv", "--target", "approved", "--epochs", "4", "--no-panel", "--quiet"]
+    fit = ["fit", "train.csv", "--target", "approved", "--favourable", "yes", "--quiet"]
+    fit += ["--epochs", "4", "--no-panel"]
     for command in (
         [*loans, "1000", "--out", "train.csv"],
         [*loans, "20", "--seed", "1", "--out", "people.csv"],

@@ -19,11 +19,12 @@ import pandas as pd
 import torch
 
 from benchmarks.record import save, show
-from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import DataWarning
 from veritracer.schema import Schema
-from veritracer.training import Rows, train
+from veritracer.training.algorithm import train
+from veritracer.training.config import TrainingConfig
+from veritracer.training.data import Rows
 
 METHODS = {
     "standard": {"method": "standard"},

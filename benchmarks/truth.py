@@ -34,15 +34,15 @@ from veritracer import VeriTraCER, datasets
 from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer.recourse import Neighbours
-from veritracer.shifts import LEFT_OUT
 from veritracer_bench import truth, truth_tables
 from veritracer_bench.judges import COUNTED, Jury, Labelled, groups_of, jury_of, labelled, quality
 from veritracer_bench.methods import Question, arguments, resolve
 from veritracer_bench.plan import Subject, subject_of
 from veritracer_bench.results import read_results, where, write_results
 from veritracer_bench.running import pool_of
+from veritracer_bench.shifts import LEFT_OUT
 from veritracer_bench.truth import Answers, Simulator, favourable_probability, measured
 from veritracer_bench.truth_tables import Truth
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import veritracer as vt
 from veritracer.bounds import crown_ibp
-from veritracer.network import from_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import ParamSet
 
 SHAPE = (23, 100, 10, 10, 1)
 

@@ -1,4 +1,4 @@
-"""Writes docs/RESULTS.md from the stored results of full runs.
+"""Writes docs/RESULTS.md from the stored tables of full runs.
 
 ``python docs/write_results.py``; tests/bench/test_results.py compares.
 """
@@ -18,13 +18,13 @@ TRUTH = STORED.with_name("truth")
 HEAD = """\
 Written by `python docs/write_results.py` from `benchmarks/results/bench`; a test compares the two. To make
 the results again: `veritracer bench --rows 1000 --out out/bench` with the datasets' files in
-`VERITRACER_DATA`, then copy `out/bench/results/*.json` there. The run can be stopped and goes on where it
-was. This one took 404 s of wall time on 16 cores, training included.
+`VERITRACER_DATA`, then copy the tables in `out/bench/results` there. The run can be stopped and goes on where
+it was. This one took 404 s of wall time on 16 cores, training included.
 Pictures of the same numbers: [robustness against distance](../benchmarks/results/bench/pareto.png), boxes
 over seeds for [another seed](../benchmarks/results/bench/boxes_ri_keeps.png) and
 [distance](../benchmarks/results/bench/boxes_ri_proximity.png). The tightness of the three bounds is drawn in
 [tightness.png](../benchmarks/results/tightness.png) (`python -m benchmarks.tightness`), the paper's Figure 1
-and 2 by `veritracer demo --paper`.
+and 2 by `veritracer bench figures`.
 """
 
 

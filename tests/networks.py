@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from veritracer.network import Network
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Network
+from veritracer.models.param_sets import ParamSet
 
 NORMS = ("linf", "l2", "l1")
 ROWS = 4

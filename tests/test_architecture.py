@@ -16,36 +16,48 @@ from processes import CLEAN
 SOURCE = Path(veritracer.__file__).parent
 RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 
-# From low to high: raw table, tensor, network, set of models, bounds, certificates, what people call.
+# Levels from low to high. Inside one of the first five a module imports only those named before it; the
+# groups above them are still to be divided.
 ORDER = [
-    ["errors", "threads", "lazy", "defaults", "files"],
-    ["schema"],
-    ["encoding"],
-    ["network", "balls"],
-    ["param_sets", "intersection"],
-    ["bounds"],
-    ["proving"],
-    ["decisions"],
-    ["certificate"],
-    ["refine"],
-    ["generator", "optimisation"],
-    ["panel"],
-    ["distillation"],
-    ["config"],
+    ["errors", "formatting", "files", "threads", "times", "engines", "lazy", "defaults"],
+    ["schema", "encoding"],
+    ["models"],
+    ["bounds", "proving", "certificate"],
     ["training"],
-    ["preparing", "persistence"],
-    ["recourse", "fitting", "fine_tuning"],
+    ["refine"],
+    ["persistence", "recourse"],
     ["ledger"],
     ["model", "saved"],
     ["datasets", "tablefiles"],
-    ["metrics", "shifts", "baselines", "streaming", "evaluation"],
+    ["metrics", "streaming", "evaluation"],
     ["calibration", "distributed"],
     ["report"],
     ["mlflow"],
-    ["demo", "serving"],
+    ["serving"],
     ["cli", "__main__"],
 ]
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+ORDERED = 5
+PLACE = {
+    name: (level, position if level < ORDERED else 0)
+    for level, names in enumerate(ORDER)
+    for position, name in enumerate(names)
+}
+# Inside a room too a module imports only those named before it.
+ROOMS = {
+    "models": ["network", "balls", "param_sets", "intersection"],
+    "bounds": ["affine", "ibp", "crown_ibp", "support", "dual", "rounding", "methods", "attack"],
+    "training": [
+        "config",
+        "data",
+        "losses",
+        "generator",
+        "panel_members",
+        "panel",
+        "distillation",
+        "algorithm",
+        "fine_tuning",
+    ],
+}
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 
 
@@ -59,25 +71,56 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "veritracer":
             parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names} - {"__version__"}
         elif isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("veritracer.")}
     return found
 
 
+def imported_inside(path: Path, room: str) -> set[str]:
+    """Modules of its own room that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = node.module.split(".")
+            if parts[:2] == ["veritracer", room]:
+                found |= {parts[2]} if len(parts) > 2 else {alias.name for alias in node.names}
+    return found
+
+
+def modules_of(node: ast.ImportFrom | ast.Import) -> list[str]:
+    """Names of the modules that a statement imports."""
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_downwards(path: Path) -> None:
     own = package_of(path)
-    assert own in LEVEL, f"{own} has no place in the order of modules"
+    assert own in PLACE, f"{own} has no place in the order of modules"
     for name in imported(path) - {own}:
-        assert LEVEL[name] <= LEVEL[own], f"{own} imports {name}, which stands above it"
+        assert PLACE[name] <= PLACE[own], f"{own} imports {name}, which stands above it"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_modules_of_a_room_import_those_named_before_them(room: str) -> None:
+    paths = {path.stem: path for path in (SOURCE / room).glob("*.py") if path.name != "__init__.py"}
+    assert set(ROOMS[room]) == set(paths)
+    for position, name in enumerate(ROOMS[room]):
+        found = imported_inside(paths[name], room)
+        assert found <= set(ROOMS[room][:position]), f"{room}/{name} imports {found}"
 
 
 def test_the_library_does_not_need_its_evaluation() -> None:
-    """Only the verbs that run it import it, and it imports neither the command line nor the demo."""
-    users = {package_of(path) for path in MODULES if "veritracer_bench" in path.read_text()}
-    assert users == {"cli"}
-    assert not {name for path in RESEARCH for name in imported(path)} & {"cli", "demo"}
+    """Only the command ``bench`` imports it, and it does not import the command line."""
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        and any(name.startswith("veritracer_bench") for name in modules_of(node))
+    }
+    assert users == {"cli/verbs/bench.py"}
+    assert not {name for path in RESEARCH for name in imported(path)} & {"cli"}
 
 
 def test_the_estimator_does_not_import_the_ledger() -> None:

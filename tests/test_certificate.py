@@ -17,7 +17,7 @@ from veritracer.bounds.attack import attack
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import Precision, logit_error
 from veritracer.errors import DataError, NotSupportedError, ParamSetError
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 
 
 def trained(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[nn.Sequential, torch.Tensor]:

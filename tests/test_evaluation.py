@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import veritracer as vt
-from veritracer.decisions import rate_threshold
 from veritracer.errors import TrainingError
 from veritracer.evaluation import (
     BASE,
@@ -20,6 +19,7 @@ from veritracer.evaluation import (
     fit_evaluated,
     held_out,
 )
+from veritracer.models.network import rate_threshold
 
 ROWS = 240
 
@@ -35,7 +35,7 @@ def people(noise: float, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
 def model(**params: object) -> vt.VeriTraCER:
     """The smallest thing that learns."""
     small = {"epochs": 20, "hidden": (8,), "learning_rate": 0.03, "batch_size": 32, "keep_rows": ROWS}
-    return vt.VeriTraCER(method="standard", panel=None, **{**small, **params})
+    return vt.VeriTraCER(favourable="yes", method="standard", panel=None, **{**small, **params})
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_overfitting_is_called_that() -> None:
 
 def test_nobody_can_change_anything() -> None:
     X, y = people(0.05)
-    schema = vt.Schema.infer(X, immutable=list(X.columns)).with_labels(y)
+    schema = vt.Schema.infer(X, immutable=list(X.columns))
     _, found = fit_evaluated(model(schema=schema), X, y)
     assert found is not None
     assert found.valid == 0

@@ -114,6 +114,13 @@ def test_type_checkers_see_what_is_imported(path: Path) -> None:
     assert not {name for _, name in listed} & modules
     public = next(node for node in tree.body if isinstance(node, ast.Assign))
     here = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    here |= {
+        name.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for name in n.targets
+        if isinstance(name, ast.Name)
+    }
     assert {name for _, name in checked} <= set(ast.literal_eval(public.value))
     assert set(ast.literal_eval(public.value)) <= {name for _, name in checked} | here
 
@@ -146,7 +153,7 @@ def test_help_and_refused_arguments_need_nothing_heavy(tmp_path: Path) -> None:
         ["explain", "model", "people.csv", "--cost", "income"],
         ["fit", "people.csv", "--out", "model", "--method", "magic"],
         ["calibrate", "model", "--simulate", "magic"],
-        ["demo", "--dataset", "lones"],
+        ["demo", "--dataset", "loans"],
         ["datasets", "fetch", "helok"],
         ["certify", "model", "-", "-"],
     ]

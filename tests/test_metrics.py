@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.schema import Schema
 
 

@@ -25,7 +25,8 @@ import veritracer as vt
 from training_cases import people
 from veritracer.errors import DataError, ModelFileError, TargetError, TrainingError, TrainingWarning
 
-QUICK = {"panel": None, "epochs": 3, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}
+SIZES = {"panel": None, "epochs": 3, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}
+QUICK = {**SIZES, "favourable": "yes"}
 
 EXPECTED_FAILURES = {
     "check_classifier_data_not_an_array": "tables, arrays and lists are read, not array protocols",
@@ -39,8 +40,11 @@ EXPECTED_FAILURES = {
 }
 
 
+CHECKED = {**SIZES, "favourable": vt.POSITIVE, "hidden": (16, 8), "learning_rate": 1e-2}
+
+
 @parametrize_with_checks(
-    [vt.VeriTraCER(**{**QUICK, "epochs": 20, "hidden": (16, 8), "learning_rate": 1e-2})],
+    [vt.VeriTraCER(**{**CHECKED, "epochs": 20})],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 @pytest.mark.filterwarnings("ignore::veritracer.errors.VeriTracerWarning")
@@ -60,7 +64,7 @@ def fitted() -> tuple[vt.VeriTraCER, pd.DataFrame, np.ndarray]:
 def test_labels_of_any_type_come_back(labels: tuple[object, object]) -> None:
     frame, y = people()
     named = np.where(y == "yes", labels[1], labels[0]).astype(np.array(labels).dtype)
-    model = vt.VeriTraCER(**QUICK).fit(frame, named)
+    model = vt.VeriTraCER(**{**QUICK, "favourable": labels[1]}).fit(frame, named)
     assert model.classes_.tolist() == sorted(labels)
     assert set(model.predict(frame).tolist()) <= set(labels)
     assert model.predict(frame).dtype == named.dtype
@@ -69,7 +73,7 @@ def test_labels_of_any_type_come_back(labels: tuple[object, object]) -> None:
 def test_favourable_may_be_the_smaller_label() -> None:
     frame, y = people()
     schema = vt.Schema.infer(frame).with_labels(y, favourable="no")
-    model = vt.VeriTraCER(schema=schema, **QUICK).fit(frame, y)
+    model = vt.VeriTraCER(schema=schema, **SIZES).fit(frame, y)
     logit = model.classifier_(model.encoding_.encode(frame))[:, 0]
     assert (model.predict(frame) == np.where(logit.detach() > 0, "no", "yes")).all()
     proba = model.predict_proba(frame)
@@ -89,7 +93,7 @@ def test_threshold_is_part_of_the_logit() -> None:
 def test_probabilities_are_calibrated_enough() -> None:
     """Brier score close to that of the same network without robust training, and below a constant's."""
     frame, y = people(900)
-    options = {"panel": None, "hidden": (16, 8), "epochs": 60, "bound": "crown-ibp"}
+    options = {"favourable": "yes", "panel": None, "hidden": (16, 8), "epochs": 60, "bound": "crown-ibp"}
     robust = vt.VeriTraCER(**options).fit(frame[:600], y[:600])
     standard = vt.VeriTraCER(method="standard", **options).fit(frame[:600], y[:600])
     scores = [
@@ -169,7 +173,7 @@ def test_rare_classes_can_be_weighted() -> None:
     frame, y = people(600)
     rare = (y == "no") | (np.arange(600) % 8 == 0)
     table, labels = frame[rare], y[rare]
-    options = {"method": "standard", "hidden": (8,), "epochs": 15}
+    options = {"favourable": "yes", "method": "standard", "hidden": (8,), "epochs": 15}
     plain = vt.VeriTraCER(**options).fit(table, labels).predict(table)
     weighted = vt.VeriTraCER(class_weight="balanced", **options).fit(table, labels).predict(table)
     assert (weighted == "yes").sum() > (plain == "yes").sum()

@@ -30,7 +30,7 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer import persistence
 from veritracer.errors import ModelFileError, VeriTracerError
-from veritracer.panel import Panel
+from veritracer.training import Panel
 
 KEYS = (
     "params",

@@ -22,8 +22,8 @@ import veritracer as vt
 from networks import NORMS, Case, cases
 from veritracer.bounds import BOUNDS, Bound, Box
 from veritracer.bounds.attack import attack
-from veritracer.network import Theta
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.models.network import Theta
+from veritracer.proving import CASCADE, ProofBatch, prove
 
 TOLERANCE = 1e-9
 CELLS = [
@@ -71,9 +71,9 @@ def found_by(case: Case, x_cf: Tensor | Box) -> Iterator[tuple[str, Bound]]:
     """
     for name, bound in BOUNDS.items():
         yield name, bound(case.param_set, case.x, x_cf, case.sign)
-    question, module = Question(case.x, x_cf, case.sign), module_of(case)
+    batch, module = ProofBatch(case.x, x_cf, case.sign), module_of(case)
     for names in (CASCADE, CASCADE[::-1]):
-        proofs = prove(case.param_set, question, names, decide=True)
+        proofs = prove(case.param_set, batch, names, sign_only=True)
         yield f"prove, {names}", Bound(proofs.worst_logit - proofs.slack, proofs.multiplier)
     for names in (*((name,) for name in BOUNDS), CASCADE):
         certs = vt.certify(module, case.x, x_cf, case.param_set, methods=names, radius=False)

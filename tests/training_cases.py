@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from veritracer.encoding import Encoding
-from veritracer.network import from_module
+from veritracer.models.network import from_module
 from veritracer.schema import Schema
 
 

@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 def stage() -> list[Path]:
     """Every page with all that it links to, transitively; the files that were staged."""
     shutil.rmtree(SOURCE, ignore_errors=True)
-    waiting = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    waiting = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
     staged: list[Path] = []
     while waiting:
         page = waiting.pop(0)

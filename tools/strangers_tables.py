@@ -1,7 +1,8 @@
 """Three raw tables that nobody prepared for us, each from inspect to audit through the command line.
 
 The tables are bundled with the package statsmodels (its wheel, unpacked, is enough; nothing of it is
-imported). Nothing is said about their columns but which of them is the decision. The transcript is
+imported). Nothing is said about their columns but which of them is the decision, and which of its labels
+people are taken to want. The transcript is
 docs/strangers-tables.md:
 
     pip download --no-deps statsmodels==0.14.5 && unzip statsmodels-*.whl 'statsmodels/datasets/*'
@@ -28,6 +29,7 @@ class Table(NamedTuple):
     path: str
     about: str
     said: list[str]
+    favourable: str
     asked: str
     wrong: str
 
@@ -37,9 +39,10 @@ TABLES = [
         "anes96/anes96.csv",
         "944 voters of the American National Election Study of 1996; `vote` is 1 for Dole.",
         ["--separator", "tab", "--target", "'vote'"],
-        "The separator (the message names it) and the target. The header has its names in apostrophes, "
-        "which are part of the names then. `issue` asks for a column that says whose each row is; there is "
-        "none, so one is added.",
+        "1",
+        "The separator (the message names it), the target and its favourable label. The header has its names "
+        "in apostrophes, which are part of the names then. `issue` asks for a column that says whose each "
+        "row is; there is none, so one is added.",
         "Nothing was misread. The scales from 1 to 7 are taken for whole numbers, which they are, and"
         " `'age'` is protected by its name. Most advice is to change `'PID'`, the party that somebody"
         " identifies with: the notes say so, and only the user can know that it is no lever "
@@ -49,7 +52,8 @@ TABLES = [
         "modechoice/modechoice.csv",
         "840 rows, four ways to travel for each of 210 people; `choice` is 1 for the way that was taken.",
         ["--separator", "semicolon", "--target", "choice"],
-        "The separator and the target.",
+        "1",
+        "The separator, the target and its favourable label.",
         "`individual` says whose each row is, and has four rows each: it is not recognised as an "
         "identifier and learned from unless `--ignore individual` (or `--id-column`) is said. `mode` "
         "is a code from 1 to 4 and taken for a whole number; the schema can call it categorical. "
@@ -59,7 +63,8 @@ TABLES = [
         "ccard/ccard.csv",
         "72 people with a credit card and what they spend; `OWNRENT` is 1 for those who own their home.",
         ["--target", "OWNRENT"],
-        "The target.",
+        "1",
+        "The target and its favourable label.",
         "72 rows are few: 14 would be held out, too few to say what the model is worth, and fit says "
         "so. `INCOMESQ` is the square of `INCOME`; nobody notices, so the advice to change one "
         "without the other can not be followed exactly (`--ignore INCOMESQ`).",
@@ -97,7 +102,7 @@ def _life(source: Path, table: Table, folder: Path) -> list[str]:
     apart = table.said[:2] if "--separator" in table.said else []
     commands = [
         ["inspect", name, *table.said],
-        ["fit", name, *table.said, "--out", "model"],
+        ["fit", name, *table.said, "--favourable", table.favourable, "--out", "model"],
         ["predict", "model", name, *apart, "--out", "decisions.csv"],
         ["explain", "model", name, *apart, "--out", "recourse.csv"],
         ["certify", "model", name, "recourse.csv", *apart],

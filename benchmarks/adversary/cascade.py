@@ -35,7 +35,7 @@ import veritracer as vt
 from benchmarks.adversary.cases import Case, draw
 from benchmarks.adversary.running import Line, Part, Result, total
 from veritracer.bounds import BOUNDS, Box, Method, simul_crown
-from veritracer.proving import Question, prove
+from veritracer.proving import ProofBatch, prove
 
 NETWORKS, AT_ONCE, ROWS = 500, 10, 96
 """Networks of a full run, of a job, and pairs of rows of each."""
@@ -134,7 +134,7 @@ def check_deciding(check: Check, found: vt.Certificates) -> None:
     case = check.case
     sign = torch.where(torch.from_numpy(found.favourable), 1.0, -1.0).double()
     with torch.no_grad():
-        proofs = prove(case.param_set, Question(case.x, case.x_cf, sign), WAYS[0], decide=True)
+        proofs = prove(case.param_set, ProofBatch(case.x, case.x_cf, sign), WAYS[0], sign_only=True)
     clear = np.isfinite(found.worst_logit) & (np.abs(found.worst_logit) > TOLERANCE * found.slack)
     other = (proofs.worst_logit.numpy() < 0) != found.certified
     check.compare(

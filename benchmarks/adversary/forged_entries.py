@@ -132,7 +132,7 @@ def rewritten_chains(content: Content, rng: np.random.Generator) -> Iterator[For
     """Entries left out, exchanged, moved and told otherwise, all links made anew."""
     last = content["entries"][-1]["seq"]
     for seq in range(2, last + 1):
-        if one(content, "entries", seq)["kind"] in ("promise", "release", "erasure"):
+        if one(content, "entries", seq)["kind"] in ("promise", "release", "erasure", "request"):
             yield rewritten(f"entry {seq} left out, the rest renumbered", lambda c, s=seq: _renumbered(c, s))
     promises = numbers(content, "promise")
     for _ in range(8):
@@ -190,6 +190,16 @@ def events() -> dict[str, dict[str, Callable[[dict[str, Any]], Any]]]:
             "a year later": lambda h: {**h, "time": h["time"] + 365 * DAY},
             "without a digest": lambda h: {k: v for k, v in h.items() if k != "digest"},
         },
+        "request": {
+            "another key": lambda h: {**h, "key": "0" * 64},
+            "no key": lambda h: {**h, "key": ""},
+            "one promise fewer": lambda h: {**h, "first": h["first"] + 1, "count": h["count"] - 1},
+            "one promise more": lambda h: {**h, "first": h["first"] - 1, "count": h["count"] + 1},
+            "other promises": lambda h: {**h, "first": 4},
+            "no promises": lambda h: {**h, "first": h["first"] + h["count"], "count": 0},
+            "another expiry": lambda h: {**h, "expires": h["time"] + DAY},
+            "a year later": lambda h: {**h, "time": h["time"] + 365 * DAY},
+        },
     }
 
 
@@ -230,6 +240,10 @@ def _renumbered(content: Content, gone: int) -> None:
         if row["kind"] in ("release", "erasure"):
             said = header(row)
             row["header"] = as_header({**said, "sequence": [new(n) for n in said["sequence"] if n != gone]})
+        if row["kind"] == "request":
+            said = header(row)
+            inside = said["first"] <= gone < said["first"] + said["count"]
+            row["header"] = as_header({**said, "first": new(said["first"]), "count": said["count"] - inside})
     for row in content["migrations"]:
         row["seq"] = new(row["seq"])
 
@@ -365,6 +379,58 @@ def added_promises(content: Content) -> Iterator[Forgery]:
     for model in numbers(content, "model")[:1]:
         for name, change in documents().items():
             yield added(f"a model, {name}", lambda c, m=model, e=change: _new_model(c, m, e), must=False)
+
+
+def added_requests(content: Content) -> Iterator[Forgery]:
+    """Requests behind the head: for promises of others, under used keys, and without what belongs to them."""
+    promises = numbers(content, "promise")
+    for place, row in enumerate(content["requests"]):
+        entry = one(content, "entries", row["seq"])
+        yield added(
+            f"request {place} replayed",
+            lambda c, e=entry: _again(c, one(c, "entries", e["seq"]), ("requests",)),
+            must=True,
+        )
+        yield added(
+            f"request {place} replayed without its row",
+            lambda c, e=entry: _again(c, one(c, "entries", e["seq"])),
+            must=True,
+        )
+    odd: dict[str, tuple[dict[str, Any], bool]] = {
+        "for nothing": ({}, False),
+        "for a promise of others": ({"first": promises[0], "count": 1}, True),
+        "for the last promise": ({"first": promises[-1], "count": 1}, True),
+        "for more than there are": ({"first": 2, "count": 10_000}, True),
+        "for less than none": ({"count": -1}, True),
+        "under no key": ({"key": ""}, True),
+        "under a list": ({"key": []}, True),
+        "dated back": ({"time": 4e7}, True),
+        "that ends at a text": ({"expires": "never"}, True),
+    }
+    for name, (changes, must) in odd.items():
+        yield added(f"a request {name}", lambda c, ch=changes: _new_request(c, **ch), must=must)
+    yield added(
+        "a request cleared by nobody",
+        lambda c: one(c, "requests", _new_request(c)).update(salt=b"", digest=b""),
+        must=True,
+    )
+    for response in (b"", b"[]", b"7", b"{", b"\xff"):
+        yield added(
+            f"a request whose response is {response!r}",
+            lambda c, r=response: _new_request(c, response=r),
+            must=True,
+        )
+
+
+def _new_request(content: Content, *, response: bytes = b"null", **changes: Any) -> int:
+    """The number of a request for nothing behind the end, under a key that nobody used."""
+    row = {"salt": bytes(16), "digest": bytes(HASH), "response": response}
+    seen = sha256(row["salt"] + row["digest"]).digest() + sha256(response).digest()
+    seq = content["entries"][-1]["seq"] + 1
+    about = {"first": seq, "count": 0, "key": "ab" * HASH, "time": time.time(), "expires": None}
+    append(content, "request", as_header({**about, **changes}), 0, seen)
+    content["requests"].append({"seq": seq, **row})
+    return int(seq)
 
 
 def _times(content: Content) -> list[float]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.adversary.forged_entries import (
     added_promises,
+    added_requests,
     dated_events,
     misplaced_events,
     odd_events,
@@ -64,6 +65,7 @@ def forgeries(victim: Victim, stranger: Content) -> list[Forgery]:
         *odd_events(content),
         *misplaced_events(content),
         *added_promises(content),
+        *added_requests(content),
         *transplants(content, stranger),
     ]
     return [*found, *by_statements(content)] if victim.sqlite else found

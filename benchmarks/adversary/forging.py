@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.adversary.victims import Content, Row, as_header, header, numbers, one, relinked
 
 RECORDS = ("encoded", "texts")
-APART = ("encoded", "texts", "models")
+APART = ("encoded", "texts", "models", "requests")
 
 
 class Forgery(NamedTuple):
@@ -140,7 +140,23 @@ def changed_rows(content: Content, erased: Content, rng: np.random.Generator) ->
         yield plain(
             f"the record of {seq} deleted without an erasure", lambda c, s=seq: forget(c, {s}, RECORDS)
         )
-    for kind in ("model", "release", "erasure", "migration"):
+    yield plain("a cleared request is put back", lambda c: _uncleared(c, erased))
+    for place, row in enumerate(content["requests"]):
+        yield plain(f"request {place} says that it was cleared", lambda c, p=place: _cleared(c, p))
+        for column in ("salt", "digest", "response"):
+            beside = content["requests"][place - 1][column]
+            if beside != row[column]:
+                yield plain(
+                    f"request {place} with the {column} of another",
+                    lambda c, p=place, n=column, v=beside: c["requests"][p].update({n: v}),
+                )
+    for kind in ("promise", "model", "release", "erasure", "migration"):
+        seq = numbers(content, kind)[0]
+        yield plain(
+            f"a {kind} with the row of a request",
+            lambda c, s=seq: c["requests"].append({**c["requests"][0], "seq": s}),
+        )
+    for kind in ("model", "release", "erasure", "migration", "request"):
         seq = numbers(content, kind)[0]
         yield plain(f"a {kind} with the record of a promise", lambda c, s=seq: _lend(c, s))
 
@@ -157,6 +173,17 @@ def _put_back(content: Content, erased: Content, tables: Sequence[str]) -> None:
 def forget(content: Content, gone: set[int], tables: Sequence[str]) -> None:
     for table in tables:
         content[table] = [row for row in content[table] if row["seq"] not in gone]
+
+
+def _uncleared(content: Content, erased: Content) -> None:
+    (before,) = erased["requests"]
+    content["requests"] = [before if row["seq"] == before["seq"] else row for row in content["requests"]]
+
+
+def _cleared(content: Content, place: int) -> None:
+    row = content["requests"][place]
+    if row["salt"]:
+        row.update(salt=b"", digest=b"")
 
 
 def _lend(content: Content, seq: int) -> None:
@@ -181,8 +208,8 @@ def cut_ends(content: Content) -> Iterator[Forgery]:
                 f"the last {k} entries replaced by a release",
                 lambda c, cut=cut: (cut(c), append(c, "release", release(c))),
             )
-            # A model or an event has no record: there, half is whole.
-            if any(row["seq"] > last - k for row in content["encoded"]):
+            # An event has no record: there, half is whole.
+            if any(row["seq"] > last - k for table in APART for row in content[table]):
                 yield plain(
                     f"the last {k} entries cut off, their records left",
                     lambda c, at=last - k: c.update(entries=[r for r in c["entries"] if r["seq"] <= at]),
@@ -231,6 +258,7 @@ def by_statements(content: Content) -> Iterator[Forgery]:
         ("texts", "original"),
     ]
     columns += [("models", "document"), ("models", "tensors"), ("migrations", "name")]
+    columns += [("requests", "salt"), ("requests", "digest"), ("requests", "response")]
     for k, (table, column) in enumerate(columns):
         last_row = content[table][-1]
         value: Any = next(v for v in (["text", 1.5, 7, b""] * 2)[k % 4 :] if v != last_row[column])

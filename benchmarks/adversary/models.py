@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import veritracer as vt
-from veritracer.network import from_module, to_module
+from veritracer.models.network import from_module, to_module
 
 Double = torch.float64
 

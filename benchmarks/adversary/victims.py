@@ -29,6 +29,7 @@ from torch import nn
 import veritracer as vt
 from veritracer.errors import VeriTracerError
 from veritracer.ledger import audit, new_key
+from veritracer.ledger.store import Request
 from veritracer.schema import Feature, Schema
 
 TESTS = Path(__file__).parents[2] / "tests" / "ledger"
@@ -93,6 +94,9 @@ def models() -> tuple[vt.Encoding, tuple[nn.Sequential, nn.Sequential], pd.DataF
 
 KEY = new_key()
 
+REQUESTS = {k: Request(f"batch {k}", b"rows %d" % k, {"rows": [k]}) for k in (0, 2, 4)}
+"""Under which some of the promises are issued; somebody of the second is erased."""
+
 
 class Written(NamedTuple):
     """The heads that were noted while a ledger was written, and the records that were erased from it."""
@@ -120,7 +124,9 @@ def build(place: str) -> Written:
             found = vt.Recourse(module, None, encoding, rows=frame, kappa=0.02).explain(
                 rows, search_radius=False, **options
             )
-            issued = ledger.issue(found, module, ids=[f"person {k}-{i}" for i in range(len(rows))], **terms)
+            names = [f"person {k}-{i}" for i in range(len(rows))]
+            terms = {"expires": None, "uncertified": "promise", **terms}
+            issued = ledger.issue(found, module, ids=names, request=REQUESTS.get(k), **terms)
             heads.append(issued.head)
             if k == 0:
                 heads.append(ledger.release(issued.sequence[:2].tolist(), "application withdrawn"))
@@ -129,6 +135,7 @@ def build(place: str) -> Written:
                     before = rows_of(engine, tables)
                 gone = set(ledger.erase(issued.ids[0]))
                 erased = {t: [r for r in before[t] if r["seq"] in gone] for t in ("encoded", "texts")}
+                erased["requests"] = before["requests"][-1:]
                 heads.append(ledger.head)
         heads.append(ledger.release([int(issued.sequence[-1])], "moved away"))
     return Written(heads, erased)
@@ -253,6 +260,8 @@ class Victim:
                     pieces = [*ledger.promises(at), *ledger.promises(at, expired=True)]
                     audit(ledger, first, encoding=encoding, at=at, recourse=1)
                 ledger.models()
+                for request in REQUESTS.values():
+                    ledger.requested(request)
                 for number in sorted({int(s) for piece in pieces for s in piece.sequence}):
                     ledger.shown(number)
                 for who in sorted({who for piece in pieces for who in piece.ids}):

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from veritracer import errors
-from veritracer.defaults import __version__
 from veritracer.lazy import attach
 
 __all__ = [
+    "POSITIVE",
     "Calibration",
     "Certificate",
     "Certificates",
@@ -40,6 +40,8 @@ __all__ = [
     "load",
 ]
 
+__version__ = "0.1.0.dev0"
+
 if TYPE_CHECKING:
     from veritracer import datasets
     from veritracer.calibration import Calibration, calibrate
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
     from veritracer.encoding import Encoding
     from veritracer.ledger import Ledger, audit
     from veritracer.model import VeriTraCER
-    from veritracer.panel import Panel
-    from veritracer.param_sets import ParamSet
+    from veritracer.models import ParamSet
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
-    from veritracer.schema import Feature, Schema
+    from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.serving import Client
+    from veritracer.training import Panel
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -62,11 +64,11 @@ else:
             "encoding": ["Encoding"],
             "ledger": ["Ledger", "audit"],
             "model": ["VeriTraCER"],
-            "panel": ["Panel"],
-            "param_sets": ["ParamSet"],
+            "models": ["ParamSet"],
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
-            "schema": ["Feature", "Schema"],
+            "schema": ["POSITIVE", "Feature", "Schema"],
             "serving": ["Client"],
+            "training": ["Panel"],
         },
     )

@@ -1,9 +1,10 @@
-"""Certificates: what was proved of each counterfactual, by which method, and up to which radius."""
+"""Certificates: which counterfactuals were proved to hold, by which bound, and up to which radius."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,40 +12,39 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
 from veritracer.bounds.ibp import Box
 from veritracer.bounds.methods import methods_named, names_by_code
-from veritracer.bounds.rounding import reported
-from veritracer.decisions import decisions
+from veritracer.bounds.rounding import round_up
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
-from veritracer.network import from_module
-from veritracer.param_sets import ParamSet, SetRule, in_words
-from veritracer.proving import CASCADE, Proofs, Question, prove, search_radius
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import ParamSet, SetRule, describe_set
+from veritracer.proving import CASCADE, ProofBatch, Proofs, decide, prove, search_radius
 
 CHUNK = 2048
-"""Rows that are bounded at once: enough to fill a core's vector units, small enough to stay in cache."""
+"""Rows that are bounded at once: enough to fill a core's vector units, few enough to fit in its cache."""
 
 
-Obstacle = Literal["architecture", "encoding", "threshold", "weights"]
-"""In what a model differs by more than a set allows."""
+Incompatibility = Literal["architecture", "encoding", "threshold", "weights"]
+"""The part of a model that differs by more than a set allows."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether a model is in the set that certificates speak of: true or false as such.
+    """Whether a model is in the set that certificates cover; it is true or false itself.
 
     Attributes
     ----------
     outside
-        What puts it outside; None where nothing does.
+        The part that puts the model outside; None if it is inside.
     reason
-        The same in words, with what could not be seen from the model alone.
+        The reason as a sentence, with the parts that cannot be compared from the model alone.
     shares
-        How far each tensor is from the centre, W1, b1, W2, ..., in units of its radius: at most 1 is inside.
+        Distance of each tensor from the centre, W1, b1, W2, ..., divided by its radius: at most 1 is inside.
         Empty for another architecture.
     """
 
-    outside: Obstacle | None
+    outside: Incompatibility | None
     reason: str
     shares: tuple[float, ...] = ()
 
@@ -54,7 +54,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved of one counterfactual."""
+    """The certificate of one counterfactual; the fields are those of ``Certificates``."""
 
     certified: bool
     worst_logit: float
@@ -74,47 +74,44 @@ class Certificate:
     threshold: float | None
 
     def __str__(self) -> str:
-        models = _set_in_words(self)
+        models = _describe_set(self)
         if not self.certified:
             return f"unknown: no proof found at {models}"
-        scope = "while x keeps its decision" if self.conditional else "whatever becomes of x"
+        scope = "while x keeps its decision" if self.conditional else "even if the decision on x changes"
         return f"certified by {self.method} at {models}, {scope}"
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """What was proved of each counterfactual, as arrays with one entry for each row.
+    """Certificates of many counterfactuals, as arrays with one entry for each row.
 
     Attributes
     ----------
     certified
-        Whether a proof was found that the counterfactual keeps its decision for every model of the set.
-        ``False`` is "unknown", never "broken": for that, see ``bounds.attack``.
+        Whether it was proved that the counterfactual keeps its decision for every model of the set. ``False``
+        is "unknown", never "broken": for that, see ``bounds.attack``.
     worst_logit
         Upper bound over the set of the counterfactual's logit, counted towards the decision of ``x``, with
-        ``slack`` added, rounded up to ten digits. Certified means below zero; infinite where today's decision
-        on ``x`` is itself within rounding of the other one.
+        ``slack`` added, rounded up to ten digits. Certified means below zero; infinite where rounding could
+        change today's decision on ``x``.
     method
-        Which bound proved it; the tightest one tried where none did.
+        The bound that proved it; the tightest one tried if none did.
     conditional
         Whether the proof needs that ``x`` keeps its decision. If not, it holds for every model of the set.
     radius
-        The largest kappa at which a proof was found, 0 where there is none; ``None`` if it was not asked for.
+        The largest kappa at which a proof was found, 0 if there is none; ``None`` if it was not searched.
     favourable
         Today's decision on ``x``, which the counterfactual is proved to leave.
     valid
-        Whether today's model decides ``x_cf`` otherwise than ``x``.
+        Whether today's model decides ``x_cf`` differently from ``x``.
     slack
-        What was added for floating-point arithmetic: the bound's and the model's own.
-    kappa, norm, rule, radii, center_digest
-        The set of models that the proof speaks of: every tensor (W1, b1, W2, ...) within its absolute radius
-        of the centre's, in this norm. ``rule`` is what kappa is a multiple of: ``mean-abs`` or ``norm`` of
-        each tensor, or ``absolute`` radii.
+        The allowance for floating-point arithmetic, of the bound and of the model.
     model_digest, encoding_digest, threshold
-        The model that decided ``x`` and ``x_cf``, which need not be the centre; what its rows came through
-        and at which probability it decides, where that is known: both stay for every model of the set.
+        The model that decided ``x`` and ``x_cf``, which need not be the centre; the encoding of its rows and
+        its threshold as a probability, if known: both are the same for every model of the set.
     param_set
-        The set itself.
+        The set of models that the proof covers: every tensor within its absolute radius of the centre's, in
+        the set's norm. ``kappa``, ``norm``, ``rule``, ``radii`` and ``center_digest`` are read from it.
     """
 
     certified: NDArray[np.bool_]
@@ -125,15 +122,35 @@ class Certificates:
     favourable: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     slack: NDArray[np.float64]
-    kappa: float
-    norm: Norm
-    rule: SetRule
-    radii: Mapping[str, float]
-    center_digest: str
     model_digest: str
     param_set: ParamSet = field(repr=False)
     encoding_digest: str | None = None
     threshold: float | None = None
+
+    @property
+    def kappa(self) -> float:
+        """Return the kappa of the set."""
+        return self.param_set.kappa
+
+    @property
+    def norm(self) -> Norm:
+        """Return the norm of the set's balls."""
+        return self.param_set.norm
+
+    @property
+    def rule(self) -> SetRule:
+        """Return what kappa is a multiple of: ``mean-abs``, ``norm`` or ``absolute`` radii."""
+        return self.param_set.rule
+
+    @cached_property
+    def radii(self) -> Mapping[str, float]:
+        """Return the absolute radius of each tensor (W1, b1, W2, ...)."""
+        return self.param_set.named_radii
+
+    @property
+    def center_digest(self) -> str:
+        """Return the SHA-256 of the model that the set is around."""
+        return self.param_set.center_digest
 
     def __len__(self) -> int:
         return len(self.certified)
@@ -149,14 +166,14 @@ class Certificates:
     def __str__(self) -> str:
         share = self.certified.mean() if len(self) else 0.0
         count = f"{self.certified.sum():,} of {len(self):,} certified ({share:.1%})"
-        return f"{count} at {_set_in_words(self)}"
+        return f"{count} at {_describe_set(self)}"
 
     def covers(self, model: Any) -> Membership:
-        """Whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set; the reason beside it.
+        """Return whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set, and why.
 
-        The same architecture, every tensor within its radius in float64, and the same encoding and threshold
-        where both sides know theirs. Then every row that is ``certified`` keeps its promise under this model;
-        where it is ``conditional``, as long as the model decides ``x`` as today.
+        It must have the same architecture, every tensor within its radius in float64, and the same encoding
+        and threshold where both sides know theirs. Then every row that is ``certified`` keeps its promise
+        under this model; a ``conditional`` one does so as long as the model decides ``x`` as today.
 
         >>> old, new = nn.Linear(2, 1), nn.Linear(2, 1)
         >>> certs = certify(old, [[0.0, 1.0]], [[1.0, 0.0]], ParamSet.around(old, radius=0.0))
@@ -169,7 +186,7 @@ class Certificates:
 def membership(
     param_set: ParamSet, encoding_digest: str | None, threshold: float | None, model: Any
 ) -> Membership:
-    """Whether ``model`` is in the set, reads rows through that encoding and decides at that threshold."""
+    """Return whether ``model`` is in the set, with that encoding and that threshold."""
     module, encoding, decides = _parts(model)
     network, theta = from_module(module)
     if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
@@ -183,14 +200,14 @@ def membership(
         return Membership("weights", _too_far(param_set, param_set.distances(theta), shares), shares)
     pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
     unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
-    rest = f"; its {unseen} can not be compared here, and must be the same" if unseen else ""
+    rest = f"; its {unseen} cannot be compared here, and must be the same" if unseen else ""
     return Membership(
         None, f"every tensor is within its radius of {param_set.center_digest[:12]}{rest}", shares
     )
 
 
 def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
-    """The module of a model, and the digest of its encoding and its threshold where it has them."""
+    """Return the module of a model, and the digest of its encoding and its threshold if it has them."""
     module = getattr(model, "classifier_", model)
     if not isinstance(module, nn.Module):
         remedy = "pass a torch module, or fit the model first"
@@ -203,7 +220,7 @@ def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
 
 
 def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:
-    """Which tensor is furthest outside, and by how much."""
+    """Name the tensor that is furthest outside, with its distance."""
     worst = int(np.argmax(shares))
     name, radius = param_set.names[worst], float(param_set.radii[worst])
     return (
@@ -211,9 +228,9 @@ def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[f
     )
 
 
-def _set_in_words(found: Certificate | Certificates) -> str:
-    """The set, and that it is around another model where it is."""
-    words = in_words(found.kappa, found.norm, found.rule, found.radii.values())
+def _describe_set(found: Certificate | Certificates) -> str:
+    """Describe the set, and say if it is around another model."""
+    words = describe_set(found.kappa, found.norm, found.rule, found.radii.values())
     elsewhere = found.center_digest != found.model_digest
     return f"{words} around another model ({found.center_digest[:12]})" if elsewhere else words
 
@@ -227,10 +244,10 @@ def certify(
     methods: Sequence[str] = CASCADE,
     radius: bool = True,
 ) -> Certificates:
-    """Certificates that ``x_cf`` keeps a decision other than today's on ``x``, for all models of the set.
+    """Certify that ``x_cf`` keeps a decision other than today's on ``x``, for all models of the set.
 
     ``module`` is today's model, a torch MLP in the set; ``x`` and ``x_cf`` are encoded rows (n, d), or one
-    row (d,). ``x_cf`` may be a ``Box``, and then every row of it is spoken for. All arithmetic is in
+    row (d,). ``x_cf`` may be a ``Box``, and then the certificate covers every row of it. All arithmetic is in
     float64, whatever the module's precision, with a slack that covers both (``bounds.rounding``).
 
     >>> model = nn.Linear(2, 1)
@@ -243,14 +260,14 @@ def certify(
     network, theta = from_module(module)
     _check_set(module, param_set)
     rows, found = _pairs(x, x_cf, theta[0].shape[1], param_set.center[0].device)
-    today = decisions(module, rows)
-    question = Question(rows, found, today.sign)
-    parts = [_certify_chunk(param_set, question.select(r), methods, radius) for r in chunks(rows)]
+    today = decide(module, rows)
+    batch = ProofBatch(rows, found, today.sign)
+    parts = [_certify_chunk(param_set, batch.select(r), methods, radius) for r in chunks(rows)]
     proofs = Proofs(*(torch.cat(column) for column in zip(*(p[0] for p in parts), strict=True)))
-    # If rounding could turn today's decision on x, there is nothing that x_cf could be proved to leave.
+    # If rounding could change today's decision on x, there is no decision that x_cf could be proved to leave.
     worst = torch.where(today.clear, proofs.worst_logit, torch.inf)
     reach = torch.where(today.clear, torch.cat([p[1] for p in parts]), 0.0)
-    there = decisions(module, found.center if isinstance(found, Box) else found)
+    there = decide(module, found.center if isinstance(found, Box) else found)
     return Certificates(
         certified=(worst < 0).cpu().numpy(),
         worst_logit=worst.cpu().numpy(),
@@ -260,11 +277,6 @@ def certify(
         favourable=(today.sign > 0).cpu().numpy(),
         valid=(there.sign != today.sign).cpu().numpy(),
         slack=proofs.slack.cpu().numpy(),
-        kappa=param_set.kappa,
-        norm=param_set.norm,
-        rule=param_set.rule,
-        radii=param_set.named_radii,
-        center_digest=param_set.center_digest,
         model_digest=network.digest(theta),
         param_set=param_set,
     )
@@ -278,27 +290,25 @@ def certified_radius(
     *,
     methods: Sequence[str] = CASCADE,
 ) -> NDArray[np.float64]:
-    """The largest kappa at which a proof was found for each row; 0 where there is none."""
+    """Return the largest kappa at which a proof was found for each row; 0 if there is none."""
     found = certify(module, x, x_cf, param_set, methods=methods, radius=True).radius
     assert found is not None
     return found
 
 
 def _certify_chunk(
-    param_set: ParamSet, question: Question, methods: Sequence[str], radius: bool
+    param_set: ParamSet, batch: ProofBatch, methods: Sequence[str], radius: bool
 ) -> tuple[Proofs, Tensor]:
     with torch.no_grad():
-        proofs = prove(param_set, question, methods)
-        proofs = proofs._replace(worst_logit=reported(proofs.worst_logit, proofs.slack))
+        proofs = prove(param_set, batch, methods)
+        proofs = proofs._replace(worst_logit=round_up(proofs.worst_logit, proofs.slack))
         proved = proofs.worst_logit < 0
-        reach = (
-            search_radius(param_set, question, proved, methods) if radius else torch.zeros_like(question.sign)
-        )
+        reach = search_radius(param_set, batch, proved, methods) if radius else torch.zeros_like(batch.sign)
     return proofs, reach
 
 
 def chunks(rows: Tensor) -> list[Tensor]:
-    """Indices of ``rows`` in pieces of ``CHUNK``; one empty piece if there are none."""
+    """Return the indices of ``rows`` in pieces of ``CHUNK``; one empty piece if there are none."""
     n = len(rows)
     return [torch.arange(at, min(at + CHUNK, n), device=rows.device) for at in range(0, max(n, 1), CHUNK)]
 
@@ -312,7 +322,7 @@ def _check_set(module: nn.Module, param_set: ParamSet) -> None:
 def _pairs(
     x: Tensor | ArrayLike, x_cf: Tensor | Box | ArrayLike, width: int, device: torch.device
 ) -> tuple[Tensor, Tensor | Box]:
-    """Rows and counterfactuals (or boxes of them) in float64, checked and as many of each."""
+    """Return rows and counterfactuals (or boxes of them) in float64, checked, as many of each."""
     rows = _rows("x", x, width, device)
     if isinstance(x_cf, Box):
         lower, upper = (_rows(f"x_cf.{end}", getattr(x_cf, end), width, device) for end in ("lower", "upper"))
@@ -330,7 +340,7 @@ def _pairs(
 
 
 def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.device) -> Tensor:
-    # numpy first: torch would read a list of Python floats as float32.
+    # NumPy first: torch would read a list of Python floats as float32.
     tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values, dtype=np.float64))
     tensor = tensor.detach().to(device, torch.float64)
     tensor = tensor.unsqueeze(0) if tensor.dim() == 1 else tensor
@@ -352,5 +362,5 @@ def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.devic
 
 
 def with_encoding(certificates: Certificates, digest: str, threshold: float) -> Certificates:
-    """The same certificates, which now also name what their rows came through, and the threshold."""
+    """Return the same certificates with the digest of the encoding and the threshold."""
     return replace(certificates, encoding_digest=digest, threshold=threshold)

@@ -1,19 +1,25 @@
-"""Constants that nothing has to be imported for: the version, and defaults that the command line shows.
+"""Defaults that functions, command line and service share; ``--help`` shows them without further imports.
 
-Functions and the command line share these; the latter shows them before it imports the former.
+The terms of promises are stated here and nowhere else.
 """
 
-__version__ = "0.1.0.dev0"
-"""The version of this library, in the one place that everything else reads it from."""
+from datetime import timedelta
+from typing import Final
 
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows of a model that is trained on."""
 
-DEMO_EPOCHS = 20
-"""Passes over the rows of ``loans`` in the demo."""
-
 PROMISE_DAYS = 365
-"""Days for which a promise holds that ``veritracer issue`` makes, unless another end is asked for."""
+"""Days for which a promise holds, unless another end is asked for."""
+
+PROMISE_TERM = timedelta(days=PROMISE_DAYS)
+"""The same as a duration. ``None`` in its place is a promise without an end."""
+
+PROMISE_UNCERTIFIED: Final = "skip"
+"""What becomes of a counterfactual that is not certified for more than today's model: no promise."""
+
+PROMISE_AGAIN: Final = False
+"""Whether an application that has a live promise gets another one."""
 
 AUDIT_RECOURSE = 20
 """Broken promises for which an audit looks for new recourse."""

@@ -1,32 +1,35 @@
-"""The exceptions and warnings of this library, and the sentence that each of them carries.
+"""The exceptions and warnings of this library, and the messages that they carry.
 
 ::
 
     VeriTracerError
     ├── SchemaError        the description of a table is wrong or contradicts itself
     ├── DataError          a table does not fit its schema
-    │   └── TargetError    its labels do not
-    ├── NotSupportedError  a network, a norm or an option that we can not reason about soundly
-    ├── ParamSetError      a set of models that does not belong to the model at hand
-    │   └── EmptyIntersectionError   several sets that have no model in common
-    ├── TrainingError      training can not start or can not go on
-    │   └── PromiseError   no acceptable model keeps what was promised
+    │   ├── EmptyTableError   it has no rows
+    │   └── TargetError       its labels do not fit
+    ├── NotSupportedError  a network, a norm or an option for which nothing sound is known
+    ├── ParamSetError      a set of models that does not belong to the given model
+    │   └── EmptyIntersectionError   several sets without a common model
+    ├── TrainingError      training cannot start or cannot continue
+    │   └── PromiseError   no acceptable model keeps the promises
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
-    ├── LetterError        a letter without a reason code, or with a template that can not be filled in
-    ├── DatasetError       a dataset that is unknown, absent or damaged
-    ├── LedgerError        a ledger that can not be opened, read or written, or a promise that is not in it
+    ├── LetterError        a letter without a reason code, or with a template that cannot be filled in
+    ├── DatasetError       a dataset that is unknown, missing or damaged
+    ├── LedgerError        a ledger that cannot be opened, read or written, or a promise that it does not hold
     │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
-    │   ├── NoRecordError            a promise, or a person, that it has no record of (any more)
-    │   └── RequestReusedError       the key of an earlier request, for another one
-    └── ServiceError       a service that can not be reached or started, or what it answered instead
+    │   │   └── CommitUnknownError   a commit failed, and it is unknown whether it was kept
+    │   ├── NoRecordError            a promise or a person without a record (any more)
+    │   ├── RequestReusedError       the key of an earlier request came with another request
+    │   ├── PromisedMeanwhileError   another writer promised the same to the same application
+    │   └── DeploymentError          a model that a service may not run or promise with
+    └── ServiceError       a service that cannot be reached or started, or its error reply
 
     VeriTracerWarning
-    ├── DataWarning        a table was accepted after something in it was changed (and how much)
-    ├── TrainingWarning    training ended before it was done
-    └── AdviceWarning      many people are told the same, or to go to an end
+    ├── DataWarning        a table was changed before it was accepted; the message counts the changes
+    ├── TrainingWarning    training ended early
+    └── AdviceWarning      most counterfactuals share one change
 
-Every message has three parts: what was expected, what was received, and what to do about it.
-``message`` puts them together, so that all of them read alike.
+Every message has three parts: what was expected, what was received, and a remedy. ``message`` joins them.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from collections.abc import Iterable
 
 
 class VeriTracerError(Exception):
-    """Anything that this library raises on purpose."""
+    """Base class of all exceptions that this library raises on purpose."""
 
 
 class SchemaError(VeriTracerError, ValueError):
@@ -53,15 +56,15 @@ class EmptyTableError(DataError):
 
 
 class TargetError(DataError):
-    """The labels do not fit the schema, or can not be learned from."""
+    """The labels do not fit the schema, or cannot be learned from."""
 
 
 class NotSupportedError(VeriTracerError, TypeError):
-    """A network, a norm or an option that we can not reason about soundly."""
+    """A network, a norm or an option for which nothing sound is known."""
 
 
 class ParamSetError(VeriTracerError, ValueError):
-    """A set of models that does not belong to the model at hand."""
+    """A set of models does not belong to the given model."""
 
 
 class EmptyIntersectionError(ParamSetError):
@@ -73,11 +76,11 @@ class EmptyIntersectionError(ParamSetError):
 
 
 class TrainingError(VeriTracerError, RuntimeError):
-    """Training can not start, or can not go on."""
+    """Training cannot start, or cannot continue."""
 
 
 class PromiseError(TrainingError):
-    """No acceptable model keeps what was promised; ``report`` has the numbers where an update was tried."""
+    """No acceptable model keeps the promises; ``report`` has the numbers if an update was tried."""
 
     def __init__(self, sentence: str, report: object = None) -> None:
         super().__init__(sentence)
@@ -85,27 +88,31 @@ class PromiseError(TrainingError):
 
 
 class ModelFileError(VeriTracerError, ValueError):
-    """A saved model that is damaged, altered or of an unknown version."""
+    """A saved model is damaged, altered or of an unknown version."""
 
 
 class LetterError(VeriTracerError, ValueError):
-    """A letter without a reason code, or with a template that can not be filled in."""
+    """A letter has no reason code, or a template that cannot be filled in."""
 
 
 class DatasetError(VeriTracerError, LookupError):
-    """A dataset that is unknown, absent or damaged."""
+    """A dataset is unknown, missing or damaged."""
 
 
 class LedgerError(VeriTracerError, RuntimeError):
-    """A ledger that can not be opened, read or written, or a promise that it does not hold."""
+    """A ledger cannot be opened, read or written, or does not hold a promise."""
 
 
 class LedgerUnavailableError(LedgerError):
     """The database of a ledger does not answer, or is busy for too long."""
 
 
+class CommitUnknownError(LedgerUnavailableError):
+    """A commit to the ledger failed, and nobody knows whether it was kept: repeat the command."""
+
+
 class NoRecordError(LedgerError):
-    """A promise or a person that the ledger has no record of, or not any more."""
+    """The ledger has no record of a promise or a person, or not any more."""
 
 
 class RequestReusedError(LedgerError):
@@ -113,11 +120,15 @@ class RequestReusedError(LedgerError):
 
 
 class PromisedMeanwhileError(LedgerError):
-    """Somebody else promised the same to the same application while this was prepared."""
+    """Another writer promised the same to the same application in the meantime."""
+
+
+class DeploymentError(LedgerError):
+    """A model breaks promises of the ledger, or is not the one that was deployed last."""
 
 
 class ServiceError(VeriTracerError, RuntimeError):
-    """A service that can not be reached or started, or that refuses: ``status`` and ``problem`` say how."""
+    """A service cannot be reached or started, or refuses; see ``status`` and ``problem``."""
 
     def __init__(self, sentence: str, status: int | None = None, problem: object = None) -> None:
         super().__init__(sentence)
@@ -125,23 +136,23 @@ class ServiceError(VeriTracerError, RuntimeError):
 
 
 class VeriTracerWarning(UserWarning):
-    """Anything that this library warns of."""
+    """Base class of all warnings of this library."""
 
 
 class DataWarning(VeriTracerWarning):
-    """A table was accepted after something in it was changed; the message counts what."""
+    """A table was changed before it was accepted; the message counts the changes."""
 
 
 class TrainingWarning(VeriTracerWarning):
-    """Training ended before it was done; the message says what was kept."""
+    """Training ended early; the message says what was kept."""
 
 
 class AdviceWarning(VeriTracerWarning):
-    """More than half of the people get one lever, or one end of a range; the message says which."""
+    """More than half of the counterfactuals share one change, or set a feature to an end of its range."""
 
 
 class Message(str):
-    """A sentence that remembers its three parts: one kind of mistake has one expectation."""
+    """A message that keeps its three parts, so that the same mistake can be recognised by its expectation."""
 
     expected: str
     received: str
@@ -149,7 +160,7 @@ class Message(str):
 
 
 def message(expected: str, received: str, remedy: str) -> Message:
-    """The three parts of an error as one sentence.
+    """Join the three parts of an error to one sentence.
 
     >>> message("22 columns", "21; 'age' is missing", "was it dropped before explain()?")
     "expected 22 columns, got 21; 'age' is missing — was it dropped before explain()?"
@@ -160,7 +171,7 @@ def message(expected: str, received: str, remedy: str) -> Message:
 
 
 def listing(names: Iterable[object], limit: int = 5) -> str:
-    """The names in quotes, cut after ``limit`` of them, for use in a message.
+    """Return the names in quotes, cut after ``limit`` of them, for use in a message.
 
     >>> listing(["a", "b", "c"], limit=2)
     "'a', 'b' and 1 more"
@@ -172,7 +183,7 @@ def listing(names: Iterable[object], limit: int = 5) -> str:
 
 
 def as_option(names: Iterable[str]) -> str:
-    """The names as an option takes them: separated by commas, in quotes where they have some.
+    """Join names by commas as an option takes them, quoted if they contain commas or quotes.
 
     >>> as_option(["id", "income, net"])
     'id,"income, net"'
@@ -183,7 +194,7 @@ def as_option(names: Iterable[str]) -> str:
 
 
 def as_typed(names: Iterable[str]) -> str:
-    """The names as an option takes them, quoted so that a shell leaves them alone.
+    """Join names as an option takes them, quoted for the shell.
 
     >>> as_typed(["id", "loan amount"])
     "'id,loan amount'"
@@ -192,7 +203,7 @@ def as_typed(names: Iterable[str]) -> str:
 
 
 def closest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that this one was probably meant as; None where none is close.
+    """Return the known name that was probably meant, or None.
 
     >>> closest("incme", ["age", "income"]), closest("savings", ["age"])
     ('income', None)
@@ -201,9 +212,9 @@ def closest(name: object, known: Iterable[str]) -> str | None:
 
 
 def unknown_name(expected: str, name: object, known: Iterable[str], *, limit: int = 5) -> str:
-    """The message for a name that is not among the known ones, with the closest of them.
+    """Return the message for an unknown name, with the closest known one.
 
-    Where none is close the first ``limit`` of them are listed.
+    Without a close one, the first ``limit`` known names are listed.
     """
     known = list(known)
     close = closest(name, known)

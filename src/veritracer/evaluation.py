@@ -17,13 +17,13 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from veritracer.decisions import rate_threshold
 from veritracer.errors import AdviceWarning, VeriTracerWarning
 from veritracer.files import envelope
+from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
-from veritracer.schema import Schema
+from veritracer.models.network import rate_threshold
 from veritracer.schema.inspection import area_under_curve
-from veritracer.schema.values import percent
+from veritracer.training.data import labelled_schema
 
 HOLDOUT = 0.2
 FEWEST_HELD_OUT = 20
@@ -110,8 +110,7 @@ def fit_evaluated(
 
     No evaluation (None) of tables that are too small to hold rows out.
     """
-    schema = model.schema if model.schema is not None else Schema.infer(X)
-    known = (schema if schema.favourable is not None else schema.with_labels(y)).labels(y)
+    known = labelled_schema(X, y, model.schema, model.favourable).labels(y)
     held = held_out(known, holdout, model.random_state)
     if len(held) == 0:
         return model.fit(X, y), None
@@ -281,7 +280,8 @@ def _about_people(found: Evaluation) -> Iterator[str]:
         yield f"The model accepts {whom}: try --class-weight balanced, --threshold or --approval-rate."
     if found.valid is not None and found.valid < 1 - NO_RECOURSE:
         yield (
-            f"Only {percent(found.valid)} of the declined have recourse that is valid: does the schema let "
+            f"Only {format_percent(found.valid)} of the declined have recourse that is valid: does the "
+            "schema let "
             "people change what the decision depends on?"
         )
     gap = found.fitted - own.accuracy.value

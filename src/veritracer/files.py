@@ -5,6 +5,7 @@ A document has its format's name, its version, and known keys only.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -22,9 +23,10 @@ from veritracer.errors import SchemaError, listing, message
 def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     """A file to write that takes its place only when the block ends well.
 
-    It is written as ``NAME.partial`` and renamed once the disk has it; if anything goes wrong it disappears,
-    and what was there before stays. With ``shared`` several processes may write the same file at once: each
-    has a partial one of its own. A device or a pipe, which can not be renamed, is written as it is.
+    It is written as ``NAME.partial`` and renamed once the disk has it; the new name is on the disk too when
+    the block is left. If anything goes wrong it disappears, and what was there before stays. With ``shared``
+    several processes may write the same file at once: each has a partial one of its own. A device or a pipe,
+    which can not be renamed, is written as it is.
     """
     if is_special(place):
         with place.open("wb") as file:
@@ -36,7 +38,7 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(place)
+        rename(partial, place)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
@@ -53,15 +55,50 @@ def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> P
 
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
-    """A folder to fill that takes its place, where nothing may be yet, only when the block ends well."""
+    """A folder to fill that takes its place, where nothing may be yet, only when the block ends well.
+
+    Its files, its name and theirs are on the disk when the block is left.
+    """
     partial = place.with_name(f"{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         yield partial
-        partial.replace(place)
+        for inside in (*partial.rglob("*"), partial):
+            _sync(inside)
+        rename(partial, place)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def rename(place: Path, other: Path) -> None:
+    """Rename a file or a folder, over a file that is there; on return the disk knows it."""
+    place.replace(other)
+    _sync(other.parent)
+
+
+def remove(place: Path) -> None:
+    """Remove a file or a folder, if it is there; on return the disk knows it."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+    if place.parent.exists():
+        _sync(place.parent)
+
+
+def _sync(place: Path) -> None:
+    """Wait until the disk has the content of a file, or the names in a folder if the system can do that."""
+    folder = place.is_dir()
+    try:
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if not folder or error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def is_special(place: Path) -> bool:

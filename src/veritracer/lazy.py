@@ -25,8 +25,8 @@ def attach(
     Its modules are attributes too, imported or not. A name must not be that of a module: whoever imports the
     module would find the module under it.
 
-    >>> get, names = attach("veritracer", {"defaults": ["__version__"]})
-    >>> get("__version__") == get("defaults").__version__
+    >>> get, names = attach("veritracer", {"errors": ["message"]})
+    >>> get("message") is get("errors").message
     True
     >>> "bounds" in names()
     True

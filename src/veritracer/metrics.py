@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from veritracer.bounds.attack import attack
 from veritracer.encoding import Encoding
-from veritracer.network import from_module, sign_of
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import from_module, sign_of
+from veritracer.models.param_sets import ParamSet
 from veritracer.recourse import Neighbours
 
 MOVED = 0.01

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, VeriTracerWarning, message
 from veritracer.ledger import Audit, Ledger, audit

@@ -17,31 +17,31 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
-from veritracer.config import Training, TrainingConfig
-from veritracer.decisions import threshold_logit
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     DataError,
     TrainingError,
     message,
     unknown_name,
 )
-from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
-from veritracer.fitting import Fitted, Run
-from veritracer.generator import Generator, GeneratorKind, Initialisation, forward_with_context
-from veritracer.network import from_module, to_module
-from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.preparing import as_table, prepare
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module, threshold_logit, to_module
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Neighbours, Usual, thinned
+from veritracer.recourse.evidence import Evidence, Neighbours, Usual, subsample
 from veritracer.recourse.facade import recourse_of
 from veritracer.recourse.options import ExplainOptions, shows_options
-from veritracer.schema import Schema
-from veritracer.training import Ending
+from veritracer.schema import Schema, Value
+from veritracer.schema.labels import Convention
+from veritracer.training import Panel
+from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
+from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
+from veritracer.training.data import as_table, prepare
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.training.generator import Generator, forward_with_context
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
@@ -55,7 +55,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     Parameters
     ----------
     schema
-        What is known of the table; ``None`` infers it from ``X`` and ``y`` (the greater label is favourable).
+        What is known of the table; ``None`` infers it from ``X``.
+    favourable
+        The label that people want: one of the two in ``y``, or ``vt.POSITIVE`` for ``classes_[1]``, which
+        scikit-learn calls the positive class. It may be left out where the schema names it, or where the
+        labels are a well-known pair such as approved and denied; ``fit`` raises an error where nothing says
+        which label it is, or where the schema names another one.
     method
         ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
         ``"standard"`` trains the classifier alone.
@@ -137,6 +142,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self,
         schema: Schema | None = None,
         *,
+        favourable: Value | Convention | None = None,
         method: Training = "veritracer",
         bound: BoundName = "simul-crown",
         kappa: float = 0.2,
@@ -174,6 +180,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 unknown_name("a parameter of VeriTraCER", next(iter(unknown)), type(self)._get_param_names())
             )
         self.schema = schema
+        self.favourable = favourable
         self.method = method
         self.bound = bound
         self.kappa = kappa
@@ -294,21 +301,22 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         *,
         ids: Sequence[Any],
         ledger: Ledger | str | os.PathLike[str],
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: datetime | None = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         **options: Any,
     ) -> Issued:
-        """The promises that are in the ledger now: every counterfactual that ``explain`` finds for ``X``.
+        """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
 
         ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
-        duration or a day (None: never); ``original`` says how people's own rows are kept: ``"plain"``,
-        ``"encrypted"`` with ``key``, or only their ``"commitment"``; ``uncertified`` what becomes of what is
-        not certified, ``again`` whether the same application may be promised twice: see ``Ledger.issue``.
-        ``options`` are those of ``explain``.
+        duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
+        kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
+        are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
+        live promise gets no second one unless ``again`` is True: see ``Ledger.issue``. The result says how
+        many of each were left out. ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 
@@ -429,12 +437,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike],
         *,
         share_panel: bool = False,
-    ) -> Fitted:
+    ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
         panel = self.panel
         if panel == "default":
             panel = Panel() if self.method == "veritracer" else None
-        run = Run(
+        run = TrainingRun(
             self.training_config(),
             panel,
             self.threshold,
@@ -446,6 +454,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             X,
             y,
             schema=self.schema,
+            favourable=self.favourable,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
             validation_fraction=self.validation_fraction,
@@ -454,9 +463,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         )
         return run.fit(prepared, seeds, share_panel=share_panel)
 
-    def _adopt(self, fitted: Fitted, index: int, X: Any) -> Self:
+    def _adopt(self, fitted: TrainingResult, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
-        prepared, trained = fitted.prepared, fitted.trained
+        prepared, trained = fitted.data, fitted.trained
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
         self.classes_ = np.unique(np.array(labels))
@@ -467,10 +476,10 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.generator_theta_ = fitted.generator_theta(index)
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
-        self.interrupted_ = trained.ended is Ending.INTERRUPTED
+        self.interrupted_ = trained.stop_reason is StopReason.INTERRUPTED
         x, favourable = fitted.seen(index)
         self.usual_: Usual | None = Usual.of(prepared.encoding, x, favourable)
-        labelled = thinned(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
+        labelled = subsample(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
         ignored = prepared.schema.ignored_names
         named = [c for c in X.columns if c not in ignored] if isinstance(X, pd.DataFrame) else None

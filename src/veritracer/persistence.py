@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import ModelFileError, message
 from veritracer.files import envelope, write_whole
 

@@ -23,16 +23,20 @@ from pydantic import ValidationError as PydanticError
 from torch import Tensor
 
 from veritracer import persistence
-from veritracer.config import TrainingConfig
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
-from veritracer.generator import Generator, make_generator
 from veritracer.model import VeriTraCER
-from veritracer.network import Theta, from_module, to_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import PanelContent, PanelParams
+from veritracer.models.network import Theta, from_module, to_module
 from veritracer.recourse.evidence import Neighbours, Usual
-from veritracer.schema import Schema, Value
+from veritracer.schema import POSITIVE, Schema, Value
+from veritracer.schema.feature import plain
+from veritracer.training import Panel
+from veritracer.training.config import TrainingConfig
+from veritracer.training.generator import Generator, make_generator
+from veritracer.training.panel import PanelContent, PanelParams
+
+_POSITIVE = {"convention": POSITIVE.value}
+"""``vt.POSITIVE`` in a file, where a text is a label."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
     """The fields of ``_Content``, as JSON has them."""
     params = model.get_params(deep=False)
     del params["schema"]
+    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else plain(model.favourable)
     if isinstance(model.panel, Panel):
         params["panel"] = asdict(model.panel.params)
     found = {} if model.approval_rate is None else {"threshold": model.threshold_}
@@ -206,6 +211,8 @@ def _params(params: dict[str, Any]) -> dict[str, Any]:
         raise _refused("parameters of VeriTraCER", listing(unknown))
     asked = params.get("panel")  # no model of the first stage had one
     given = {name: value for name, value in params.items() if name != "panel"}
+    if given.get("favourable") == _POSITIVE:
+        given["favourable"] = POSITIVE
     checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
     if isinstance(asked, dict):
         return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, asked)))}

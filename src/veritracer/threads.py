@@ -1,4 +1,4 @@
-"""Cores, threads (one where operations are small) and memory: what computing has of a machine."""
+"""Set the number of threads and the allocator for many small operations."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What glibc's ``mallopt`` calls the free memory that is given back, and the size of what is mapped apart."""
+"""Parameters of glibc's ``mallopt``: when free memory is returned, and the size from which it is mapped."""
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
-    """One thread inside of the block, if ``wanted``; then as many as before.
+    """Use one thread inside the block if ``wanted``, and restore the number of threads after it.
 
-    Sharing a small operation costs more than it brings, and many times more if another process has the cores.
+    Sharing a small operation costs more than it saves, and much more if another process holds the cores.
     """
-    import torch  # who only counts cores does not need it
+    import torch  # counting cores does not need it
 
     before = torch.get_num_threads()
     if wanted:
@@ -34,10 +34,10 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
 
 
 def only_compute() -> None:
-    """Make the most of a process that does nothing else: one thread, and memory that is kept for later.
+    """Tune a process that only computes: one thread, and freed memory that is kept for later.
 
-    Tensors of some megabytes come and go. By default each of them is asked of the system and given back,
-    page by page, which takes a fifth of the time.
+    Tensors of some megabytes come and go. By default each of them is mapped and returned page by page, which
+    takes a fifth of the time.
     """
     import torch
 

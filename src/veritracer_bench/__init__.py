@@ -1,8 +1,9 @@
 """The paper's evaluation and the measurement of truth: what is measured, how it is run, and its tables.
 
 ``Run(plan, out).go(workers)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
-tables, the page and pictures. Research stands apart from the library: nothing in ``veritracer`` imports this
-package but the verbs ``bench`` and ``demo --paper``. Its pictures need the extra ``bench``.
+tables, the page and pictures. ``baselines`` has other methods, ``shifts`` the ways in which a later model
+differs. In ``veritracer`` only the command ``bench`` imports this package. Its pictures need the
+extra ``bench``.
 """
 
 from __future__ import annotations

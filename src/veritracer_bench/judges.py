@@ -2,7 +2,7 @@
 
 A judge takes no part in training, choosing or refining what it judges. It is fitted once for a dataset, from
 fixed seeds, on the encoded training rows, and decides at the threshold of the model whose answers it judges.
-Two classes, networks and boosting, are also those of a panel (``veritracer.panel``). They have a second
+Two classes, networks and boosting, are also those of a panel (``vt.Panel``). They have a second
 judge, fitted on rows that neither a model nor its panel saw: the test rows are cut into halves, and a
 counterfactual of a person of one half is judged by what was learned from the other.
 
@@ -28,11 +28,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
-from veritracer import shifts
 from veritracer.errors import VeriTracerWarning
 from veritracer.model import VeriTraCER
 from veritracer.recourse import Neighbours
 from veritracer.schema import Feature, Schema
+from veritracer_bench import shifts
 from veritracer_bench.methods import arguments
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 from torch import Tensor
 
-from veritracer.baselines import BASELINES, Baseline
 from veritracer.errors import NotSupportedError, message, unknown_name
+from veritracer_bench.baselines import BASELINES, Baseline
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
@@ -225,7 +225,7 @@ def resolve(name: str) -> Method:
             raise NotSupportedError(unknown_name("the name of a method", name, METHODS))
         return METHODS[name]
     place, _, attribute = name.partition(":")
-    remedy = "name a subclass of veritracer.baselines.Baseline that Python can import"
+    remedy = "name a subclass of veritracer_bench.baselines.Baseline that Python can import"
     try:
         kind = getattr(importlib.import_module(place), attribute)
     except (ImportError, AttributeError, ValueError) as error:

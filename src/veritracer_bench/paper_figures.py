@@ -19,7 +19,7 @@ from veritracer.bounds.ibp import trace
 from veritracer.bounds.methods import BOUNDS
 from veritracer.certificate import Certificate, certify
 from veritracer.files import whole_file
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

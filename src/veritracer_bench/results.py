@@ -1,4 +1,4 @@
-"""Results: ours, each as one file that is whole or absent, and those that the paper prints.
+"""Results: each as one file that is whole or absent, tables of all of them, and those that the paper prints.
 
 The paper's are by table, dataset and method: the mean, and the standard deviation where it has one. In its
 tables of distances the block of sparsity is labelled "Proximity"; its δ-robustness on HELOC is 0.70 in the
@@ -7,21 +7,25 @@ text and 0.788 in the ablation. Times per counterfactual below 0.001 s are enter
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.files import document_text, write_whole
 
 FORMAT = "veritracer-bench-1"
+CONDITIONS = ".conditions.json"
+_FIRST = ("method", "seed", "conditions", "seconds")
 
 
 class Key(NamedTuple):
@@ -70,28 +74,58 @@ def read(folder: Path, key: Key) -> Cell | None:
 
 
 def write_results(folder: Path, cells: Iterable[Cell]) -> list[Path]:
-    """One file for each dataset with all of its results; returns where."""
-    by_dataset: dict[str, list[Cell]] = {}
+    """Write all results as tables, a file for each dataset and experiment, and return where.
+
+    ``DATASET.EXPERIMENT.csv`` has a line for each method and seed and a column for each number: ``nan`` where
+    it is undefined, an empty cell where it was not measured. ``DATASET.conditions.json`` lists configurations
+    and machines; the column ``conditions`` has the position of a result's own, from 0.
+    """
+    tables: dict[str, dict[str, list[Cell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.key):
-        by_dataset.setdefault(cell.key.dataset, []).append(cell)
+        tables.setdefault(cell.key.dataset, {}).setdefault(cell.key.experiment, []).append(cell)
     paths = []
-    for dataset, found in by_dataset.items():
-        content = [
-            {**cell.key._asdict(), **{k: v for k, v in cell._asdict().items() if k != "key"}}
-            for cell in found
-        ]
-        write_json(folder / f"{dataset}.json", {"format": FORMAT, "cells": content})
-        paths.append(folder / f"{dataset}.json")
+    for dataset, experiments in tables.items():
+        conditions: list[dict[str, Any]] = []
+        for experiment, found in experiments.items():
+            paths.append(folder / f"{dataset}.{experiment}.csv")
+            write_whole(paths[-1], _table_text(found, conditions), shared=True)
+        write_json(folder / f"{dataset}{CONDITIONS}", {"format": FORMAT, "conditions": conditions})
     return paths
 
 
 def read_results(folder: Path) -> list[Cell]:
-    """All results in the files that ``write_results`` wrote."""
-    found: list[Cell] = []
-    for path in sorted(folder.glob("*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        found += [_cell({"format": document["format"], **each}) for each in document["cells"]]
-    return found
+    """Read all results in the tables that ``write_results`` wrote."""
+    return [cell for path in sorted(folder.glob("*.csv")) for cell in _cells_of(path)]
+
+
+def _table_text(cells: Sequence[Cell], conditions: list[dict[str, Any]]) -> str:
+    """Write one table; conditions that are not among those listed are added to the list."""
+    names = list(dict.fromkeys(name for cell in cells for name in cell.numbers))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_FIRST, *names])
+    for cell in cells:
+        depends_on = {"configuration": _plain(cell.configuration), "where": _plain(cell.where)}
+        if depends_on not in conditions:
+            conditions.append(depends_on)
+        numbers = (f"{cell.numbers[name]:.6g}" if name in cell.numbers else "" for name in names)
+        first = (cell.key.method, cell.key.seed, conditions.index(depends_on), f"{cell.seconds:.6g}")
+        writer.writerow([*first, *numbers])
+    return text.getvalue()
+
+
+def _cells_of(path: Path) -> Iterator[Cell]:
+    """Read one table, with the conditions beside it."""
+    dataset, experiment = path.stem.split(".")
+    beside = json.loads(path.with_name(f"{dataset}{CONDITIONS}").read_text(encoding="utf-8"))
+    if beside["format"] != FORMAT:
+        raise ValueError(beside["format"])
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            method, seed, number, seconds = (line.pop(name) for name in _FIRST)
+            numbers = {name: float(value) for name, value in line.items() if value}
+            key = Key(experiment, dataset, method, int(seed))
+            yield Cell(key, numbers=numbers, seconds=float(seconds), **beside["conditions"][int(number)])
 
 
 @lru_cache(maxsize=1)

@@ -27,15 +27,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from veritracer import metrics, shifts
+from veritracer import metrics
 from veritracer.certificate import certify
-from veritracer.distributed.engines import Name, processes, ray_tasks
+from veritracer.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
-from veritracer.fine_tuning import fine_tune
 from veritracer.model import VeriTraCER
-from veritracer.network import from_module, to_module
-from veritracer.recourse.evidence import Neighbours, thinned
+from veritracer.models.network import from_module, to_module
+from veritracer.recourse.evidence import Neighbours, subsample
 from veritracer.saved import load
+from veritracer.training.fine_tuning import fine_tune
+from veritracer_bench import shifts
 from veritracer_bench.methods import Question, resolve
 from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
 from veritracer_bench.results import Cell, Key, read, where, write, write_json
@@ -108,7 +109,7 @@ def model_of(out: Path, group: Group, seed: int, x_train: torch.Tensor | None = 
     """One model of a group; with ``x_train`` it has its training rows again."""
     model = load(folder_of(out, group) / str(seed))
     if x_train is not None:
-        model.neighbours_ = Neighbours(thinned(x_train, model.keep_rows))
+        model.neighbours_ = Neighbours(subsample(x_train, model.keep_rows))
     return model
 
 

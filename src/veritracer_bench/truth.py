@@ -28,12 +28,11 @@ from torch import Tensor
 from veritracer import datasets, metrics
 from veritracer.certificate import certify
 from veritracer.datasets.loans_model import TERMS, Outcome
-from veritracer.decisions import threshold_logit
 from veritracer.errors import VeriTracerWarning
 from veritracer.files import whole_file
 from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
-from veritracer.network import Network
+from veritracer.models.network import Network, threshold_logit
 from veritracer.recourse import Neighbours
 from veritracer.recourse.evidence import LOF_LABELLED
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury

@@ -59,10 +59,28 @@ def test_a_file_under_another_name_is_no_result(tmp_path: Path) -> None:
 
 
 def test_results_by_dataset_come_back(tmp_path: Path) -> None:
+    """Each number as it was, to six digits; two configurations, two experiments, and gaps of both kinds."""
     some = [cell("roar", dataset=name, keeps=0.5) for name in ("heloc", "oula")]
+    some.append(cell("sns", 7, "oula", accuracy=1 / 3)._replace(configuration={"a": [1, None], "b": "x, y"}))
+    some.append(cell("sns", 8, "oula", keeps=math.nan))
+    some.append(cell("standard", dataset="oula", experiment="time", seconds_per_epoch=1e-7))
     paths = results.write_results(tmp_path, some)
-    assert [p.name for p in paths] == ["heloc.json", "oula.json"]
-    assert bench.read_results(tmp_path) == some
+    assert [p.name for p in paths] == ["heloc.ri.csv", "oula.ri.csv", "oula.time.csv"]
+    back = bench.read_results(tmp_path)
+    assert repr(back) == repr([one._replace(numbers=_six_digits(one.numbers)) for one in some])
+    assert [list(one.numbers) for one in back[2:4]] == [["rows", "accuracy"], ["rows", "keeps"]]
+
+
+def _six_digits(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.6g}") for name, value in numbers.items()}
+
+
+def test_tables_of_another_format_are_refused(tmp_path: Path) -> None:
+    results.write_results(tmp_path, [cell("roar")])
+    beside = tmp_path / "heloc.conditions.json"
+    beside.write_text(beside.read_text().replace(results.FORMAT, "other"))
+    with pytest.raises(ValueError, match="other"):
+        bench.read_results(tmp_path)
 
 
 def test_a_full_plan_has_every_cell_once() -> None:
@@ -240,10 +258,15 @@ def test_the_last_bits_of_a_machine_do_not_show(side: float) -> None:
 
 
 def test_stored_results_are_small_and_whole() -> None:
-    """Every dataset of the paper, and of each all seeds of all methods of the tables, with their numbers."""
+    """Every dataset of the paper, and of each all seeds of all methods of the tables, with their numbers.
+
+    Raw results stay out of git: tables, pictures and conditions of all benchmarks have 3 MB.
+    """
+    files = [path for path in (ROOT / "benchmarks/results").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 3_000_000
+    assert all(path.name.endswith((".csv", ".md", ".png", results.CONDITIONS)) for path in files)
     folder = ROOT / "benchmarks/results/bench"
-    assert {path.stem for path in folder.glob("*.json")} == set(plan.PAPER_DATASETS)
-    assert all(path.stat().st_size < 2_000_000 for path in folder.glob("*.json"))
+    assert {path.name.partition(".")[0] for path in folder.glob("*.csv")} == set(plan.PAPER_DATASETS)
     stored = {cell.key: cell.numbers for cell in bench.read_results(folder)}
     wanted = bench.Plan().wanted()
     assert set(wanted) <= set(stored)

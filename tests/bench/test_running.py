@@ -19,10 +19,10 @@ import typer
 from torch import Tensor
 
 import veritracer_bench as bench
-from veritracer.baselines import Neighbour
 from veritracer.cli.verbs import bench as verb
 from veritracer.errors import DataError, NotSupportedError, TrainingError
 from veritracer_bench import Key, Standing, methods, plan, plots, running
+from veritracer_bench.baselines import Neighbour
 from veritracer_bench.plan import Group, subject_of
 from veritracer_bench.running import pool_of
 
@@ -86,7 +86,8 @@ def small() -> Iterator[None]:
 def obeyed(out: Path, **options: Any) -> Done:
     said, noted = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(noted):
-        verb.bench(out=out, **{**ASKED, **options})
+        context = typer.Context(typer.main.get_group(verb.app))
+        verb.bench(context, out=out, **{**ASKED, **options})
     return Done(out, said.getvalue(), noted.getvalue())
 
 

@@ -10,14 +10,14 @@ import torch
 from hypothesis import given
 
 from networks import NORMS, Case, cases, make_case
-from veritracer import balls
 from veritracer.bounds import BOUNDS, Box, crown_ibp, ibp, simul_crown
 from veritracer.bounds.affine import logit_at_worst
 from veritracer.bounds.attack import attack
 from veritracer.bounds.crown_ibp import leaky_relu_lines, upper_plane
 from veritracer.bounds.ibp import Box as IntervalBox
 from veritracer.bounds.ibp import trace
-from veritracer.network import activate
+from veritracer.models import balls
+from veritracer.models.network import activate
 
 
 @given(cases())

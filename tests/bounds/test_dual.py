@@ -11,10 +11,10 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from networks import NORMS, make_case
-from veritracer import balls
-from veritracer.balls import DUAL
 from veritracer.bounds import dual, simul_crown
 from veritracer.bounds.affine import Affine
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
 
 
 def planes(seed: int) -> tuple[Affine, Affine, tuple[Tensor, ...], Tensor, Tensor]:
@@ -153,7 +153,7 @@ def test_masked_search_equals_the_compact_one(norm: str) -> None:
 def test_deciding_early_never_changes_the_decision(norm: str, seed: int) -> None:
     objective, constraint, radii, _, _ = planes(seed)
     full = dual.maximum(objective, constraint, radii, norm).value
-    quick = dual.maximum(objective, constraint, radii, norm, decide=True).value
+    quick = dual.maximum(objective, constraint, radii, norm, sign_only=True).value
     assert (quick >= full - 1e-9).all()
     clear = full.abs() > 1e-9
     assert ((quick < 0) == (full < 0))[clear].all()

@@ -21,9 +21,9 @@ from veritracer.bounds import (
     method_named,
     register,
 )
-from veritracer.config import TrainingConfig
 from veritracer.errors import NotSupportedError, TrainingError, VeriTracerError
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.proving import CASCADE, ProofBatch, prove
+from veritracer.training.config import TrainingConfig
 
 ASKED: list[BoundProblem] = []
 
@@ -75,8 +75,8 @@ def test_a_bound_that_is_added_takes_its_turn_in_a_cascade(added: BoundMethod) -
     assert certs.method.tolist() == ["ibp"]  # the tighter one counts, whoever comes first
     # Unproved rows only: the first one to prove a row is the last to see it.
     case = make_case(seed=3)
-    question = Question(case.x, case.x_cf, case.sign)
-    proofs = prove(case.param_set, question, ["ibp", "loose"])
+    batch = ProofBatch(case.x, case.x_cf, case.sign)
+    proofs = prove(case.param_set, batch, ["ibp", "loose"])
     assert set(proofs.method.tolist()) <= {BOUNDS["ibp"].code, added.code}
 
 
@@ -93,7 +93,7 @@ def test_a_name_that_is_not_registered_is_refused(names: list[str]) -> None:
         vt.certify(module, x, x_cf, param_set, methods=names)
     case = make_case(seed=3)
     with pytest.raises(NotSupportedError):
-        prove(case.param_set, Question(case.x, case.x_cf, case.sign), names)
+        prove(case.param_set, ProofBatch(case.x, case.x_cf, case.sign), names)
 
 
 def test_a_misspelt_name_is_recognised() -> None:

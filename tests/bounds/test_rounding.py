@@ -20,8 +20,8 @@ from torch import Tensor, nn
 import veritracer as vt
 from veritracer.bounds.ibp import trace
 from veritracer.bounds.rounding import Precision, logit_error
-from veritracer.network import Network, from_module, to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Network, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION
 
 SIZES = [*range(-46, -35), -30, -20, -10, -3, -1, 0, 0, 0, 1, 5, 15, 25, 30]

@@ -19,6 +19,8 @@ COMMANDS = {
         "people.csv",
         "--target",
         "approved",
+        "--favourable",
+        "yes",
         "--epochs",
         "1",
         "--no-panel",

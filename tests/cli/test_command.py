@@ -46,11 +46,11 @@ def test_version_and_the_installed_script() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# ---------------------------------------------------------------- demo
+# ---------------------------------------------------------------- bench figures
 
 
-def test_demo_of_the_paper_writes_the_picture_and_says_what_to_conclude(tmp_path: Path) -> None:
-    done = run("demo", "--paper", cwd=tmp_path, env={"FORCE_COLOR": "1"})
+def test_figures_of_the_paper_write_the_picture_and_a_conclusion(tmp_path: Path) -> None:
+    done = run("bench", "figures", cwd=tmp_path, env={"FORCE_COLOR": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     picture = tmp_path / "out" / "paper_examples.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -59,12 +59,12 @@ def test_demo_of_the_paper_writes_the_picture_and_says_what_to_conclude(tmp_path
     assert re.search(r"f0 = x1 - x2 - 2 +\(-4, -1\) +yes +simul-crown +-0\.200 +1\.044", done.stdout)
     assert re.search(r"f1 = x1 - x2 - 1\.5 +none exists", done.stdout)
     assert "cannot break the promise" in done.stdout
-    assert done.stdout.endswith("The picture: out/paper_examples.png\n")
+    assert done.stdout.endswith("Picture: out/paper_examples.png\n")
 
 
 @pytest.mark.long
-def test_demo_of_the_paper_as_json(tmp_path: Path) -> None:
-    done = run("demo", "--paper", "--json", "--out", str(tmp_path / "new" / "folder"))
+def test_figures_of_the_paper_as_json(tmp_path: Path) -> None:
+    done = run("bench", "figures", "--json", "--out", str(tmp_path / "new" / "folder"))
     told = json.loads(done.stdout)
     assert told["delta"] == 1.9
     assert Path(told["picture"]).is_file()
@@ -226,7 +226,7 @@ def test_interrupted(server: Server, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "bench")])
 def test_a_missing_extra_is_named(absent: str, extra: str, tmp_path: Path) -> None:
-    done = run("demo", "--paper", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
+    done = run("bench", "figures", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
     assert_refused(done)
     assert done.stderr.endswith(f"— pip install 'veritracer[{extra}]'\n")
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 """A stranger's nasty table and its whole life: looked at, learned from, explained, promised, audited.
 
 Identifiers, dates, ``10,257.01``, ``€ 1.200,50``, ``12%``, ``n/a``, 500 shops, one branch, and 97 of 100
-people are accepted. Nothing but the target is ever said about it.
+people are accepted. Nothing but the target and the favourable label is ever said about it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import veritracer as vt
 from processes import Done, run_many
 
 ROWS = 340
-FIT = ["fit", "nasty.csv", "--target", "approved", "--epochs", "25", "--no-panel"]
+FIT = ["fit", "nasty.csv", "--target", "approved", "--favourable", "yes", "--epochs", "25", "--no-panel"]
 FIT += ["--holdout", "0.5", "--out", "model"]
 
 
@@ -159,7 +159,8 @@ def test_one_page_before_any_fit(life: dict[str, Done]) -> None:
         assert said in page
     assert "categories, " in page
     assert "'no' has 3." in page
-    assert "veritracer fit nasty.csv --target approved" in page
+    for label in ("no", "yes"):
+        assert f"veritracer fit nasty.csv --target approved --favourable {label} --out model" in page
     assert (
         "Which column is the decision? Two values have: 'approved', 'owner'." in life["look without"].stdout
     )
@@ -173,7 +174,7 @@ def test_one_screen_after_fit(life: dict[str, Done], place: Path) -> None:
     page = life["fit"].stdout
     for said in ("this model", "base rate", "logistic regression", "gradient boosting", "95 % intervals"):
         assert said in page
-    assert "'yes' is favourable (guessed from the labels)" in page
+    assert page.splitlines()[0].endswith("target 'approved': 'yes' is favourable, 'no' is not")
     assert "left out" in life["fit"].stderr
     worth = json.loads((place / "model" / "evaluation.json").read_text())
     assert 160 <= worth["rows"] <= 180

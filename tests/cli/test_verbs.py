@@ -69,6 +69,8 @@ COMMANDS = {
         "train.csv",
         "--target",
         "approved",
+        "--favourable",
+        "yes",
         "--epochs",
         "1",
         "--no-panel",
@@ -342,7 +344,7 @@ def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     )
     program += "s.signal(s.SIGALRM, lambda *_: s.raise_signal(s.SIGINT)); main()"
     command = [sys.executable, "-c", program, "fit", "train.csv", "--target", "approved", "--out", "half"]
-    command += ["--epochs", "100000"]
+    command += ["--favourable", "yes", "--epochs", "100000"]
     done = subprocess.run(
         command, cwd=folder, env=CLEAN, capture_output=True, text=True, check=False, timeout=100
     )
@@ -385,16 +387,3 @@ def test_report(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html>")
     assert "A &lt;title&gt;" in page
-
-
-@pytest.mark.long
-def test_demo_on_a_small_dataset(tmp_path: Path) -> None:
-    asked = ["demo", "--dataset", "breast_cancer", "--epochs", "60", "--out"]
-    text, told = run_many([[*asked, "a"], [*asked, "b", "--json"]], tmp_path)
-    assert (text.returncode, told.returncode) == (0, 0), text.stderr + told.stderr
-    methods = json.loads(told.stdout)["methods"]
-    assert [m["method"] for m in methods] == ["certified recourse", "CounterNet", "plain gradient search"]
-    assert "What became of the promises" in text.stdout
-    assert "The report: a/report.html" in text.stdout
-    for folder in ("a", "b"):
-        assert [p.name for p in (tmp_path / folder).iterdir()] == ["report.html"]

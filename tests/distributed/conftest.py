@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ray() -> Iterator[None]:
     """A Ray for the session, started when the first test asks for it."""
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    from veritracer.distributed.engines import connected
+    from veritracer.engines import connected
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))

@@ -14,7 +14,7 @@ from ledger_cases import undecided
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.distributed import Inputs, Outcome, Question, RunFolder, explain_blocks
-from veritracer.distributed.engines import Engine, LocalEngine
+from veritracer.engines import Engine, LocalEngine
 
 QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}

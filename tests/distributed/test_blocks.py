@@ -13,12 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from deadly import Deadly
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_cases import EVERYTHING
 
 import veritracer as vt
+from deadly import Deadly
+from veritracer import engines
 from veritracer.distributed import (
     Block,
     Inputs,
@@ -26,12 +28,11 @@ from veritracer.distributed import (
     Question,
     RunFolder,
     certify_blocks,
-    engines,
     issue_blocks,
     judging,
 )
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.distributed.engines import LocalEngine, processes
+from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
@@ -275,7 +276,7 @@ def test_tables_of_different_lengths_are_no_pairs(folder: Path, tmp_path: Path) 
 def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None:
     with vt.Ledger(tmp_path / "promises.db") as ledger:
         found = model().explain(people().drop(columns="id"), **QUICK)
-        ledger.issue(found, model().classifier_, ids=people()["id"].tolist())
+        ledger.issue(found, model().classifier_, ids=people()["id"].tolist(), **EVERYTHING)
         model(1).save(tmp_path / "later")
         later = vt.load(tmp_path / "later")
         plain = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9)

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from deadly import Deadly
 from distributed_cases import assert_same, explained, people, question, written
 
 import veritracer as vt
+from deadly import Deadly
 from veritracer.distributed import Inputs, RunFolder, issue_blocks
-from veritracer.distributed.engines import RayEngine, ray_tasks
+from veritracer.engines import RayEngine, ray_tasks
 from veritracer.errors import DataError
 from veritracer.streaming import IssueTerms
 

@@ -175,9 +175,7 @@ def test_a_model_learns_from_polars(folder: Path) -> None:
     frame = people().drop(columns="id")
     labels = np.where(frame["income"] > frame["income"].median(), "yes", "no")
     table = pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False))
-    learned = [
-        vt.VeriTraCER(method="standard", panel=None, hidden=(4,), epochs=1).fit(X, y)
-        for X, y in ((frame, labels), (table, pl.Series(labels)))
-    ]
+    params = {"favourable": "yes", "method": "standard", "panel": None, "hidden": (4,), "epochs": 1}
+    learned = [vt.VeriTraCER(**params).fit(X, y) for X, y in ((frame, labels), (table, pl.Series(labels)))]
     assert learned[0].encoding_.schema.names == learned[1].encoding_.schema.names
     assert np.allclose(*(one.predict_proba(frame) for one in learned))

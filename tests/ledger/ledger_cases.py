@@ -19,6 +19,9 @@ from veritracer.ledger.database import connect, place_of
 
 KEY = new_key()
 
+EVERYTHING: dict[str, Any] = {"expires": None, "uncertified": "promise", "again": True}
+"""Terms under which every counterfactual is a promise without an end."""
+
 
 @cache
 def model(seed: int = 0) -> vt.VeriTraCER:
@@ -62,8 +65,8 @@ def ids(found: vt.Counterfactuals, prefix: str = "person") -> list[str]:
 
 
 def issue(ledger: vt.Ledger, found: vt.Counterfactuals, prefix: str = "person", **terms: Any) -> Any:
-    """What was issued of these counterfactuals."""
-    return ledger.issue(found, model().classifier_, ids=ids(found, prefix), **terms)
+    """What was issued of these counterfactuals: all of them, however often, for ever unless terms say so."""
+    return ledger.issue(found, model().classifier_, ids=ids(found, prefix), **{**EVERYTHING, **terms})
 
 
 @contextmanager
@@ -82,3 +85,6 @@ def rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Any]]:
 
 
 TABLES = (tables.entries, tables.encoded, tables.texts, tables.models, tables.migrations)
+
+ALL_TABLES = (*TABLES[:-1], tables.requests, tables.migrations)
+"""The same, where something was issued for a request."""

@@ -14,7 +14,7 @@ from recourse_tables import fitted
 from veritracer.encoding import Encoding
 from veritracer.ledger.promises import RawRows
 from veritracer.ledger.reading import InMemory, in_memory
-from veritracer.network import from_module, to_module
+from veritracer.models.network import from_module, to_module
 
 
 @cache

@@ -30,7 +30,7 @@ def test_a_failed_audit_names_people_and_what_they_can_do(tmp_path: Path) -> Non
     assert f"breaks {told.counts['broken']} of {told.live} live promises" in page.text
     assert "It verifies." in page.text
     assert told.recourse[0].sentence in page.by_id["broken"]
-    assert page.by_id["broken"].count("not looked for") == min(told.counts["broken"], LISTED_ROWS) - 2
+    assert page.by_id["broken"].count("not searched") == min(told.counts["broken"], LISTED_ROWS) - 2
     assert all(name in page.by_id["distances"] for name in ("W1", "b3", "linf"))
 
 

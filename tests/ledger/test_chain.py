@@ -13,13 +13,14 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_cases import KEY, TABLES, issue, recourse, rows_of
+from ledger_cases import ALL_TABLES, KEY, issue, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import Verification, chain
 from veritracer.ledger import database as tables
 from veritracer.ledger.database import place_of
+from veritracer.ledger.store import Request
 
 Cell = tuple[sa.Table, Any, str]  # table, key of the row, column
 
@@ -29,18 +30,20 @@ class Victim:
 
     def __init__(self, place: str) -> None:
         self.ledger = vt.Ledger(place)
-        first = issue(self.ledger, recourse(rows=7), "plain")
+        first = issue(
+            self.ledger, recourse(rows=7), "plain", request=Request("first", b"plain", {"rows": []})
+        )
         issue(self.ledger, recourse(rows=7), "locked", original="encrypted", key=KEY)
         issue(self.ledger, recourse(rows=7, overshoot=0.02), "hidden", original="commitment")
         self.ledger.release(first.sequence[:1], "withdrawn")
         self.ledger.erase(first.ids[1])
-        issue(self.ledger, recourse(rows=7), "last")
+        issue(self.ledger, recourse(rows=7), "last", request=Request("last", b"last"))
         self.head = self.ledger.head
         self.engine = sa.create_engine(place_of(place))
         if self.engine.dialect.name == "sqlite":  # our damage need not survive a crash
             sa.event.listen(self.engine, "connect", lambda c, _: c.execute("PRAGMA synchronous = OFF"))
         with self.behind() as connection:
-            self.content = {table: rows_of(connection, table) for table in TABLES}
+            self.content = {table: rows_of(connection, table) for table in ALL_TABLES}
 
     def behind(self) -> AbstractContextManager[sa.Connection]:
         """A connection that obeys no rule but the database's own."""
@@ -79,7 +82,7 @@ def victim(module_victim: Victim) -> Iterator[Victim]:
 
 def cells(connection: sa.Connection) -> list[Cell]:
     found = []
-    for table in TABLES:
+    for table in ALL_TABLES:
         key = key_of(table).name
         found += [(table, row[key], name) for row in rows_of(connection, table) for name in row]
     return found
@@ -113,7 +116,7 @@ def others(value: Any) -> Any:
 def test_any_changed_cell_is_found(victim: Victim) -> None:
     with victim.behind() as connection:
         every = cells(connection)
-    assert len({(table.name, name) for table, _, name in every}) == sum(len(t.columns) for t in TABLES)
+    assert len({(table.name, name) for table, _, name in every}) == sum(len(t.columns) for t in ALL_TABLES)
     for cell in every:
         table, key, name = cell
         moved = (table, key + 1_000, name) if name == key_of(table).name else cell
@@ -130,7 +133,7 @@ def test_any_changed_cell_is_found(victim: Victim) -> None:
 def test_any_flipped_bit_is_found(victim: Victim, data: st.DataObject) -> None:
     blobs = [
         (table, row["seq"], name, value)
-        for table in TABLES[:-1]
+        for table in ALL_TABLES[:-1]
         for row in victim.content[table]
         for name, value in row.items()
         if isinstance(value, bytes) and value
@@ -224,7 +227,7 @@ def test_a_missing_end_is_found_with_a_head(victim: Victim) -> None:
     newest = issue(victim.ledger, recourse(rows=7), "newest")
     assert victim.verified(victim.head).ok, "an older head is still in the chain"
     with victim.behind() as connection:  # the newest promise is gone, from every table
-        for table in TABLES[:-1]:
+        for table in ALL_TABLES[:-1]:
             connection.execute(sa.delete(table).where(table.c.seq > int(newest.sequence[-1]) - 1))
     assert victim.verified().ok, "nothing shows without a head"
     assert victim.verified(victim.head).ok
@@ -250,6 +253,7 @@ def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> Non
     link, erased, promises = bytes(32), 0, 0
     encoded = {row["seq"]: row for row in victim.content[tables.encoded]}
     texts = {row["seq"]: row for row in victim.content[tables.texts]}
+    requests = {row["seq"]: row for row in victim.content[tables.requests]}
     for row in victim.content[tables.entries]:
         about = "{seq}\n{kind}\n{model}\n{0}\n".format(len(row["header"]), **row).encode()
         link = sha256(link + about + row["header"] + row["commitments"]).digest()
@@ -263,7 +267,12 @@ def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> Non
                 salt = numbers["salts"][16 * k : 16 * k + 16]
                 assert sha256(salt + part).digest() == row["commitments"][32 * k : 32 * k + 32]
             promises += 1
-    assert (link.hex(), erased) == (victim.head, 1)
+        elif row["kind"] == "request":
+            asked, seen = requests.pop(row["seq"]), row["commitments"]
+            assert sha256(asked["response"]).digest() == seen[32:]
+            whole = sha256(asked["salt"] + asked["digest"]).digest() == seen[:32]
+            assert whole != (asked["salt"] == asked["digest"] == b"")
+    assert (link.hex(), erased, requests) == (victim.head, 1, {})
     assert promises == len(encoded) == len(texts)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ledger_cases import behind, ids, issue, model, recourse, rows_of
+from ledger_cases import EVERYTHING, behind, ids, issue, model, recourse, rows_of
 
 import veritracer as vt
 from recourse_tables import applicants
@@ -146,7 +146,7 @@ def refused(found: vt.Counterfactuals, sentence: str, folder: Path) -> None:
             issue(ledger, found)
         with (
             pytest.raises(LedgerError, match=sentence),
-            ledger.issuing(model().classifier_) as batch,
+            ledger.issuing(model().classifier_, **EVERYTHING) as batch,
         ):
             batch.add(found, ids(found))
         assert ledger.head == head

@@ -12,7 +12,7 @@ import torch
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import TrainingError
-from veritracer.panel import Panel
+from veritracer.training import Panel
 
 ONCE = {"epochs": 1, "compare": False}
 

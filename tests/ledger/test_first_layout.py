@@ -230,6 +230,6 @@ def test_a_pipeline_stops_where_promises_can_not_be_checked(tmp_path: Path) -> N
     found = json.loads(told)
     assert (found["passed"], found["ok"], found["counts"]["not checkable"]) == (False, False, 10)
     assert len(found["unchecked"]) == 10
-    assert "can not be checked" in (tmp_path / "audit.html").read_text()
+    assert "cannot be checked" in (tmp_path / "audit.html").read_text()
     assert "PASSED" in allowed
     assert "FAILED" in broken

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_cases import KEY, TABLES, issue, model, recourse, rows_of
+from ledger_cases import ALL_TABLES, KEY, issue, model, recourse, rows_of
 from raw_cases import linear
 from torch import nn
 
@@ -26,6 +26,9 @@ from veritracer.ledger import database as tables
 from veritracer.ledger.database import connect, place_of
 from veritracer.ledger.layout import HEADER, METHODS, PARTS, commitment, sealer
 from veritracer.ledger.promises import IssuingModel
+from veritracer.ledger.store import Request, RequestRow
+
+ASKED = Request("key", b"what was asked", {"rows": [0]})
 
 NOW = time.time() + 3600.0  # after every entry that is made while the tests run
 
@@ -36,13 +39,13 @@ class Forger:
     def __init__(self, place: str) -> None:
         self.place = place
         self.ledger, self.keyed = vt.Ledger(place), vt.Ledger(place, key=KEY)
-        self.issued = issue(self.ledger, recourse(rows=7), "plain")
+        self.issued = issue(self.ledger, recourse(rows=7), "plain", request=ASKED)
         issue(self.ledger, recourse(rows=7), "locked", original="encrypted", key=KEY)
         issue(self.ledger, recourse(rows=7, overshoot=0.02), "region")
         issue(self.ledger, recourse(rows=7), "hidden", original="commitment")
         self.engine = connect(place_of(place))
         with self.engine.begin() as connection:
-            self.content = {table: rows_of(connection, table) for table in TABLES}
+            self.content = {table: rows_of(connection, table) for table in ALL_TABLES}
         self.by_name = {row["who"].decode().split()[0]: row["seq"] for row in self.content[tables.encoded]}
 
     def put_right(self) -> None:
@@ -69,7 +72,7 @@ class Forger:
     def promise(self, like: str = "plain", **changed: Any) -> int:
         """The number of a promise like that one, with parts of it changed and committed to anew."""
         at = self.by_name[like]
-        rows = {t: next(r for r in self.content[t] if r["seq"] == at) for t in TABLES[:3]}
+        rows = {t: next(r for r in self.content[t] if r["seq"] == at) for t in ALL_TABLES[:3]}
         held = {**rows[tables.encoded], **rows[tables.texts], "header": rows[tables.entries]["header"]}
         held["header"] = patched(issued=NOW)(held["header"])
         held |= {k: v(held[k]) if callable(v) else v for k, v in changed.items()}
@@ -97,6 +100,9 @@ class Forger:
             assert all(ledger.shown(number)["values"] for number in live)
             assert sum(limit.count for limit in ledger.limits()) == counts.live
             assert ledger.sequences_of("plain 0") is not None
+            kept = ledger.requested(ASKED)
+            assert kept is not None
+            assert list(kept.sequence) == self.issued.sequence.tolist()
             for at in (None, NOW - 1e6, 0.0):
                 audit(ledger, model(), at=at, recourse=1)
             audit(ledger, linear(other, -1.0, savings=0.0001), encoding=other, recourse=1)
@@ -202,6 +208,59 @@ def entry(kind: str, blob: bytes, **more: Any) -> Callable[[Forger], int]:
 def made(like: str = "plain", **changed: Any) -> Callable[[Forger], int]:
     return lambda forger: forger.promise(like, **changed)
 
+
+ROW = RequestRow(b"s" * 16, b"d" * 32, b"null")
+
+
+def asked(
+    *,
+    back: int = 0,
+    response: bytes = ROW.response,
+    commitments: bytes | None = None,
+    row: RequestRow | None = None,
+    with_row: bool = True,
+    number: int = 0,
+    **changed: Any,
+) -> Callable[[Forger], int]:
+    """Append a request for that many entries before it, of which something may be wrong."""
+
+    def make(forger: Forger) -> int:
+        seq = forger.content[tables.entries][-1]["seq"] + 1
+        committed = ROW._replace(response=response)
+        seen = committed.commitments if commitments is None else commitments
+        kept = {"requests": (row or committed)._asdict()} if with_row else {}
+        about = {"first": seq - back, "count": back, "key": "ab" * 32, "expires": None, **changed}
+        return forger.append("request", header(**about), number=number, commitments=seen, **kept)
+
+    return make
+
+
+REQUESTS: dict[str, Callable[[Forger], int]] = {
+    "a good request": asked(),
+    "a good request with an answer": asked(response=b'{"rows": []}'),
+    "a request without its row": asked(with_row=False),
+    "a request of promises long before it": asked(first=4, count=1),
+    "a request of more than there is before it": asked(back=100),
+    "a request with other dates than its promises": asked(back=1),
+    "a request of less than nothing": asked(back=-1),
+    "a request of a fraction": asked(first=4.0),
+    "a request under a key that was used": asked(key=ASKED.hashed),
+    "a request under a key that is none": asked(key="key"),
+    "a request that ends at a text": asked(expires="never"),
+    "a request with something more": asked(more=1),
+    "a request in the past": asked(time=31_536_000.0),
+    "a request with an issuing model": asked(number=3),
+    "a request with one commitment": asked(commitments=ROW.commitments[:32]),
+    "a request without commitments": asked(commitments=b""),
+    "a request with another response": asked(row=ROW._replace(response=b"{}")),
+    "a request with another digest": asked(row=ROW._replace(digest=b"e" * 32)),
+    "a request that was cleared by nobody": asked(row=ROW._replace(salt=b"", digest=b"")),
+    "a response that is no JSON": asked(response=b"rows"),
+    "a response that is a list": asked(response=b"[]"),
+    "a release with the row of a request": lambda f: f.append(
+        "release", header(sequence=[4], reason="why"), requests=ROW._asdict()
+    ),
+}
 
 ENTRIES: dict[str, Callable[[Forger], int]] = {
     "a release with a foreign model": entry("release", header(sequence=[4], reason="why"), number=3),
@@ -379,7 +438,7 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "a hidden promise with a row": made("hidden", x=bytes(88), original=b"{}"),
 }
 
-FORGERIES = {**ENTRIES, **PROMISES}
+FORGERIES = {**ENTRIES, **PROMISES, **REQUESTS}
 
 
 @pytest.mark.parametrize("case", FORGERIES)

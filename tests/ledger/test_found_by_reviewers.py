@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import veritracer as vt
 from veritracer.errors import DataError, LedgerError, NotSupportedError, TrainingError
 from veritracer.ledger import audit
-from veritracer.ledger.times import in_words, read_expiry
+from veritracer.times import format_time, parse_expiry
 
 
 def test_a_model_that_calls_the_other_label_favourable_is_refused() -> None:
@@ -108,10 +108,10 @@ def test_an_end_that_no_date_can_say_is_refused(tmp_path: Path) -> None:
             issue(ledger, recourse(), expires=timedelta(days=9000 * 365))
         with pytest.raises(DataError, match="moment"):
             issue(ledger, recourse(), expires="2027-01-31")
-    assert in_words(1e300).endswith("since 1970")
+    assert format_time(1e300).endswith("since 1970")
 
 
 @pytest.mark.parametrize("text", ["99999999999d", "²d", "d", "-3d"])
 def test_a_duration_that_is_none_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(DataError, match="a duration or a date"):
-        read_expiry(text)
+        parse_expiry(text)

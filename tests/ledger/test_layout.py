@@ -13,7 +13,7 @@ import torch
 from veritracer.errors import DataError, LedgerError
 from veritracer.ledger.chain import BEGINNING, stored_link
 from veritracer.ledger.layout import HEADER, from_json, headers, numbers_of, sealer, table_of, to_json
-from veritracer.ledger.times import read_expiry
+from veritracer.times import parse_expiry
 
 
 def test_headers_of_another_layout_are_refused() -> None:
@@ -71,4 +71,4 @@ def test_an_install_that_can_not_encrypt_says_so(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_promise_may_never_end() -> None:
-    assert read_expiry(" never ") is None
+    assert parse_expiry(" never ") is None

@@ -13,7 +13,7 @@ from networks import NORMS, make_case
 from veritracer.encoding import Encoding
 from veritracer.ledger.promises import IssuingModel, Promises
 from veritracer.ledger.verdicts import Auditor, Candidate, Verdict
-from veritracer.network import to_module
+from veritracer.models.network import to_module
 
 NAMES = [f"c{i}" for i in range(4)]
 SCHEMA = vt.Schema([vt.Feature(n, "continuous", lower=0.0, upper=1.0) for n in NAMES], "y", "yes", "no")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledger_cases import ids, issue, model, recourse
+from ledger_cases import EVERYTHING, ids, issue, model, recourse
 
 import veritracer as vt
 from recourse_tables import applicants
@@ -25,7 +25,7 @@ def interrupted(place: str, monkeypatch: pytest.MonkeyPatch) -> vt.Ledger:
         if meanwhile and meanwhile.pop():
             other = recourse(1)
             with vt.Ledger(place) as writer:
-                writer.issue(other, model(1).classifier_, ids=ids(other, "meanwhile"))
+                writer.issue(other, model(1).classifier_, ids=ids(other, "meanwhile"), **EVERYTHING)
         return plain(*given)
 
     monkeypatch.setattr(IssuingModel, "from_bytes", from_bytes)

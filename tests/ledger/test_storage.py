@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ledger_cases import KEY, behind, ids, issue, model, recourse, rows_of
+from ledger_cases import EVERYTHING, KEY, behind, ids, issue, model, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import DataError, LedgerError
@@ -103,7 +103,7 @@ def test_chunks_hold_promises_of_one_model_each(place: str) -> None:
             for seed in (0, 1):
                 found = recourse(seed)
                 named = ids(found, f"{round_}")
-                issued = ledger.issue(found, model(seed).classifier_, ids=named)
+                issued = ledger.issue(found, model(seed).classifier_, ids=named, **EVERYTHING)
                 counts[seed] = counts.get(seed, 0) + len(issued)
         pieces = list(ledger.promises(chunk=7))
         assert len(ledger.models()) == 2
@@ -197,14 +197,14 @@ def test_all_pieces_of_a_batch_or_none(place: str) -> None:
         head = ledger.head
 
         def interrupted() -> None:
-            with ledger.issuing(model().classifier_) as batch:
+            with ledger.issuing(model().classifier_, **EVERYTHING) as batch:
                 batch.add(found, ids(found))
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
         assert ledger.head == head
-        with ledger.issuing(model().classifier_) as batch:
+        with ledger.issuing(model().classifier_, **EVERYTHING) as batch:
             batch.add(found, ids(found, "a"))
             batch.add(found, ids(found, "b"))
         seen = batch.issued
@@ -216,7 +216,9 @@ def test_model_issue_takes_a_path_and_gives_the_recourse(tmp_path: Path) -> None
     path = tmp_path / "promises.db"
     issued = model().issue(frame, ids=range(len(frame)), ledger=path, kappa=0.05)
     assert isinstance(issued.recourse, vt.Counterfactuals)
-    assert str(issued).startswith(f"{len(issued)} promises, 4 to {len(issued) + 3}; ")
+    assert str(issued).startswith(f"{len(issued)} promises (entries 4 to {len(issued) + 3}); ")
+    assert f"{issued.uncertified} skipped, not certified; 0 skipped, promised already; " in str(issued)
+    assert str(issued).endswith(f"{issued.skipped} without a counterfactual; head {issued.head}")
     with vt.Ledger(path, create=False) as ledger:
         assert ledger.head == issued.head
         assert next(ledger.promises()).ids == issued.ids
@@ -284,7 +286,7 @@ def test_only_promises_can_be_released(place: str) -> None:
         for numbers, reason in wrong:
             with pytest.raises(LedgerError, match=r"expected promises to release, and a reason, got .+ — .+"):
                 ledger.release(numbers, reason)
-        with pytest.raises(LedgerError, match=r"expected a person with a record, got 'nobody' — .+"):
+        with pytest.raises(LedgerError, match=r"expected people with a record, got 'nobody' — .+"):
             ledger.erase("nobody")
         assert ledger.head == issued.head
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from ledger_cases import behind, issue, model, recourse, rows_of
+from ledger_cases import EVERYTHING, behind, issue, model, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import DataError, VeriTracerWarning
 from veritracer.ledger import database as tables
 from veritracer.ledger.chain import time_of
-from veritracer.ledger.times import in_words, moment
+from veritracer.times import format_time, to_timestamp
 
 START = datetime.now(UTC) + timedelta(days=1)
 LIFTED = "expected a moment that is not before the ledger's newest entry"
@@ -53,8 +53,8 @@ def test_promises_and_erasures_are_not_dated_back_either(place: str) -> None:
         with pytest.warns(VeriTracerWarning, match=LIFTED):
             ledger.erase(first.ids[0], now=days(2))
         assert ledger.counts(days(2.9)).live == 0
-        assert ledger.shown(int(later.sequence[0]))["issued"] == in_words(days(3).timestamp())
-        assert ledger.shown(int(later.sequence[0]))["expires"] == in_words(days(10).timestamp())
+        assert ledger.shown(int(later.sequence[0]))["issued"] == format_time(days(3).timestamp())
+        assert ledger.shown(int(later.sequence[0]))["expires"] == format_time(days(10).timestamp())
         head = ledger.head
         with (
             pytest.warns(VeriTracerWarning, match=LIFTED),
@@ -71,7 +71,7 @@ def test_clocks_of_several_writers_do_no_harm(place: str, monkeypatch: pytest.Mo
     clock = time.time() + 1_000.0  # no earlier than what opening writes
     with vt.Ledger(place) as one, vt.Ledger(place) as other:
         for ledger, ahead in ((one, 60.0), (other, -60.0), (one, 61.0), (other, -59.0)):
-            monkeypatch.setattr("veritracer.ledger.times.time.time", lambda by=ahead: clock + by)
+            monkeypatch.setattr("veritracer.times.time.time", lambda by=ahead: clock + by)
             issued = issue(ledger, found, f"{ahead}")
         other.release(issued.sequence[:1], "withdrawn")
         assert other.verify().ok
@@ -83,7 +83,7 @@ def test_a_batch_that_took_long_is_dated_after_what_came_between(tmp_path: Path)
     found = recourse(rows=8)
     place = str(tmp_path / "promises.db")
     with vt.Ledger(place) as ledger, vt.Ledger(place) as other:
-        with ledger.issuing(model().classifier_) as batch:
+        with ledger.issuing(model().classifier_, **EVERYTHING) as batch:
             batch.add(found, [f"slow {i}" for i in range(8)])
             between = issue(other, found, "between")
         assert batch.issued.sequence[0] > between.sequence[-1]
@@ -94,7 +94,7 @@ def test_a_batch_that_took_long_is_dated_after_what_came_between(tmp_path: Path)
 @pytest.mark.parametrize("wrong", [1e300, -1e300, math.inf, True, "today"])
 def test_what_is_no_moment_is_refused(wrong: object, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a moment"):
-        moment(wrong)
+        to_timestamp(wrong)
     with vt.Ledger(tmp_path / "promises.db") as ledger, pytest.raises(DataError, match="a moment"):
         ledger.counts(wrong)
 

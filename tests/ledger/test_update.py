@@ -17,7 +17,6 @@ import veritracer as vt
 from recourse_tables import applicants
 from veritracer.cli.verbs.update import print_summary
 from veritracer.errors import PromiseError, TrainingError
-from veritracer.intersection import Intersection
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.constrained_update import (
     Settings,
@@ -30,6 +29,7 @@ from veritracer.ledger.constrained_update import (
 from veritracer.ledger.obligations import SetConstraints, split, update
 from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.ledger.verdicts import Candidate
+from veritracer.models.intersection import Intersection
 
 FAST = {"epochs": 30, "learning_rate": 1e-2, "compare": False}
 

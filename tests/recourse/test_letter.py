@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,8 +21,8 @@ import veritracer as vt
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.errors import LetterError, SchemaError
-from veritracer.recourse import Counterfactuals, Reason
-from veritracer.recourse.letter import page_pdf
+from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
+from veritracer.recourse.letter import Recorded, page_pdf, write_letter
 from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
@@ -31,6 +33,10 @@ from veritracer.schema import Feature
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}
 PROMISE = re.compile(r"we promise|will be accepted|was proved", re.IGNORECASE)
+COMMITS = re.compile(
+    r"we commit|wir stehen|will be accepted|Sie angenommen|before \d|vor dem \d", re.IGNORECASE
+)
+MAY = datetime.datetime(2031, 5, 1, 12, tzinfo=datetime.UTC).timestamp()
 FIELDS = {"institution": "A Bank", "recipient": "A. Person", "reference": "77", "contact": "Call us."}
 
 
@@ -44,6 +50,12 @@ def found() -> Counterfactuals:
 def uncertified() -> Counterfactuals:
     model, X = fitted()
     return model.explain(X[:40], kappa=3.0, overshoot=0.02)
+
+
+def issued(found: Counterfactuals, i: int, kind: Any = "text", tongue: str = "en") -> str:
+    """The letter of a promise with the number 17 in the ledger, which ends on 1 May 2031."""
+    recorded = Recorded(17, MAY)
+    return write_letter(found, i, None, ReasonCodes(CODES), kind, FIELDS, language(tongue), recorded)
 
 
 def a_row(found: Counterfactuals, status: str) -> int:
@@ -84,7 +96,7 @@ def text_of(page: str) -> str:
 @pytest.mark.parametrize("kind", ["text", "html"])
 def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, kind) -> None:
     i = a_row(found, "certified")
-    letter = found.letter(i, codes=CODES, format=kind, **FIELDS, expires=datetime.date(2031, 5, 1))
+    letter = issued(found, i, kind)
     text = " ".join(letter.split()) if kind == "text" else text_of(letter)
     for change in found.changes_of(i):
         for value in (change.before, change.after):
@@ -96,6 +108,70 @@ def test_a_certified_answer_is_told_with_its_reasons_changes_and_promise(found, 
     assert "20 % of the average size in the same matrix or vector" in text
     assert "What we do not promise".casefold() in text.casefold()
     assert all(value in text for value in FIELDS.values())
+
+
+@pytest.mark.parametrize("tongue", ["en", "de"])
+@pytest.mark.parametrize("kind", ["text", "html"])
+def test_what_was_not_issued_is_a_draft_and_commits_to_nothing(found, kind, tongue) -> None:
+    i, none = a_row(found, "certified"), a_row(found, "certified")
+    words = language(tongue)
+    for one in (found, told(found, none, Outcome.NOT_FOUND)):
+        letter = one.letter(i, codes=CODES, format=kind, language=tongue, **FIELDS)
+        text = " ".join(letter.split()) if kind == "text" else text_of(letter)
+        assert text.startswith(words.say("draft"))  # the title
+        assert words.say("draft_note") in text
+        assert not COMMITS.search(text)
+        assert words.say("promise_title").casefold() not in text.casefold()
+    letter = issued(found, i, kind, tongue)
+    text = " ".join(letter.split()) if kind == "text" else text_of(letter)
+    assert words.say("draft") not in text
+    assert words.say("number", number=17) in text
+    assert COMMITS.search(text)
+    assert words.date(datetime.date(2031, 5, 1)) in text
+
+
+def test_each_title_of_a_draft_as_text_says_so(found) -> None:
+    lines = found.letter(a_row(found, "certified"), codes=CODES, **FIELDS).splitlines()
+    titles = [one for one in lines if one == one.upper() and any(c.isalpha() for c in one)]
+    assert len(titles) > 4
+    assert all(one.startswith("DRAFT") for one in titles)
+    assert lines[0] == lines[-1] == "DRAFT"
+
+
+def test_templates_of_ones_own_are_told_that_it_is_a_draft(found) -> None:
+    i = a_row(found, "certified")
+    shown = "{{ draft }}|{{ outcome }}|{{ promise }}|{{ conditions }}|{{ number }}|{{ expires }}"
+    assert found.letter(i, shown, CODES) == "True|certified||[]|None|None\n"
+    assert found.letter(i, shown, CODES, draft=False).startswith("True|certified||")
+    said = write_letter(found, i, shown, ReasonCodes(CODES), None, {}, recorded=Recorded(17, MAY))
+    assert re.fullmatch(r"False\|promised\|We commit .+\|\[.+\]\|17\|1 May 2031\n", said)
+    for name, blocks in {"letter.txt": ["head", "body", "foot"], "letter.html": ["style", "body"]}.items():
+        child = f'{{% extends "{name}" %}}' + "".join(f"{{% block {b} %}}{{% endblock %}}" for b in blocks)
+        assert "DRAFT" in found.letter(i, child, CODES)
+
+
+@pytest.mark.parametrize("name", ["number", "expires"])
+def test_only_the_ledger_says_what_number_and_last_day_are(found, name) -> None:
+    for template in (None, "{{ changes }}"):
+        with pytest.raises(LetterError, match=rf"the ledger does not know, got '{name}'"):
+            found.letter(a_row(found, "certified"), template, CODES, **{name: "2031-05-01"})
+
+
+def test_a_promise_without_an_end_says_so(found) -> None:
+    i = a_row(found, "certified")
+    text = write_letter(found, i, None, ReasonCodes(CODES), "text", {}, recorded=Recorded(17, math.inf))
+    assert "We commit to this without a last day" in " ".join(text.split())
+    assert "number 17 in our ledger and has no end" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("kind", ["text", "html"])
+@pytest.mark.parametrize(("language", "said"), [("en", "accepted application it is “yes”"), ("de", "„yes“")])
+def test_a_letter_says_which_label_is_favourable(found, kind, language, said) -> None:
+    for i in np.flatnonzero(~found.favourable)[:2].tolist():
+        letter = found.letter(i, codes=CODES, format=kind, language=language)
+        text = " ".join(letter.split()) if kind == "text" else text_of(letter)
+        assert said in text
+        assert "no“" in text if language == "de" else "is “no”" in text
 
 
 @pytest.mark.parametrize("kind", ["text", "html"])
@@ -292,7 +368,7 @@ def test_an_own_template_as_text_as_a_file_and_as_a_child_of_ours(found, tmp_pat
     path.write_text(own)
     assert found.letter(i, path, CODES, branch="<North>").startswith("&lt;North&gt;: ")
     child = '{% extends "letter.txt" %}{% block head %}{{ branch }}{% endblock %}'
-    assert found.letter(i, child, CODES, branch="North").startswith("North\nDear applicant,")
+    assert "\n\nNorth\nDear applicant," in found.letter(i, child, CODES, branch="North")
 
 
 @pytest.mark.parametrize(
@@ -412,7 +488,7 @@ def test_a_principal_reason_without_a_code_is_refused_by_name(found) -> None:
 
 def test_a_letter_in_german(found) -> None:
     i = a_row(found, "certified")
-    text = found.letter(i, codes=CODES, language="de", **FIELDS, expires=datetime.date(2031, 5, 1), number=17)
+    text = issued(found, i, "text", "de")
     assert "Ihr Antrag wurde abgelehnt." in text
     assert "HAUPTGRÜNDE UNSERER ENTSCHEIDUNG" in text
     assert "vor dem 1. Mai 2031" in " ".join(text.split())
@@ -507,6 +583,22 @@ def test_a_letter_as_pdf(found) -> None:
     made = page_pdf(page)
     assert made.startswith(b"%PDF-")
     assert page_pdf(outside).startswith(b"%PDF-")  # and nothing was fetched
+
+
+def test_every_page_of_a_draft_as_pdf_says_so(found) -> None:
+    try:
+        import weasyprint
+    except OSError:
+        pytest.skip("weasyprint can not load Pango here")
+    fields = {**FIELDS, "rights": "You have rights. " * 400}
+    for page, drafts in (
+        (found.letter(a_row(found, "certified"), codes=CODES, format="html", **fields), 1),
+        (issued(found, a_row(found, "certified"), "html"), 0),
+    ):
+        pages = weasyprint.HTML(string=page).render().pages
+        words = [[getattr(box, "text", "") for box in one._page_box.descendants()] for one in pages]
+        assert [min(1, some.count("DRAFT")) for some in words] == [drafts] * len(pages)
+        assert len(pages) > drafts
 
 
 def test_without_weasyprint_the_extra_is_named(monkeypatch) -> None:

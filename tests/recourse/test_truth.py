@@ -10,11 +10,11 @@ from torch import nn
 
 import veritracer as vt
 from veritracer.errors import AdviceWarning, DataError
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
 from veritracer.recourse.evidence import Usual
 from veritracer.recourse.leading import convincing, led, nearest
 from veritracer.refine import CoveredRegion, Problem
+from veritracer.training import Panel
+from veritracer.training.panel import Labelled
 
 SCHEMA = vt.Schema(
     [
@@ -203,7 +203,7 @@ def test_limits_that_make_no_sense_are_refused(recourse, declined, limits) -> No
 
 
 def test_one_lever_for_most_people_is_said(recourse, declined) -> None:
-    with pytest.warns(AdviceWarning, match="people told first of all to change 'inquiries'"):
+    with pytest.warns(AdviceWarning, match="counterfactuals change 'inquiries' most"):
         found = recourse.explain(declined, plausibility=0, extremes=True)
     assert any("inquiries" in note for note in found.notes)
     assert "inquiries" in str(found)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.refine import CoveredRegion, Problem
 from veritracer.schema import Feature, Schema
 

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from torch import nn
 
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet
+from veritracer.models.param_sets import ParamSet
 from veritracer.refine import CoveredRegion, Problem
 from veritracer.refine.problem import Slopes
 from veritracer.refine.search import cheapest

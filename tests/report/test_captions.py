@@ -16,7 +16,7 @@ from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
-from veritracer.report.advice import belief_figures, cards, way_figure
+from veritracer.report.advice import agreement_figures, cards, way_figure
 from veritracer.report.html import write_report
 from veritracer.report.levers import groups_of
 from veritracer.report.quality import Reliability, intervals, limits, reliability
@@ -42,14 +42,14 @@ def turned_down(case: Case) -> np.ndarray:
 def test_quality_is_scikit_learn_s(lending: Case, page: Page) -> None:
     model, X, y, _ = lending
     chance = model.predict_proba(X)[:, list(model.classes_).index("yes")]
-    assert f"AUC {roc_auc_score(y == 'yes', chance):.3f}" in page.caption("roc")
-    assert f"it decides {shown(model.score(X, y))} of 375 rows" in page.caption("roc")
+    assert f"AUC is {roc_auc_score(y == 'yes', chance):.3f}" in page.caption("roc")
+    assert f"the accuracy is {shown(model.score(X, y))} on 375 rows" in page.caption("roc")
 
 
 def test_the_headline_counts_people(lending: Case, page: Page) -> None:
     asked = turned_down(lending)
     sure = int(lending.recourse.certified[asked].sum())
-    said = f"Of {asked.sum():,} people whom the model turns down, {sure:,} ({shown(sure / asked.sum())})"
+    said = f"Of {asked.sum():,} declined applicants, {sure:,} ({shown(sure / asked.sum())})"
     assert said in page.text.replace("\u00a0", " ")
 
 
@@ -63,7 +63,8 @@ def test_certified_shares_are_those_of_certify(lending: Case, page: Page) -> Non
         direct = model.certify(X[asked], recourse.frame[asked], kappa=float(kappa)).certified.mean()
         assert direct >= share - 1e-12, kappa
     at = model.certify(X[asked], recourse.frame[asked]).certified.mean()
-    assert f"At κ = 0.05 (linf, mean-abs), {shown(at)} of {asked.sum()} people" in page.caption("robustness")
+    said = f"At κ = 0.05 (linf, mean-abs), {shown(at)} of {asked.sum()} applicants"
+    assert said in page.caption("robustness")
 
 
 def test_attack_and_certificate_bracket_the_truth(lending: Case) -> None:
@@ -89,7 +90,8 @@ def test_cost_is_the_distance_in_scaled_units(lending: Case, page: Page) -> None
     asked = turned_down(lending)
     moved = model.encoding_.encode(recourse.frame[asked]) - model.encoding_.encode(X[asked])
     distance = moved.abs().sum(-1).numpy()
-    numbers = re.findall(r"at (?:a cost of )?([\d.]+) or less", page.caption("cost"))
+    pattern = r"cost is ([\d.]+); nine in ten applicants need at most ([\d.]+)"
+    numbers = re.findall(pattern, page.caption("cost"))[0]
     # Two significant digits fewer than float64: captions show three.
     assert [float(n) for n in numbers] == pytest.approx(np.quantile(distance, [0.5, 0.9]), rel=5e-3)
 
@@ -100,7 +102,7 @@ def test_number_of_changes_counts_cells_that_differ(lending: Case, page: Page) -
     before, after = X[asked], recourse.frame[asked]
     differs = (before != after) & ~(before.isna() & after.isna())
     changes = differs.sum(axis=1)
-    assert f"the mean {changes.mean():.2f} and the largest {changes.max()}" in page.caption("changes")
+    assert f"the mean {changes.mean():.2f} and the maximum {changes.max()}" in page.caption("changes")
     assert page.caption("changes").startswith(shown((changes <= 3).mean()))
 
 
@@ -109,7 +111,8 @@ def test_the_first_lever_is_the_one_in_the_table_of_changes(lending: Case, page:
     table = lending.recourse.changes()
     often = table["feature"].value_counts()
     caption = page.caption("levers")
-    assert f"mostly through {often.index[0]}: {shown(often.iloc[0] / asked.sum())} of people" in caption
+    share = shown(often.iloc[0] / asked.sum())
+    assert f"frequent change is {often.index[0]}: {share} of the counterfactuals" in caption
     assert f"{18 - len(often)} feature" in caption
     mine = table[table["feature"] == often.index[0]].dropna()
     moves = mine["to"].astype(float) - mine["from"].astype(float)
@@ -171,29 +174,30 @@ def test_a_model_without_generator_is_reported_too(lending: Case, tmp_path: Path
     assert torch.get_default_dtype() == torch.float32  # nothing global was changed on the way
 
 
-# ---------------------------------------------------------------- who else believes it
+# ---------------------------------------------------------------- acceptance by independent models
 
 
 @pytest.mark.parametrize(
     ("panel", "verdict"),
-    [(0.7, "The opinions rise together."), (0.3, "The model's opinion rises where nobody else's does")],
+    [(0.7, "The probabilities rise together."), (0.3, "Only this model's probability rises")],
 )
-def test_a_trap_door_is_called_one(panel: float, verdict: str) -> None:
+def test_a_model_specific_counterfactual_is_reported(panel: float, verdict: str) -> None:
     """At x′ the model says 0.8: others at 0.7 agree, others at 0.3 do not."""
     steps = np.linspace(0, 1.2, 7)
     opinions = {"model": 0.2 + 0.6 * steps, "panel": 0.2 + (panel - 0.2) * steps, "truth": np.full(7, panel)}
     figure = way_figure(pd.DataFrame(opinions, index=steps), "somebody")
-    assert f"For somebody, at x′: this model 80 %, its panel {shown(panel)}, the truth {shown(panel)}." in (
+    other = shown(panel)
+    assert f"At x′, for somebody: this model 80 %, its panel {other}, true probability {other}." in (
         figure.caption.replace("\u00a0", " ")
     )
     assert verdict in figure.caption
-    assert [name for _, name in figure.legend] == ["this model", "its panel", "the truth"]
+    assert [name for _, name in figure.legend] == ["this model", "its panel", "true probability"]
     assert [row[0] for row in figure.table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
 
 
 def test_without_a_panel_nobody_is_asked(lending: Case) -> None:
     model, X, _, recourse = lending
-    assert belief_figures(subject_of(model, X, None, recourse)) == []
+    assert agreement_figures(subject_of(model, X, None, recourse)) == []
 
 
 def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
@@ -202,5 +206,5 @@ def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
     found = model.explain(X[:40], kappa=3.0)
     last = cards(subject_of(model, X[:40], None, found))[-1]
     assert last.status == "valid"
-    assert [name for name, _ in last.certificate] == ["why", "reaches to"]
+    assert [name for name, _ in last.certificate] == ["reason", "certified radius"]
     assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}

@@ -12,7 +12,6 @@ from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
 from veritracer.errors import DataError, ParamSetError
-from veritracer.report import RetrainingComparison, Survival
 from veritracer.report.html import write_report
 
 FIGURES = {
@@ -31,7 +30,7 @@ FIGURES = {
 SECTIONS = {
     "model",
     "promise",
-    "belief",
+    "acceptance",
     "demands",
     "accepted",
     "fairness",
@@ -40,20 +39,13 @@ SECTIONS = {
     "data",
     "origins",
 }
-COMPARISON = RetrainingComparison(
-    [
-        Survival("certified", rows=200, given=200, fine_tuned=199, from_scratch=198, cost=0.5, certified=200),
-        Survival("<i>plain</i>", rows=200, given=190, fine_tuned=120, from_scratch=110, cost=0.25),
-    ],
-    "Both were retrained on the next year.",
-)
 
 
 @pytest.fixture(scope="module")
 def path(lending: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("report") / "deep" / "report.html"
     model, X, y, recourse = lending
-    return write_report(target, model, X, y, recourse=recourse, title="A title", comparison=COMPARISON)
+    return write_report(target, model, X, y, recourse=recourse, title="A title")
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +63,14 @@ def test_every_tag_closes(page: Page) -> None:
 
 
 def test_all_sections_and_figures_are_there(page: Page) -> None:
-    assert page.by_id.keys() >= SECTIONS | FIGURES | {"survival", "story"}
+    assert page.by_id.keys() >= SECTIONS | FIGURES
     assert sum(tag == "article" for tag, _ in page.tags) == 5
     assert "A title" in page.text
 
 
 def test_every_picture_is_named_and_concluded(page: Page) -> None:
     pictures = [found for tag, found in page.tags if tag == "svg"]
-    assert len(pictures) == len(FIGURES) + 1
+    assert len(pictures) == len(FIGURES)
     for found in pictures:
         assert found["role"] == "img"
         for reference in ("aria-labelledby", "aria-describedby"):
@@ -102,7 +94,7 @@ def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
 
 def test_links_lead_somewhere(page: Page) -> None:
     targets = [value[1:] for name, value in attributes(page) if name == "href"]
-    assert len(targets) == len(SECTIONS) + 1
+    assert len(targets) == len(SECTIONS)
     assert set(targets) <= page.by_id.keys()
 
 
@@ -114,24 +106,19 @@ def test_it_is_small(path: Path) -> None:
 def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> None:
     model, X, y, recourse = hostile
     assert recourse.certified.any(), "the case must fill every section"
-    comparison = RetrainingComparison([Survival(SCRIPT, rows=2, given=2, fine_tuned=1)], SCRIPT, SCRIPT)
-    target = write_report(
-        tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT, comparison=comparison
-    )
+    target = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title=SCRIPT)
     page = Page.read(target)
     assert page.unbalanced == []
     assert page.names().isdisjoint({"script", "img", "b", "i"})
     assert not [name for name, _ in attributes(page) if name.startswith("on") or name == "src"]
-    for place in ("levers", "levers-caption", "data", "people", "survival", "model", "roc-caption"):
+    for place in ("levers", "levers-caption", "data", "people", "model", "roc-caption"):
         assert SCRIPT in page.by_id[place], place
     assert IMAGE in page.by_id["fairness"]
 
 
 def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
     model, X, y, recourse = lending
-    again = write_report(
-        tmp_path / "r.html", model, X, y, recourse=recourse, title="A title", comparison=COMPARISON
-    )
+    again = write_report(tmp_path / "r.html", model, X, y, recourse=recourse, title="A title")
     dated = re.compile(r"<time>.*?</time>")
     first, second = (dated.sub("", p.read_text(encoding="utf-8")) for p in (path, again))
     assert first == second
@@ -151,7 +138,7 @@ def test_without_labels_quality_is_not_claimed(lending: Case, tmp_path: Path) ->
     page = Page.read(write_report(tmp_path / "r.html", model, X, recourse=recourse))
     assert page.by_id.keys().isdisjoint({"roc", "reliability"})
     assert "No labels were given" in page.by_id["model"]
-    assert "accuracy" not in page.text.split("The model, and how good it is")[0]
+    assert "accuracy" not in page.text.split("The model")[0]
 
 
 def test_one_kind_of_label_has_no_ranking(lending: Case, tmp_path: Path) -> None:
@@ -159,14 +146,14 @@ def test_one_kind_of_label_has_no_ranking(lending: Case, tmp_path: Path) -> None
     same = (y == "yes").to_numpy()
     page = Page.read(write_report(tmp_path / "r.html", model, X[same], y[same]))
     assert "roc" not in page.by_id
-    assert "All labels of the table are the same" in page.by_id["model"]
+    assert "All labels of the table are equal" in page.by_id["model"]
 
 
 def test_nobody_turned_down_is_said(lending: Case, tmp_path: Path) -> None:
     model, X, y, recourse = lending
     happy = recourse.favourable
     page = Page.read(write_report(tmp_path / "r.html", model, X[happy], y[happy]))
-    assert "turns no row of this table down" in page.by_id["promise"]
+    assert "The model declines no row of this table" in page.by_id["promise"]
     assert page.unbalanced == []
 
 
@@ -176,7 +163,7 @@ def test_alternatives_count_a_person_once(lending: Case, tmp_path: Path) -> None
     several = model.explain(X.iloc[rows], n=2)
     assert len(several) > 60
     page = Page.read(write_report(tmp_path / "r.html", model, X.iloc[rows], y.iloc[rows], recourse=several))
-    assert "turned down, of 60 rows" in page.text
+    assert "declined, of 60 rows" in page.text
     first = (several.alternative == 0) & (several.status != "none")
     assert f"the mean {several.n_changes[first].mean():.2f}" in page.caption("changes")
 
@@ -214,19 +201,3 @@ def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> N
     before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
     after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
     assert Page.read(before).by_id["demands"] == Page.read(after).by_id["demands"]
-
-
-def test_a_story_counts_rows_once() -> None:
-    with pytest.raises(DataError, match="between 0 and the number of rows"):
-        Survival("x", rows=10, given=11)
-    with pytest.raises(DataError, match="at least one method"):
-        RetrainingComparison([])
-
-
-def test_the_story_is_told_in_shares_of_all_rows(page: Page) -> None:
-    caption = page.caption("survival")
-    assert "After fine-tuning, 99.5 % of people still have what certified promised" in caption
-    assert "<i>plain</i> does best with 60 %" in caption
-    assert "It asks people for more: a mean cost of 0.5 against 0.25 (<i>plain</i>)." in caption
-    assert "turns other people down" not in caption  # the same 200 rows for both
-    assert caption.endswith("Both were retrained on the next year.")

@@ -29,9 +29,9 @@ def test_one_epoch_is_no_history() -> None:
 @pytest.mark.parametrize(
     ("losses", "best", "said"),
     [
-        ([1.0, 0.8, 0.5], 3, "it was still falling; more epochs may help."),
-        ([1.0, 0.5, 0.5], 3, "training had settled."),
-        ([1.0, 0.5, 0.9], 2, "training had not settled; more epochs may not help."),
+        ([1.0, 0.8, 0.5], 3, "it was still falling, so more epochs may help."),
+        ([1.0, 0.5, 0.5], 3, "training had converged."),
+        ([1.0, 0.5, 0.9], 2, "training had not converged."),
     ],
 )
 def test_how_a_loss_ended(losses: list[float], best: int, said: str) -> None:

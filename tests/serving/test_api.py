@@ -62,6 +62,8 @@ def test_options_and_letters(client: httpx.Client) -> None:
             assert len(one["changes"]) <= 3
             assert "Ms Doe" in one["letter"]
             assert "Bank of Examples" in one["letter"]
+            assert one["letter"].startswith("DRAFT\n")
+            assert "We commit" not in one["letter"]
 
 
 def test_a_certificate_for_a_counterfactual_from_anywhere(client: httpx.Client) -> None:
@@ -114,7 +116,9 @@ def test_promises_are_issued_once(client: httpx.Client, settings: Settings) -> N
     assert one["skipped"] == other["skipped"]
     assert len(one["promises"]) + len(one["skipped"]) == 4
     promise = one["promises"][0]
-    assert f"Reference: {promise['number']}" in promise["letter"]
+    assert f"Promise number: {promise['number']}" in promise["letter"]
+    assert f" {promise['expires'][:4]}, also if we update" in " ".join(promise["letter"].split())
+    assert "DRAFT" not in promise["letter"]
     told = client.get(f"/v1/promises/{promise['number']}").json()
     assert told["sentence"] == promise["sentence"]
     with vt.Ledger(settings.ledger or "") as ledger:

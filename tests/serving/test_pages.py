@@ -130,7 +130,12 @@ def test_the_whole_path_of_a_case_worker(page: Any) -> None:
     page.get_by_label(f"Lock {changed}", exact=True).uncheck()
     page.get_by_role("button", name="Decide and advise").click()
     page.get_by_role("button", name="Choose advice 1").click()
-    assert "WHAT WE PROMISE" in page.locator(".letter").inner_text()
+    assert page.locator("h1").inner_text() == "Draft of the letter"
+    assert page.locator(".letter").inner_text().startswith("DRAFT")
+    assert "We commit" not in page.locator(".letter").inner_text()
+    page.emulate_media(media="print")
+    assert page.locator(".draft-mark").is_visible()
+    page.emulate_media(media="screen")
     assert page.get_by_role("button", name="Print").is_visible()
     check_accessibility(page)
     shot(page, "letter")
@@ -141,6 +146,8 @@ def test_the_whole_path_of_a_case_worker(page: Any) -> None:
     number = re.search(r"\d+", said)
     assert number
     assert "Dear Ms <b>Doe</b>" in page.locator(".letter").inner_text()
+    assert f"Promise number: {number[0]}" in page.locator(".letter").inner_text()
+    assert "DRAFT" not in page.locator(".letter").inner_text()
     check_accessibility(page)
     shot(page, "issued")
     page.reload()  # the form is sent again: the same promise

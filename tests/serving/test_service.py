@@ -56,10 +56,10 @@ def test_nothing_is_promised_while_the_model_is_exchanged(own: Settings) -> None
                     await service.issue(EVERYBODY, "k", promised())
                 assert refused.value.status == 503
                 with pytest.raises(ServiceError, match="expected one reload at a time") as refused:
-                    await service.reload("same")
+                    await service.reload("same", "admin")
                 assert refused.value.status == 409
             service.issuing = 1  # somebody is being promised something
-            reload = asyncio.create_task(service.reload("same"))
+            reload = asyncio.create_task(service.reload("same", "admin"))
             while not service.reloading.locked():
                 await asyncio.sleep(0)
             service.issuing = 0
@@ -77,7 +77,9 @@ def test_a_service_without_a_ledger_promises_nothing(own: Settings) -> None:
             with pytest.raises(LedgerError, match="start the service with --ledger"):
                 _ = service.host.ledger
             before = service.host.description["model_digest"]
-            assert (await service.reload("harsh"))["model_digest"] != before  # nobody was promised anything
+            assert (await service.reload("harsh", "admin"))[
+                "model_digest"
+            ] != before  # nobody was promised anything
             assert json.loads(await service.decide(promised()["rows"]))["decisions"][0]["decision"] == "no"
 
     asyncio.run(used())
@@ -138,11 +140,11 @@ def test_an_audit_that_breaks_is_logged_and_tells_nothing(
     def broken(*args: Any, **options: Any) -> None:
         raise RuntimeError("somebody-4711")
 
-    monkeypatch.setattr(vt, "audit", broken)
     log = io.StringIO()
 
     async def used() -> dict[str, Any]:
         async with started(own, log) as service:
+            monkeypatch.setattr(vt, "audit", broken)
             return finished(service.audit_named("same")).plain()
 
     told = asyncio.run(used())

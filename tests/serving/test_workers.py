@@ -26,7 +26,7 @@ PROBLEM = {"status": 422, "kind": "k", "expected": "a model", "received": "none"
 STAND_IN = """#!{python} -SE
 import json, os, signal, sys
 def write(head, body=b""):
-    data = json.dumps(head).encode()
+    data = json.dumps({{"number": frame["number"], **head}}).encode()
     sys.stdout.buffer.write(len(data).to_bytes(4, "little") + data + body)
     sys.stdout.buffer.flush()
 while length := sys.stdin.buffer.read(4):
@@ -113,8 +113,8 @@ def test_a_worker_that_ends_is_replaced() -> None:
         first = one.process
         with pytest.raises(ServiceError, match="try again"):
             await pool.run(one, "issue", [{}], {})
-        assert one.process is not first
         replies = await pool.run(await pool.idle.get(), "decide", [{}, {}], {})
+        assert one.process is not first
         await pool.stop()
         return replies
 
@@ -166,17 +166,18 @@ def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def frames(*asked: dict[str, Any]) -> io.BytesIO:
-    texts = [json.dumps(one).encode() for one in asked]
+    texts = [json.dumps({"number": k, **one}).encode() for k, one in enumerate(asked)]
     return io.BytesIO(b"".join(LENGTH.pack(len(text)) + text for text in texts))
 
 
 def answered(source: io.BytesIO) -> list[tuple[dict[str, Any], bytes]]:
-    """The heads that a worker writes, each with the bodies behind it."""
+    """The heads that a worker writes, each with the bodies behind it; each has the number of its frame."""
     out = io.BytesIO()
     answer_frames(source, out)
     told, found = io.BytesIO(out.getvalue()), []
     while length := told.read(LENGTH.size):
         head = json.loads(told.read(LENGTH.unpack(length)[0]))
+        assert head.pop("number") == len(found)
         found.append((head, told.read(sum(one["size"] for one in head.get("answers", ())))))
     return found
 

@@ -281,9 +281,13 @@ def _models_in_german(text: str) -> Models:
 class Tongue:
     """What the parts of a letter look like in a language."""
 
+    draft: str
     steps: str
     promise: str
+    proposal: str
+    proposed: str
     beyond: str
+    no_promise: str
     annex: str
     numbered: str
     until: str
@@ -302,9 +306,14 @@ class Tongue:
 
 TONGUES = {
     "en": Tongue(
+        draft="DRAFT",
         steps="WHAT WOULD CHANGE THE DECISION",
         promise="WHAT WE PROMISE",
+        proposal="NOT PROMISED YET",
+        proposed=r"With the changes? above, a promise would hold under these conditions once it is issued, "
+        r"as long as updates of our scoring model keep to the limit in the annex:",
         beyond="WHAT WE DO NOT PROMISE",
+        no_promise="THIS IS NOT A PROMISE",
         annex="ANNEX: WHAT WAS PROVED",
         numbered=r"Promise number: (\d+)",
         until=r"We commit to this for every application that reaches us before (.+?), also if we update our "
@@ -331,9 +340,15 @@ TONGUES = {
         ),
     ),
     "de": Tongue(
+        draft="ENTWURF",
         steps="WAS DIE ENTSCHEIDUNG ÄNDERN WÜRDE",
         promise="WAS WIR ZUSAGEN",
+        proposal="NOCH NICHT ZUGESAGT",
+        proposed=r"Mit (?:der Änderung|den Änderungen) oben würde eine Zusage, sobald sie ausgestellt ist, "
+        r"unter diesen Bedingungen gelten, solange Aktualisierungen unseres Bewertungsmodells die Grenze in "
+        r"der Anlage einhalten:",
         beyond="WAS WIR NICHT ZUSAGEN",
+        no_promise="DIES IST KEINE ZUSAGE",
         annex="ANLAGE: WAS BEWIESEN WURDE",
         numbered=r"Nummer der Zusage: (\d+)",
         until=r"Wir stehen dafür ein bei jedem Antrag, der uns vor dem (.+?) erreicht, auch wenn wir unser "
@@ -363,14 +378,14 @@ TONGUES = {
 }
 
 
-def _sections(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+def _sections(text: str, draft: str) -> tuple[dict[str, list[str]], dict[str, str]]:
     """The listed sentences of each part of a letter, and what stands there besides, by its heading."""
     parts: dict[str, list[str]] = {"": []}
     besides: dict[str, str] = {"": ""}
     section = ""
     for line in text.splitlines():
         if line.strip() and line == line.upper() and not line.startswith(("-", " ")) and line != line.lower():
-            section = line
+            section = line.removeprefix(f"{draft}: ")
             parts[section], besides[section] = [], ""
         elif line.startswith("- "):
             parts[section].append(line[2:].strip())
@@ -383,7 +398,8 @@ def _sections(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") -> Claim | None:
     """What a letter claims; None where it proposes nothing."""
-    grammar, (parts, besides) = TONGUES[tongue], _sections(text)
+    grammar = TONGUES[tongue]
+    parts, besides = _sections(text, grammar.draft)
     steps = parts.get(grammar.steps, [])
     if not steps:
         return None
@@ -396,7 +412,11 @@ def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") ->
         until = re.fullmatch(grammar.until, besides[grammar.promise])
         claim.before_day = until[1] if until else None
         assert until or re.fullmatch(grammar.always, besides[grammar.promise]), besides[grammar.promise]
-    for condition in parts.get(grammar.promise, []):
+    if grammar.proposal in parts:
+        assert grammar.draft in parts, "a proposal in a letter that is no draft"
+        assert re.fullmatch(grammar.proposed, besides[grammar.proposal]), besides[grammar.proposal]
+    assert not (grammar.draft in parts and grammar.promise in parts), "a draft that promises"
+    for condition in parts.get(grammar.promise, parts.get(grammar.proposal, [])):
         if found := re.fullmatch(grammar.except_for, condition):
             for piece in _pieces(found[1], rf"(?:{names}) \("):
                 name, words = re.fullmatch(grammar.moving.format(names=names), piece).groups()
@@ -412,12 +432,12 @@ def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") ->
             claim.models = grammar.models(found[1])
         else:
             assert any(re.fullmatch(known, sentence) for known in grammar.fixed), sentence
-    for line in parts.get(grammar.beyond, []):
+    for line in parts.get(grammar.beyond, parts.get(grammar.no_promise, [])):
         if said := re.fullmatch(grammar.further, line):
             for piece in _pieces(said[1], grammar.as_far.format(names=names).replace("(.*)", "").rstrip()):
                 name, words = re.fullmatch(grammar.as_far.format(names=names), piece).groups()
                 claim.further[name] = columns[name].read(words, tongue)
-    assert (claim.models is None) == (grammar.promise not in parts)
+    assert (claim.models is None) == (grammar.promise not in parts and grammar.proposal not in parts)
     return claim
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from said import (
+    TONGUES,
     Claim,
     Column,
     Models,
@@ -184,6 +185,8 @@ class Witness:
             self.claim(where, claim, own, shown, favourable=False, text=text)
             proved = claim.models is None or self.found.status[i] == "certified"
             self.note(f"{where}: says no more", proved, text)
+            nothing = claim.number is None and claim.before_day is None
+            self.note(f"{where}: is a draft", nothing and TONGUES[tongue].draft in text, text)
 
     def recorded_letters(self, folder: Path) -> None:
         """Nothing; letters of what was issued, against what the ledger says under their numbers."""
@@ -318,7 +321,8 @@ class Witness:
         place = self.place
         with vt.Ledger(folder / "promises.db") as ledger:
             ids = [f"person {i}" for i in range(len(place.people))]
-            issued = ledger.issue(self.found, place.module, ids=ids)
+            terms: dict[str, Any] = {"expires": None, "uncertified": "promise", "again": True}
+            issued = ledger.issue(self.found, place.module, ids=ids, **terms)
             told = {int(number): ledger.shown(int(number)) for number in issued.sequence}
             for number, one in told.items():
                 self.kept(number, one)

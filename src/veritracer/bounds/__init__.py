@@ -1,8 +1,8 @@
 """Bounds of a counterfactual's logit over a set of models.
 
-Each method is one pure, differentiable function ``(param_set, x, x_cf, sign) -> Bound``; ``BOUNDS`` has
-them from the cheapest to the tightest, and ``register`` adds one. ``attack`` searches the same set from
-the other side.
+Each method is one pure, differentiable function ``(param_set, x, x_cf, sign) -> Bound``; ``BOUNDS`` holds
+them from the cheapest to the tightest, and ``register`` adds one. ``attack`` searches the same set for a
+counterexample.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from veritracer.bounds.methods import (
     BOUNDS,
     UNCONDITIONAL,
     BoundMethod,
+    BoundProblem,
     Method,
     crown_ibp,
     ibp,
@@ -21,7 +22,6 @@ from veritracer.bounds.methods import (
     register,
     simul_crown,
 )
-from veritracer.bounds.problem import BoundProblem
 
 __all__ = [
     "BOUNDS",

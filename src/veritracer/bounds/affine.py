@@ -1,13 +1,13 @@
 """Affine functions of the parameters, one for each row, with slopes kept as outer products.
 
-A backward pass meets layer k with a coefficient ``rows[k]`` on its outputs and an input ``cols[k]``.
-The slope of the bound on the weight matrix is their outer product, and on the bias ``rows[k]``
-itself. Entrywise norms of outer products are products of norms, so the worst case over the set needs
-no tensor of the size rows × parameters.
+A backward pass meets layer k with a coefficient ``rows[k]`` on its outputs and an input ``cols[k]``. The
+slope of the bound is their outer product for the weight matrix, and ``rows[k]`` for the bias. Entrywise norms
+of outer products are products of norms, so the worst case over the set needs no tensor of the size rows ×
+parameters.
 
-In every norm the support point of a ball along an outer product is one as well: signs ⊗ signs, unit vector ⊗
-unit vector, or a single entry. So the model at which a plane is highest differs from today's by a matrix of
-rank one in each layer, and evaluating it costs little more than a forward pass.
+In every norm the support point of a ball along an outer product is an outer product too: signs ⊗ signs, unit
+vector ⊗ unit vector, or a single entry. So the model at which a plane is highest differs from today's by a
+matrix of rank one in each layer, and evaluating it costs little more than a forward pass.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL, Norm
-from veritracer.network import activate, affine
-from veritracer.param_sets import ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL, Norm
+from veritracer.models.network import activate, affine
+from veritracer.models.param_sets import ParamSet
 
 
 class Affine(NamedTuple):
@@ -36,7 +36,7 @@ class Affine(NamedTuple):
     cols: tuple[Tensor, ...]
 
     def upper(self, radii: Sequence[Tensor], norm: Norm) -> Tensor:
-        """The maximum over the set, (..., n): center + Σ_i radius_i ‖slope_i‖_q. Exact.
+        """Return the maximum over the set, (..., n): center + Σ_i radius_i ‖slope_i‖_q. Exact.
 
         The radii broadcast with ``center``: one for each row, or ``ParamSet.row_radii`` for all of them.
         """
@@ -48,15 +48,15 @@ class Affine(NamedTuple):
         return total
 
     def detach(self) -> Affine:
-        """The same function without gradients."""
+        """Return the same function without gradients."""
         return self._map(Tensor.detach)
 
     def shift(self, amount: Tensor) -> Affine:
-        """The same function plus ``amount``."""
+        """Return the same function plus ``amount``."""
         return self._replace(center=self.center + amount)
 
     def flatten(self) -> Affine:
-        """The same functions with all batch dimensions folded into one."""
+        """Return the same functions with all batch dimensions folded into one."""
         return Affine(
             self.center.flatten(),
             tuple(r.flatten(0, -2) for r in self.rows),
@@ -64,11 +64,11 @@ class Affine(NamedTuple):
         )
 
     def select(self, index: Tensor) -> Affine:
-        """The functions of the given rows, of a flat ``Affine``."""
+        """Return the functions of the given rows, of a flat ``Affine``."""
         return self._map(lambda t: t[index])
 
     def dense(self) -> Tensor:
-        """The slopes as one matrix (n, number of parameters), of a flat ``Affine``; for oracles."""
+        """Return the slopes as one matrix (n, number of parameters), of a flat ``Affine``; for oracles."""
         parts = []
         for row, col in zip(self.rows, self.cols, strict=True):
             parts += [(row.unsqueeze(-1) * col.unsqueeze(-2)).flatten(1), row]
@@ -79,10 +79,10 @@ class Affine(NamedTuple):
 
 
 def logit_at_worst(param_set: ParamSet, plane: Affine, x: Tensor) -> Tensor:
-    """The logit of each row of ``x`` under the model at which that row's plane is highest, (..., n).
+    """Return the logit (..., n) of each row of ``x`` under the model at which that row's plane is highest.
 
-    If that model still gives ``x`` today's decision, then the constraint of Simul-CROWN does not bind, and
-    its bound is the plane's own maximum: the other plane need not be looked at.
+    If that model still gives ``x`` today's decision, the constraint of Simul-CROWN does not bind, and its
+    bound is the plane's own maximum: the other plane is not needed.
     """
     network, radii, norm = param_set.network, param_set.row_radii, param_set.norm
     h = x
@@ -97,6 +97,6 @@ def logit_at_worst(param_set: ParamSet, plane: Affine, x: Tensor) -> Tensor:
 
 
 def keeps_decision(param_set: ParamSet, plane: Affine, x: Tensor, sign: Tensor) -> Tensor:
-    """Whether the model at which each row's plane is highest decides ``x`` as today, (..., n)."""
+    """Return whether the model at which each row's plane is highest decides ``x`` as today, (..., n)."""
     with torch.no_grad():
         return logit_at_worst(param_set, plane.detach(), x) * sign >= 0

@@ -1,28 +1,30 @@
-"""The other side of a bound: search the set for a model that breaks the counterfactual.
+"""Search the set for a model that breaks the counterfactual.
 
 Certified and attacked rates bracket the truth. A certificate that an attack breaks is a bug.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from veritracer import balls
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
-from veritracer.network import Theta
-from veritracer.param_sets import ParamSet
+from veritracer.errors import NotSupportedError, message
+from veritracer.models import balls
+from veritracer.models.network import Theta
+from veritracer.models.param_sets import ParamSet
 
 
 class Attack(NamedTuple):
     """The worst models found, one for each row.
 
-    ``worst_logit`` (n,) is the largest ``sign * logit(x_cf)`` among the models tried that decide ``x``
-    as today; at 0 or above the counterfactual is broken, and ``theta``, with a first dimension of n,
-    holds the model that breaks it.
+    ``worst_logit`` (n,) is the largest ``sign * logit(x_cf)`` among the models tried that decide ``x`` as
+    today; at 0 or above the counterfactual is broken, and ``theta``, with a first dimension of n, holds the
+    model that breaks it.
     """
 
     worst_logit: Tensor
@@ -34,7 +36,33 @@ class _Best(NamedTuple):
     theta: Theta
 
 
+@singledispatch
 def attack(
+    model_set: Any,
+    x: Tensor,
+    x_cf: Tensor,
+    sign: Tensor,
+    *,
+    steps: int = 25,
+    restarts: int = 2,
+    generator: torch.Generator | None = None,
+) -> Attack:
+    """Return the largest sign * logit(x_cf) found in the set among models with sign * logit(x) >= 0.
+
+    It errs downwards: a search can only miss. Each family of models registers its implementation for its type
+    of set.
+
+    Raises
+    ------
+    NotSupportedError
+        If no implementation is registered for the type of ``model_set``.
+    """
+    received = type(model_set).__name__
+    raise NotSupportedError(message("a set of models of a registered family", received, "pass a ParamSet"))
+
+
+@attack.register(ParamSet)
+def _attack_mlp(
     param_set: ParamSet,
     x: Tensor,
     x_cf: Tensor,
@@ -44,12 +72,11 @@ def attack(
     restarts: int = 2,
     generator: torch.Generator | None = None,
 ) -> Attack:
-    """The largest sign * logit(x_cf) found in the set among models with sign * logit(x) >= 0.
+    """Search a set of MLPs by conditional gradient, for each row.
 
-    It errs downwards: a search can only miss. Conditional gradient from several starts (today's
-    model, the worst model of the CROWN plane, random corners): each step moves towards the model of the
-    set that is furthest along the gradient, so no iterate leaves the set, in any norm. A multiplier
-    for each row grows while x has lost its decision and shrinks while it has kept it.
+    It starts from today's model, from the worst model of the CROWN plane and from random corners. Each step
+    moves towards the model of the set that is furthest along the gradient, so no iterate leaves the set, in
+    any norm. A multiplier for each row grows while x has lost its decision and shrinks while it has kept it.
     """
     generator = generator or torch.Generator().manual_seed(0)
     n = len(x)
@@ -63,7 +90,7 @@ def attack(
 
 
 def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
-    """The model of the set at which the CROWN plane of each row is highest."""
+    """Return the model of the set at which the CROWN plane of each row is highest."""
     with torch.no_grad():
         plane = upper_plane(param_set, trace(param_set, x_cf), sign)
     gradient: list[Tensor] = []
@@ -75,7 +102,7 @@ def _plane_start(param_set: ParamSet, x_cf: Tensor, sign: Tensor) -> Theta:
 def _climb(
     param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best, steps: int
 ) -> _Best:
-    """The better of ``best`` and what the steps from ``theta`` find."""
+    """Return the better of ``best`` and the models found in some steps from ``theta``."""
     multiplier = torch.zeros_like(sign)
     for step in range(steps):
         theta = tuple(t.detach().requires_grad_() for t in theta)
@@ -84,14 +111,14 @@ def _climb(
         best = _keep_better(best, logits[:, 0].detach(), theta, keeps)
         gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
         multiplier = torch.where(keeps, multiplier * 0.7, (multiplier * 2).clamp(min=0.25))
-        pace = 2.0 / (step + 2.0)
+        share = 2.0 / (step + 2.0)
         goal = _support_point(param_set, gradient)
-        theta = tuple(torch.lerp(t.detach(), g, pace) for t, g in zip(theta, goal, strict=True))
+        theta = tuple(torch.lerp(t.detach(), g, share) for t, g in zip(theta, goal, strict=True))
     return _retreat(param_set, x, x_cf, sign, theta, best)
 
 
 def _retreat(param_set: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor, theta: Theta, best: _Best) -> _Best:
-    """Also look on the way from the last iterate back to today's model, which keeps x's decision."""
+    """Also try models between the last iterate and today's model, which keeps the decision on x."""
     with torch.no_grad():
         for share in (0.0, 0.1, 0.25, 0.5, 0.75):
             there = tuple(
@@ -113,7 +140,7 @@ def _keep_better(best: _Best, worst: Tensor, theta: Theta, allowed: Tensor) -> _
 
 
 def _support_point(param_set: ParamSet, gradient: Theta) -> Theta:
-    """The model of the set that is furthest along the gradient (n, ...), for each row."""
+    """Return the model of the set that is furthest along the gradient (n, ...), for each row."""
     return tuple(
         center.detach() + radius * balls.support_point(g, param_set.norm)
         for g, center, radius in zip(gradient, param_set.center, param_set.radii, strict=True)

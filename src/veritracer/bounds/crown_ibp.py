@@ -1,13 +1,13 @@
 """CROWN-IBP in the parameters: one backward pass of planes over ranges from IBP.
 
-For a product of a weight and an activation, with w within its ball around w⁰ and h in a box around
-h⁰ of radius ρ,
+For a product of a weight and an activation, with w within its ball around w⁰ and h in a box around h⁰ of
+radius ρ,
 
     w h = w⁰ h + h⁰ (w - w⁰) + (w - w⁰)(h - h⁰),
 
-and the last term, summed with coefficients A over a layer, is at most radius * ‖A‖_q * ‖ρ‖_q. So the
-backward pass is ordinary matrix products with today's weights, and the slope on a weight matrix is
-the outer product of A and h⁰. (On boxes this is the mean of the two McCormick planes.)
+and the last term, summed with coefficients A over a layer, is at most radius * ‖A‖_q * ‖ρ‖_q. So the backward
+pass is ordinary matrix products with today's weights, and the slope of a weight matrix is the outer product
+of A and h⁰. (On boxes this is the mean of the two McCormick planes.)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.ibp import Box, Trace, coefficients
-from veritracer.param_sets import ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
+from veritracer.models.param_sets import ParamSet
 
 
 class Lines(NamedTuple):
@@ -33,19 +33,19 @@ class Lines(NamedTuple):
 
 
 def leaky_relu_lines(z: Box, slope: float) -> Lines:
-    """Lines that bound LeakyReLU between ``z.lower`` and ``z.upper``; ReLU for slope 0.
+    """Return lines that bound LeakyReLU between ``z.lower`` and ``z.upper``; ReLU for slope 0.
 
-    Above: the chord, which a convex function never exceeds. Below: a line through the origin with
-    either of the two slopes, since the function is the larger of them; the one that loses less area,
-    chosen by the longer side. Where the interval keeps its sign both lines are the function itself.
+    Above: the chord, which a convex function never exceeds. Below: a line through the origin with one of the
+    two slopes, since the function is the larger of them; the one that loses less area, chosen by the longer
+    side. Where the interval keeps its sign both lines are the function itself.
     """
     positive, negative = z.upper.clamp(min=0), -z.lower.clamp(max=0)
     # The chord through (-negative, -slope * negative) and (positive, positive). Where one of them is 0
-    # it is 1 or ``slope`` by itself, and where both are, the interval is {0} and any line will do.
+    # its slope is 1 or ``slope``, and where both are, the interval is {0} and any line will do.
     width = positive + negative
     safe = torch.where(width > 0, width, 1.0)
     low = (positive >= negative).to(width.dtype)
-    if slope == 0.0:  # the same with fewer operations, and this is the inner loop of training
+    if slope == 0.0:  # the same with fewer operations: this is the inner loop of training
         chord = positive / safe
         return Lines(low, chord, chord * negative)
     chord = (positive + slope * negative) / safe
@@ -53,7 +53,7 @@ def leaky_relu_lines(z: Box, slope: float) -> Lines:
 
 
 def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
-    """An affine function of theta that is nowhere in the set below ``sign * logit``.
+    """Return an affine function of theta that is nowhere in the set below ``sign * logit``.
 
     Where the inputs are a box, its worst case is part of the offset.
     """

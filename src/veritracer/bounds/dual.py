@@ -5,14 +5,14 @@
 
 φ is convex in one variable, and *every* λ >= 0 gives a sound bound, however the search ends.
 
-The search keeps two models: one that is best for the objective but breaks the constraint, and one
-that satisfies it. Each gives a line below φ; the lines meet at the next λ. The height where they meet
-is the objective of the mixture of the two models that satisfies the constraint exactly, so it is
-also a lower limit of the optimum, and the gap says when to stop. On boxes and cross-polytopes φ is
-piecewise linear and the search ends at a kink after a few steps.
+The search keeps two models: one that is best for the objective but breaks the constraint, and one that
+satisfies it. Each gives a line below φ; the lines meet at the next λ. The height at which they meet is the
+objective of the mixture of the two models that satisfies the constraint exactly, so it is also a lower limit
+of the optimum, and the gap tells when to stop. On boxes and cross-polytopes φ is piecewise linear and the
+search ends at a kink after a few steps.
 
-Gradients do not run through the search: at the optimum ∂/∂μ = θ*, ∂/∂α = λ*θ*, ∂/∂β = λ*, ∂/∂ν = 1,
-with θ* that mixture. (Differentiating φ at λ* is wrong at a kink: sign(0) is not the mixture.)
+Gradients do not run through the search: at the optimum ∂/∂μ = θ*, ∂/∂α = λ*θ*, ∂/∂β = λ*, ∂/∂ν = 1, with θ*
+that mixture. (Differentiating φ at λ* is wrong at a kink: sign(0) is not the mixture.)
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.bounds.affine import Affine
 from veritracer.bounds.support import Slope, Support, mixture, other_rise, slopes, support_of
+from veritracer.models.balls import Norm
 
 MOST_STEPS = 80
-"""Cap on the steps of a search that stops by itself; it rarely needs more than a dozen."""
+"""Maximum steps of a search that stops by itself; it rarely needs more than a dozen."""
 
 GAP = 1e-12
 """Relative gap between the bound and its lower limit at which a search stops by itself."""
 
 
 CREEPS = 8
-"""So many moves of one side in a row count as creeping."""
+"""Consecutive moves of one side from which the search counts as creeping."""
 
 
 class Dual(NamedTuple):
@@ -55,20 +55,20 @@ class Problem(NamedTuple):
 
     @property
     def center(self) -> Tensor:
-        """Objective and constraint at today's model, (n, 2)."""
+        """Return objective and constraint at today's model, (n, 2)."""
         return torch.stack([self.objective.center, self.constraint.center], -1)
 
     def slopes(self) -> list[Slope]:
-        """The slopes of both functions, tensor by tensor."""
+        """Return the slopes of both functions, tensor by tensor."""
         return slopes(self.objective, self.constraint, self.radii, self.norm)
 
     def select(self, index: Tensor) -> Problem:
-        """The problem of the given rows."""
+        """Return the problem of the given rows."""
         radii = [r[index] for r in self.radii]
         return Problem(self.objective.select(index), self.constraint.select(index), radii, self.norm)
 
     def detach(self) -> Problem:
-        """The problem without gradients."""
+        """Return the problem without gradients."""
         return self._replace(objective=self.objective.detach(), constraint=self.constraint.detach())
 
 
@@ -93,15 +93,15 @@ def maximum(
     norm: Norm,
     *,
     steps: int | None = None,
-    decide: bool = False,
+    sign_only: bool = False,
 ) -> Dual:
-    """Upper bound of max objective(θ) subject to constraint(θ) >= 0 over the balls, for each row.
+    """Bound max objective(θ) subject to constraint(θ) >= 0 over the balls from above, for each row.
 
-    ``steps=None`` searches only the rows where the constraint binds, each until its gap closes. A number
-    runs that many steps on all rows under masks: slower, but free of data-dependent control flow, as
-    ``vmap`` needs it. ``decide`` lets a row stop as soon as the sign of its optimum is known: the bound is
-    sound as ever, but only as tight as the sign needs. Batch dimensions of the functions are kept; the
-    radii broadcast with them.
+    ``steps=None`` searches only the rows where the constraint binds, each until its gap closes. A number runs
+    that many steps on all rows under masks: slower, but free of data-dependent control flow, as ``vmap``
+    needs it. ``sign_only`` lets a row stop as soon as the sign of its optimum is known: the bound stays
+    sound, but is only as tight as the sign needs. Batch dimensions of the functions are kept; the radii
+    broadcast with them.
     """
     shape = objective.center.shape
     plain = objective.upper(radii, norm).flatten()
@@ -115,25 +115,27 @@ def maximum(
         value = _with_gradient(problem, state)
         found = Dual(torch.where(kept < 0, value, plain), torch.where(kept < 0, state.multiplier, 0.0))
     else:
-        binds = (kept < 0) & (plain.detach() >= 0) if decide else kept < 0
-        found = _where_it_binds(problem, plain, kept, binds.nonzero().squeeze(-1), decide=decide)
+        binds = (kept < 0) & (plain.detach() >= 0) if sign_only else kept < 0
+        found = _where_it_binds(problem, plain, kept, binds.nonzero().squeeze(-1), sign_only=sign_only)
     return Dual(found.value.view(shape), found.multiplier.view(shape))
 
 
-def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, decide: bool) -> Dual:
-    """``plain`` with the given rows replaced by the optimum of the dual."""
+def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, sign_only: bool) -> Dual:
+    """Replace the given rows of ``plain`` by the optimum of the dual."""
     multiplier = torch.zeros_like(kept)
     if rows.numel() == 0:
         return Dual(plain, multiplier)
     chosen = problem.select(rows)
     fixed = chosen.detach()
-    state = _settled(fixed, _search_until_closed(fixed, plain.detach()[rows], kept[rows], decide=decide))
+    state = _settled(
+        fixed, _search_until_closed(fixed, plain.detach()[rows], kept[rows], sign_only=sign_only)
+    )
     value = _with_gradient(chosen, state)
     return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
 
 
 def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search:
-    """The state after that many steps on all rows."""
+    """Return the state after that many steps on all rows."""
     support, center = support_of(problem.slopes(), problem.norm), problem.center
     state = _start(problem, plain, kept)
     for _ in range(steps):
@@ -141,9 +143,9 @@ def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search
     return state
 
 
-def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decide: bool) -> Search:
-    """The state when every row's gap is closed (or its sign known); rows that are done leave the batch."""
-    # A tensor that can not move has no say.
+def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, sign_only: bool) -> Search:
+    """Return the state when every row's gap is closed (or its sign known); finished rows leave the batch."""
+    # A tensor that cannot move has no effect.
     slopes_, center = problem.slopes(), problem.center
     parts = [part for part in slopes_ if bool(part.cols.any())] or slopes_[:1]
     support = support_of(parts, problem.norm)
@@ -153,7 +155,7 @@ def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decid
         multiplier, floor = _next(state)
         state = _step(state, support, center, multiplier)
         open_ = state.best - floor > GAP * (1 + state.best.abs())
-        if decide:
+        if sign_only:
             open_ &= (state.best >= 0) & (floor < 0)
         still = open_.nonzero().squeeze(-1)
         if 2 * len(still) > len(rows):
@@ -168,10 +170,10 @@ def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, decid
 
 
 def _settled(problem: Problem, state: Search) -> Search:
-    """The state with its best bound evaluated once more, for l2 from the slopes themselves.
+    """Evaluate the best bound of the state once more, for l2 from the slopes themselves.
 
-    The search takes ‖μ + λα‖ from inner products, which loses half of the digits where the sum nearly
-    cancels. That may mislead the search, which costs tightness, but must not reach the bound.
+    The search computes ‖μ + λα‖ from inner products, which loses half of the digits where the sum nearly
+    cancels. That may mislead the search, which costs tightness, but it must not reach the bound.
     """
     if problem.norm != "l2":
         return state
@@ -183,12 +185,12 @@ def _settled(problem: Problem, state: Search) -> Search:
 
 
 def _merge(whole: Search, rows: Tensor, part: Search) -> Search:
-    """``whole`` with the given rows replaced."""
+    """Return ``whole`` with the given rows replaced."""
     return Search(*(old.index_copy(0, rows, new) for old, new in zip(whole, part, strict=True)))
 
 
 def _start(problem: Problem, plain: Tensor, kept: Tensor) -> Search:
-    """The models that are best for the objective alone and for the constraint alone, as the two sides."""
+    """Start from the models that are best for the objective alone and for the constraint alone."""
     zero = torch.zeros_like(plain)
     most = problem.constraint.upper(problem.radii, problem.norm)
     given = other_rise(problem.constraint, problem.objective, problem.radii, problem.norm)
@@ -198,11 +200,11 @@ def _start(problem: Problem, plain: Tensor, kept: Tensor) -> Search:
 
 
 def _next(state: Search) -> tuple[Tensor, Tensor]:
-    """Where to look next, and a lower limit of the optimum: the height at which the two lines meet.
+    """Return the next multiplier, and the height at which the two lines meet: a lower limit of the optimum.
 
-    Should one side move many times in a row, the middle of the bracket is taken instead of the meeting
-    point: φ may have a shape on which the search creeps, though none was met. If no model satisfies the
-    constraint, the lines do not meet to the right of 0, and any λ is as sound as another.
+    If one side moves many times in a row, the middle of the bracket replaces the meeting point: φ may have a
+    shape on which the search creeps, though none is known. If no model satisfies the constraint, the lines do
+    not meet to the right of 0, and any λ is equally sound.
     """
     (o_l, c_l, m_l), (o_r, c_r, m_r) = state.left.unbind(-1), state.right.unbind(-1)
     rise = c_r - c_l
@@ -213,7 +215,7 @@ def _next(state: Search) -> tuple[Tensor, Tensor]:
 
 
 def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -> Search:
-    """The state after looking at one more multiplier."""
+    """Return the state after evaluating one more multiplier."""
     at = center + support(torch.stack([torch.ones_like(multiplier), multiplier], -1))
     value = at[:, 0] + multiplier * at[:, 1]
     seen = torch.cat([at, multiplier.unsqueeze(-1)], -1)
@@ -229,10 +231,10 @@ def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -
 
 
 def _with_gradient(problem: Problem, state: Search) -> Tensor:
-    """The best bound with the gradient of the optimum.
+    """Return the best bound with the gradient of the optimum.
 
-    That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held
-    fixed, the mixture being the one that satisfies the constraint exactly.
+    That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held fixed;
+    the mixture is the one that satisfies the constraint exactly.
     """
     needed = problem.objective.center.requires_grad or problem.constraint.center.requires_grad
     if not (torch.is_grad_enabled() and needed):
@@ -252,16 +254,15 @@ def _with_gradient(problem: Problem, state: Search) -> Tensor:
 def greedy_maximum(
     mu: Tensor, nu: Tensor, alpha: Tensor, beta: Tensor, center: Tensor, radius: Tensor
 ) -> Tensor:
-    """The maximum of μ·θ + ν subject to α·θ + β >= 0 over |θ - center| <= radius; -inf where there is none.
+    """Maximise μ·θ + ν subject to α·θ + β >= 0 over |θ - center| <= radius; -inf if infeasible.
 
     The paper's Algorithm 2: exact on a box, by sorting. The dual is tested and timed against it.
 
     ``mu`` and ``alpha`` have shape (n, P), ``nu`` and ``beta`` (n,), ``center`` and ``radius`` (P,).
 
-    It starts from the point that satisfies the constraint best and, where the objective pulls the other
-    way, gives up constraint for objective in the order of the exchange rate |μ_i| / |α_i|, until
-    nothing of the constraint is left. A coordinate with α_i = 0 costs nothing and is at its best from
-    the start.
+    It starts from the point that satisfies the constraint best and, where the objective pulls the other way,
+    trades constraint for objective in the order of the exchange rate |μ_i| / |α_i|, until the constraint is
+    tight. A coordinate with α_i = 0 costs nothing and has its best value from the start.
     """
     direction = torch.where(alpha != 0, alpha.sign(), mu.sign())
     theta = center + radius * direction

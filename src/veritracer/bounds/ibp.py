@@ -1,7 +1,7 @@
 """Interval bound propagation over sets of models (the paper's section 4.2.1): ranges, layer by layer.
 
-A ``Box`` is a lower and an upper tensor. ``at_box`` bounds ``W h + b`` for every W and b in their balls
-and every h in a box: the one place where an uncertain weight meets an uncertain activation.
+A ``Box`` is a lower and an upper tensor. ``at_box`` bounds ``W h + b`` for every W and b in their balls and
+every h in a box: the one place where an uncertain weight meets an uncertain activation.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL
-from veritracer.network import activate, affine
-from veritracer.param_sets import Layer, ParamSet
+from veritracer.models import balls
+from veritracer.models.balls import DUAL
+from veritracer.models.network import activate, affine
+from veritracer.models.param_sets import Layer, ParamSet
 
 
 class Box(NamedTuple):
@@ -25,33 +25,33 @@ class Box(NamedTuple):
 
     @property
     def center(self) -> Tensor:
-        """The middle; a point is its own."""
+        """Return the middle; a point is its own."""
         return self.lower if self.lower is self.upper else (self.lower + self.upper) / 2
 
     @property
     def radius(self) -> Tensor:
-        """Half the width."""
+        """Return half of the width."""
         return (self.upper - self.lower) / 2
 
     @property
     def magnitude(self) -> Tensor:
-        """The largest absolute value in the box."""
+        """Return the largest absolute value in the box."""
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
     def select(self, rows: Tensor) -> Box:
-        """The boxes of the given rows; a point stays one."""
+        """Return the boxes of the given rows; a point stays a point."""
         lower = self.lower[rows]
         return Box(lower, lower if self.lower is self.upper else self.upper[rows])
 
     def activate(self, slope: float) -> Box:
-        """The image under LeakyReLU, which is monotone, so its ends are the images of the ends."""
+        """Return the image under LeakyReLU, which is monotone: its ends are the images of the ends."""
         return Box(activate(self.lower, slope), activate(self.upper, slope))
 
 
 def at_point(layer: Layer, x: Tensor) -> Box:
-    """Exact range of each output at a point, (..., n, in) -> (..., n, out).
+    """Return the exact range of each output at a point, (..., n, in) -> (..., n, out).
 
-    max of (W x)_i over the ball is (weight x)_i + radius * ‖x‖_q, by the definition of the dual norm.
+    The maximum of (W x)_i over the ball is (weight x)_i + radius * ‖x‖_q, by the definition of the dual norm.
     """
     center = affine(x, layer.weight, layer.bias)
     reach = layer.weight_radius.unsqueeze(-1) * balls.norm(x, DUAL[layer.norm]) + layer.bias_radius.unsqueeze(
@@ -62,9 +62,9 @@ def at_point(layer: Layer, x: Tensor) -> Box:
 
 
 def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
-    """Range of each output over a box of inputs, (..., n, in) -> (..., n, out); errs outwards.
+    """Return the range of each output over a box of inputs, (..., n, in) -> (..., n, out); errs outwards.
 
-    ``nonnegative`` promises that ``h.lower >= 0``, as behind a ReLU, and halves the work.
+    ``nonnegative`` promises that ``h.lower >= 0``, as after a ReLU, and halves the work.
     """
     if layer.norm == "linf":
         return _interval_product(layer, h, nonnegative=nonnegative)
@@ -75,7 +75,7 @@ def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 
 
 def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
-    """The interval product as one matrix product: the ends of h, split by sign, times ``Layer.corners``."""
+    """Multiply the ends of h, split by sign, by ``Layer.corners``: the interval product."""
     ends = torch.cat(h, -1)
     if not nonnegative:
         ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0)], -1)
@@ -83,11 +83,11 @@ def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 
 
 def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
-    """Upper bound of ``coefficient · (W h + b)``, with shapes (..., n, out), (..., n, in) -> (..., n).
+    """Bound ``coefficient · (W h + b)`` from above, with shapes (..., n, out), (..., n, in) -> (..., n).
 
     The coefficients are read jointly: perturbing both rows of a two-logit layer spends one budget,
-    ‖coefficient ⊗ h‖_q = ‖coefficient‖_q ‖h‖_q. For boxes the product of each single entry is
-    exact as well, and the smaller of the two bounds holds.
+    ‖coefficient ⊗ h‖_q = ‖coefficient‖_q ‖h‖_q. For boxes the product of each single entry is exact as well,
+    and the smaller of the two bounds holds.
     """
     if layer.norm == "linf" and coefficient.shape[-1] == 1:
         return _entrywise_upper(layer, h, coefficient, nonnegative=nonnegative)  # never above the joint bound
@@ -105,7 +105,7 @@ def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool
 
 
 def _entrywise_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:
-    """The sum over entries of the exact maximum of c w h, and of c b; for a layer of one or two rows."""
+    """Sum the exact maxima of c w h and of c b over the entries, for a layer of one or two rows."""
     if nonnegative:
         low, high = at_box(layer, h, nonnegative=True)
         return (coefficient.clamp(min=0) * high + coefficient.clamp(max=0) * low).sum(-1)
@@ -137,22 +137,22 @@ class Bound(NamedTuple):
 class Trace(NamedTuple):
     """Ranges along the network.
 
-    ``inputs[k]`` goes into layer k, ``outputs[k]`` comes out of it, before the activation. The last layer
-    has no entry in ``outputs``: how to read it depends on the sign.
+    ``inputs[k]`` is the input of layer k, ``outputs[k]`` its output before the activation. The last layer has
+    no entry in ``outputs``: how to read it depends on the sign.
     """
 
     inputs: tuple[Box, ...]
     outputs: tuple[Box, ...]
 
     def select(self, rows: Tensor) -> Trace:
-        """The ranges of the given rows."""
+        """Return the ranges of the given rows."""
         return Trace(tuple(h.select(rows) for h in self.inputs), tuple(z.select(rows) for z in self.outputs))
 
 
 def trace(param_set: ParamSet, x: Tensor | Box) -> Trace:
-    """Ranges of every hidden layer over the set, at a point or over a box of inputs.
+    """Return the ranges of every hidden layer over the set, at a point or over a box of inputs.
 
-    At a point the first layer is exact. The box behind a ReLU is nonnegative, which the next product uses.
+    At a point the first layer is exact. The box after a ReLU is nonnegative, which the next product uses.
     """
     layers = param_set.layers
     h = x if isinstance(x, Box) else Box(x, x)
@@ -169,12 +169,12 @@ def trace(param_set: ParamSet, x: Tensor | Box) -> Trace:
 
 
 def coefficients(param_set: ParamSet, sign: Tensor) -> Tensor:
-    """What the backward pass starts from: ``sign`` times the readout, (..., n, outputs)."""
+    """Return the start of the backward pass: ``sign`` times the readout, (..., n, outputs)."""
     return sign.unsqueeze(-1) * sign.new_tensor(param_set.network.readout)
 
 
 def ibp_upper(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Tensor:
-    """Upper bound of ``sign * logit`` from the ranges in front of the last layer, (..., n)."""
+    """Bound ``sign * logit`` from above, (..., n), by the ranges before the last layer."""
     behind_relu = param_set.network.slopes[-1:] == (0.0,)
     last, h = param_set.layers[-1], ranges.inputs[-1]
     return output_upper(last, h, coefficients(param_set, sign), nonnegative=behind_relu)

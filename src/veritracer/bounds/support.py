@@ -1,9 +1,9 @@
 """Support points of the set of models: the model that is worst in a given direction.
 
-Two affine functions of the parameters are looked at together, an objective with slope μ and a
-constraint with slope α. In the direction p·μ + w·α the worst model of the set is theta⁰ + Σ_i radius_i v_i,
-where v_i is the point of the unit ball that the direction's i-th tensor singles out. All that the dual
-needs of it is how far both functions rise there: Σ_i radius_i <μ_i, v_i> and Σ_i radius_i <α_i, v_i>.
+Two affine functions of the parameters are considered together, an objective with slope μ and a constraint
+with slope α. In the direction p·μ + w·α the worst model of the set is theta⁰ + Σ_i radius_i v_i, where v_i is
+the point of the unit ball that is furthest along the direction's i-th tensor. The dual needs only how far
+both functions rise there: Σ_i radius_i <μ_i, v_i> and Σ_i radius_i <α_i, v_i>.
 
 A dimension of size 2 always means (objective, constraint).
 """
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer import balls
-from veritracer.balls import DUAL, Norm
 from veritracer.bounds.affine import Affine
+from veritracer.models import balls
+from veritracer.models.balls import DUAL, Norm
 
 Support = Callable[[Tensor], Tensor]
-"""(p, w) as (n, 2) -> how far both functions rise at the support point, (n, 2)."""
+"""Maps (p, w) as (n, 2) to the rises of both functions at the support point, (n, 2)."""
 
 
 class Slope(NamedTuple):
@@ -35,23 +35,23 @@ class Slope(NamedTuple):
     cols: Tensor
 
     def mix(self, weights: Tensor) -> Tensor:
-        """p·μ + w·α for weights (n, 2), as (n, out, in)."""
+        """Return p·μ + w·α for weights (n, 2), as (n, out, in)."""
         return self.rows @ (self.cols * weights.unsqueeze(-1))
 
     def rises(self, v: Tensor) -> Tensor:
-        """<μ, v> and <α, v> for v of shape (n, out, in), as (n, 2)."""
+        """Return <μ, v> and <α, v> for v of shape (n, out, in), as (n, 2)."""
         return ((self.rows.mT @ v) * self.cols).sum(-1)
 
     def select(self, index: Tensor) -> Slope:
-        """The part of the given rows."""
+        """Return the part of the given rows."""
         return Slope(self.rows[index], self.cols[index])
 
 
 def slopes(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm: Norm) -> list[Slope]:
-    """The parts of two flat functions, tensor by tensor; ``radii[i]`` has shape (n,).
+    """Return the parts of two flat functions, tensor by tensor; ``radii[i]`` has shape (n,).
 
-    Over a box the norms of a weight and of its bias add up entry by entry, so the bias is one more
-    column of the weight; over other balls each tensor has a norm of its own.
+    Over a box the norms of a weight and of its bias add up entry by entry, so the bias is one more column of
+    the weight; over other balls each tensor has a norm of its own.
     """
     parts: list[Slope] = []
     for k in range(len(objective.rows)):
@@ -66,11 +66,11 @@ def slopes(objective: Affine, constraint: Affine, radii: Sequence[Tensor], norm:
 
 
 def other_rise(own: Affine, other: Affine, radii: Sequence[Tensor], norm: Norm) -> Tensor:
-    """How far ``other`` rises at the support point of ``own`` alone, (n,), from the factors only.
+    """Return how far ``other`` rises at the support point of ``own`` alone, (n,), from the factors only.
 
-    Where a slope of ``own`` is zero its support point is still free, and is put where ``other`` points:
-    a ReLU that is off makes many such entries, and with this choice the rise is the right-hand derivative
-    of the dual function at 0 (and, with the roles exchanged, its limit at infinity).
+    Where a slope of ``own`` is zero its support point is free, and is set to where ``other`` points: a ReLU
+    that is off makes many such entries, and with this choice the rise is the right-hand derivative of the
+    dual function at 0 (and, with the roles exchanged, its limit at infinity).
     """
     if norm == "linf":
         return _other_rise_in_a_box(own, other, radii)
@@ -84,11 +84,11 @@ def other_rise(own: Affine, other: Affine, radii: Sequence[Tensor], norm: Norm) 
 
 
 def _other_rise_in_a_box(own: Affine, other: Affine, radii: Sequence[Tensor]) -> Tensor:
-    """Σ_i radius_i (Σ over slope ≠ 0 of sign(slope) other + Σ over slope = 0 of |other|).
+    """Return Σ_i radius_i (Σ over slope ≠ 0 of sign(slope) other + Σ over slope = 0 of |other|).
 
-    Each sum over an outer product is a product of sums over rows and columns. All layers are laid side
-    by side, and the sums of each one taken by one matrix product: on small batches the cost is in the
-    number of operations, not in their size.
+    Each sum over an outer product is a product of sums over rows and columns. All layers are laid side by
+    side, and the sums of each layer are taken by one matrix product: on small batches the cost is the number
+    of operations, not their size.
     """
     row, other_row = torch.cat(own.rows, -1), torch.cat(other.rows, -1)
     col, other_col = torch.cat(own.cols, -1), torch.cat(other.cols, -1)
@@ -101,7 +101,7 @@ def _other_rise_in_a_box(own: Affine, other: Affine, radii: Sequence[Tensor]) ->
 
 
 def _sums_by_layer(own: Tensor, other: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Sums of sign(own)·other, of |other| where own is not 0, and of |other|: (3, n, layers)."""
+    """Return sums of sign(own)·other, of |other| where own is not 0, and of |other|: (3, n, layers)."""
     sign, size = own.sign(), other.abs()
     return torch.stack([sign * other, sign.abs() * size, size]) @ _membership(
         tuple(sizes), own.dtype, own.device
@@ -110,13 +110,13 @@ def _sums_by_layer(own: Tensor, other: Tensor, sizes: Sequence[int]) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _membership(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 where an entry belongs to a layer, (Σ sizes, layers)."""
+    """Return 1 where an entry belongs to a layer, (Σ sizes, layers)."""
     layer = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return torch.nn.functional.one_hot(layer, len(sizes)).to(device, dtype)
 
 
 def _other_rise(row: Tensor, col: Tensor, other_row: Tensor, other_col: Tensor, norm: Norm) -> Tensor:
-    """<b, v> at the support point v of a = row ⊗ col in an l1 or l2 ball, for b = other_row ⊗ other_col."""
+    """Return <other_row ⊗ other_col, v> at the support point v of row ⊗ col in an l1 or l2 ball."""
     q = DUAL[norm]
     size = balls.norm(row, q) * balls.norm(col, q)
     free = balls.norm(other_row, q) * balls.norm(other_col, q)
@@ -132,7 +132,7 @@ def _other_rise(row: Tensor, col: Tensor, other_row: Tensor, other_col: Tensor, 
 
 
 def support_of(parts: Sequence[Slope], norm: Norm) -> Support:
-    """The function that gives both rises at the support point of p·μ + w·α."""
+    """Return the function that computes both rises at the support point of p·μ + w·α."""
     if norm == "l2":
         return _l2_support(parts)
 
@@ -148,7 +148,7 @@ def support_of(parts: Sequence[Slope], norm: Norm) -> Support:
 
 
 def _l2_support(parts: Sequence[Slope]) -> Support:
-    """For l2 the inner products of μ and α, tensor by tensor, say everything: no dense slope is formed."""
+    """Use the inner products of μ and α, tensor by tensor: for l2 no dense slope is formed."""
     gram = torch.stack([(p.rows.mT @ p.rows) * (p.cols @ p.cols.mT) for p in parts])  # (tensors, n, 2, 2)
 
     def rises(weights: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def _l2_support(parts: Sequence[Slope]) -> Support:
 def mixture(
     parts: Sequence[Slope], norm: Norm, multipliers: tuple[Tensor, Tensor], share: Tensor
 ) -> list[Tensor]:
-    """The point ``share`` of the way between the support points of two multipliers, v for each part.
+    """Return the point ``share`` of the way between the support points of two multipliers, v for each part.
 
     Ties at the multipliers 0 and ∞ are broken as in ``other_rise``.
     """
@@ -171,7 +171,7 @@ def mixture(
 
 
 def _point(part: Slope, multiplier: Tensor, norm: Norm) -> Tensor:
-    """The support point of μ + multiplier·α, (n, out, in); where that is zero, of what was left out."""
+    """Return the support point of μ + multiplier·α, (n, out, in); of the other slope where that is zero."""
     infinite = torch.isinf(multiplier)
     zero, one = torch.zeros_like(multiplier), torch.ones_like(multiplier)
     weights = torch.stack([torch.where(infinite, zero, one), torch.where(infinite, one, multiplier)], -1)

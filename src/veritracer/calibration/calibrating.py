@@ -17,7 +17,6 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
-from veritracer.balls import Norm
 from veritracer.calibration.coverage import (
     Acceptable,
     Cost,
@@ -41,11 +40,12 @@ from veritracer.calibration.displacement import (
 )
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
-from veritracer.fine_tuning import EPOCHS
+from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
-from veritracer.network import from_module
-from veritracer.param_sets import RadiusRule
-from veritracer.schema.values import percent
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module
+from veritracer.models.param_sets import RadiusRule
+from veritracer.training.fine_tuning import EPOCHS
 
 FORMAT, VERSION = "veritracer-calibration", 1
 
@@ -148,9 +148,12 @@ def _covered(each: Coverage, confidence: float) -> str:
     known = (
         f"not known: {each.updates_needed} updates are needed to tell"
         if each.kappa is None
-        else f"kappa = {rounded_up(each.kappa):g} with {percent(confidence)} confidence"
+        else f"kappa = {rounded_up(each.kappa):g} with {format_percent(confidence)} confidence"
     )
-    return f"{percent(each.share)} of updates: {known} (of the measured ones: {rounded_up(each.measured):g})"
+    return (
+        f"{format_percent(each.share)} of updates: {known} (of the measured ones: "
+        f"{rounded_up(each.measured):g})"
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -20,8 +20,8 @@ from sklearn.base import clone
 from veritracer import metrics
 from veritracer.calibration.displacement import Table, Updates, simulated
 from veritracer.errors import DataError, message
+from veritracer.formatting import format_percent
 from veritracer.model import VeriTraCER
-from veritracer.schema.values import percent
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _affordable(each: Coverage, costs: Sequence[Cost], acceptable: Acceptable) -
 
 def _covering(each: Coverage, and_: str, *, train: bool) -> Recommendation:
     kappa = _kappa(each)
-    said = f"kappa = {kappa:g} covers {percent(each.share)} of updates such as these; {and_}"
+    said = f"kappa = {kappa:g} covers {format_percent(each.share)} of updates such as these; {and_}"
     return Recommendation(kappa, each.share, train, said)
 
 
@@ -265,11 +265,11 @@ def _none(why: str, instead: str) -> Recommendation:
 def _too_dear(least: Coverage, costs: Sequence[Cost]) -> str:
     """Why not even the smallest share is affordable, in numbers."""
     kappa = _kappa(least)
-    first = f"already {percent(least.share)} of updates need kappa = {kappa:g}"
+    first = f"already {format_percent(least.share)} of updates need kappa = {kappa:g}"
     shares = [c.certified for c in costs if c.kappa == kappa]
     if not shares:
         return f"{first}."
-    return f"{first}, at which {percent(max(shares))} of recourse is certified at best."
+    return f"{first}, at which {format_percent(max(shares))} of recourse is certified at best."
 
 
 def _kappa(each: Coverage) -> float:

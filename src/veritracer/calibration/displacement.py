@@ -29,13 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from veritracer.errors import DataError, ModelFileError, listing, message
-from veritracer.fine_tuning import EPOCHS, fine_tune
 from veritracer.model import VeriTraCER
-from veritracer.network import Network, from_module, to_module
-from veritracer.param_sets import ParamSet
-from veritracer.preparing import prepare
+from veritracer.models.network import Network, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.saved import load
-from veritracer.training import train
+from veritracer.training.algorithm import train
+from veritracer.training.data import prepare
+from veritracer.training.fine_tuning import EPOCHS, fine_tune
 
 Kind = Literal["fine-tune", "next", "seeds", "bootstrap"]
 WARM: tuple[Kind, ...] = ("fine-tune", "next")

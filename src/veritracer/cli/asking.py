@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer import streaming, tablefiles
 from veritracer.cli.describing import check_rejects
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from veritracer.distributed import Question
     from veritracer.persistence import Columns
     from veritracer.schema import Schema
-    from veritracer.streaming import LetterTerms
+    from veritracer.streaming import LetterTerms, PendingOutputs
     from veritracer.streaming.letters import LetterWriter
     from veritracer.tablefiles import Rejects, Sink, Table
 
@@ -60,33 +60,54 @@ class Asked(NamedTuple):
 
     @contextmanager
     def opened(
-        self, known: Columns | None, letters: LetterTerms | None = None, *, ids: Sequence[str] = ()
+        self,
+        known: Columns | None,
+        letters: LetterTerms | None = None,
+        *,
+        ids: Sequence[str] = (),
+        pending: PendingOutputs | None = None,
     ) -> Iterator[Opened]:
-        """The table, when it has what a model knows, and all that is written; files appear at the end."""
+        """The table, when it has what a model knows, and all that is written; files appear at the end.
+
+        With ``pending`` they are that one's, to be closed when it says so.
+        """
         with ExitStack() as stack:
-            rejected = stack.enter_context(tablefiles.open_rejects(self.rejects, self.separator))
+            files, pages = (stack, stack) if pending is None else (pending.files, pending.letters)
+            into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
+            reject = tablefiles.open_rejects(into.get("rejects", self.rejects), self.separator)
+            rejected = files.enter_context(reject)
             source = stack.enter_context(open_applicants(self.table, self.separator, rejected))
             carry = [] if letters is None else list(letters.columns.values())
             if known is not None:
                 for name in ids:
                     tablefiles.check_ids(source, name)
                 tablefiles.check_columns(source, known, [*ids, *self.keep, *carry], self.ignore)
-            writer = None if letters is None else stack.enter_context(streaming.letter_folder(letters))
-            yield Opened(source, self._sink(stack, silent=bool(ids)), rejected, writer, carry)
+            writer = None
+            if letters is not None and "letters" in into:
+                writer = pages.enter_context(streaming.letters_at(into["letters"], letters))
+            elif letters is not None:
+                writer = pages.enter_context(streaming.letter_folder(letters))
+            sink = self._sink(files, into.get("out"), silent=bool(ids))
+            yield Opened(source, sink, rejected, writer, carry)
 
-    def _sink(self, stack: ExitStack, *, silent: bool) -> Sink:
-        """Where answers go: a file, or standard output unless the verb is ``silent``."""
+    def _sink(self, stack: ExitStack, place: Path | None, *, silent: bool) -> Sink:
+        """Where answers go: a file (``place`` for now), or standard output unless the verb is ``silent``."""
         if self.out is None and silent:
             return streaming.NullSink()
-        kind: Literal["jsonl"] | None = "jsonl" if self.as_json and self.out is None else None
+        kind = "jsonl" if self.as_json and self.out is None else tablefiles.format_of(self.out)
+        out = self.out if place is None else str(place)
         return stack.enter_context(
-            tablefiles.open_sink(self.out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
+            tablefiles.open_sink(out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
         )
+
+    def notes(self, notes: Iterable[str], opened: Opened) -> list[str]:
+        """What is worth knowing of the rows, the output and the rejected."""
+        rejected = opened.rejected.note(str(self.rejects)) if opened.rejected else []
+        return [*notes, *opened.sink.notes(), *rejected]
 
     def tell(self, notes: Iterable[str], opened: Opened) -> None:
         """Print what is worth knowing of the rows, the output and the rejected."""
-        rejected = opened.rejected.note(str(self.rejects)) if opened.rejected else []
-        note([*notes, *opened.sink.notes(), *rejected], quiet=self.quiet)
+        note(self.notes(notes, opened), quiet=self.quiet)
 
 
 class Opened(NamedTuple):

@@ -6,6 +6,7 @@ model remembers what it ignored when it was trained.
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
     from veritracer.tablefiles import Rejects
 
 Target = Annotated[str | None, typer.Option(help="The column with the decision.", show_default=False)]
-Favourable = Annotated[str | None, typer.Option(help="The label that people want.", show_default=False)]
+Favourable = Annotated[
+    str | None,
+    typer.Option(
+        help="The label that people want. Never guessed, but for pairs such as approved and denied.",
+        show_default=False,
+    ),
+]
 Immutable = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
@@ -148,9 +155,23 @@ def described(table: str, told: Said, schema: Path | None, rejects: Rejects | No
             hints: dict[str, Any] = {**told.actions, "number_formats": told.formats}
             found = vt.Schema.infer(frame, chosen, wanted, **hints)
         else:
-            found = known.with_labels(y, wanted) if wanted is not None or known.favourable is None else known
+            found = known
+        found = _stated(found, chosen, y, wanted)
     notes = tuple(str(warning.message) for warning in noticed)
     return Described(found.ignoring(told.ignore), frame.drop(columns=chosen), y, notes)
+
+
+def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Schema:
+    """Return the schema with both labels; refused with the options to choose from where nobody stated it."""
+    if wanted is None and schema.unfavourable is not None:
+        return schema
+    from veritracer.schema.labels import not_stated, two, well_known  # here: the table is refused first
+
+    values = two(y)
+    if wanted is None and schema.favourable is None and well_known(values) is None:
+        statements = [shlex.join(["--favourable", str(value)]) for value in values]
+        raise TargetError(not_stated(values, target, statements, "fit"))
+    return schema.with_labels(y, wanted)
 
 
 def inspected(table: str, told: Said) -> Inspection:
@@ -216,13 +237,23 @@ def _check_target(name: str, columns: Sequence[str]) -> None:
 
 
 def _label(text: str, y: pd.Series[Any]) -> Any:
-    """The label that is written like this; the text itself where there is none, to be refused."""
-    for value in y.dropna().unique().tolist():
-        if str(value) == text or str(value).casefold() == text.casefold():
-            return value
-        if not isinstance(value, str) and f"{float(value):g}" == text:
-            return value
-    return text
+    """Return the label that is written like this; the text itself where there is none, to be refused.
+
+    Capitals and the way that a number is written count where there are labels that differ in nothing else.
+    """
+    values = y.dropna().unique().tolist()
+    alike = [value for value in values if str(value) == text] or [v for v in values if _is_written(v, text)]
+    return alike[0] if len(alike) == 1 else text
+
+
+def _is_written(value: Any, text: str) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value).casefold() == text.casefold() or (is_number and f"{value:g}" == text)
+
+
+def in_one_line(schema: Schema) -> str:
+    """Return how many features a schema has, its target, and which label is favourable."""
+    return str(schema).partition("\n")[0]
 
 
 def protected_note(schema: Schema, named: set[str]) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tablefiles
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
@@ -205,6 +205,9 @@ Force = Annotated[
 
 MARKS = (b"recourse.", b'name="generator" content="veritracer')
 """One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
+
+OPENING = b"recourse.opening"
+"""The column of what opens the commitments to people's own rows."""
 
 LOOKED_AT = 1 << 16
 """Bytes at either end of a file in which its mark is looked for."""
@@ -392,6 +395,15 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
         raise DataError(message("a new file", got, "name another one, or write over it with --force"))
 
 
+def check_openings(out: str | None, *, force: bool) -> None:
+    """Refuse to write over the openings of commitments, which are kept nowhere else."""
+    path = Path(out or tablefiles.STANDARD)
+    if path.is_file() and not force and OPENING in _ends(path):
+        remedy = "name another file, or write over it with --force"
+        received = f"{path}, which has openings of commitments"
+        raise DataError(message("a new file", received, remedy))
+
+
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
@@ -444,7 +456,7 @@ class Bulk(NamedTuple):
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
         persistence.verified(model)
-        distributed.prepare(self.engine, self.workers)
+        engines.prepare(self.engine, self.workers)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:
@@ -477,18 +489,19 @@ class Bulk(NamedTuple):
         note(outcome.ended.notes, quiet=quiet)
         return outcome
 
-    def engine_for(self) -> distributed.Engine:
+    def engine_for(self) -> engines.Engine:
         """Where the blocks are done: by this process, if by one worker of this machine."""
         if self.engine == "local" and self.workers == 1:
             only_compute()
-        return distributed.engine_of(self.engine, self.workers)
+        return engines.make_engine(self.engine, self.workers)
 
 
 def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet: bool, as_json: bool) -> None:
     """Print how the rows ended, and how many blocks that took."""
     if as_json:
         counts = {"out": out, "blocks": outcome.blocks, "skipped": outcome.skipped}
-        print_json({**counts, "promises": outcome.promises, **asdict(outcome.ended)})
+        promised = {"promises": outcome.promises, **outcome.left_out}
+        print_json({**promised, **counts, **asdict(outcome.ended)})  # what is skipped here are blocks
     elif not quiet:
         before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
         say(*lines, f"{outcome.blocks:,} blocks{before}: {out}")

@@ -92,6 +92,12 @@ def say(*lines: str) -> None:
         _console().print(line, markup=False, soft_wrap=not ON_TERMINAL)
 
 
+def say_commands(lines: Iterable[str]) -> None:
+    """Print commands, indented, each on one line however wide the terminal is: they are to be copied."""
+    for line in lines:
+        _console().print(f"  {line}", markup=False, soft_wrap=True)
+
+
 def note(sentences: Iterable[str], *, quiet: bool = False) -> None:
     """Say on stderr what was noticed, each on one line."""
     for sentence in () if quiet else sentences:
@@ -120,6 +126,6 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 def percent(share: float | None) -> str:
     """A share for a column: one decimal, and never 100 % unless it is all."""
-    from veritracer.schema import values  # here: it brings pandas
+    from veritracer import formatting  # here: it brings pandas
 
-    return values.percent(share, fixed=True)
+    return formatting.format_percent(share, fixed=True)

@@ -8,25 +8,22 @@ from veritracer.lazy import attach
 
 __all__ = [
     "Block",
-    "Engine",
     "Inputs",
     "Outcome",
     "Question",
     "Record",
     "RunFolder",
     "certify_blocks",
-    "engine_of",
     "explain_batches",
     "explain_blocks",
     "issue_blocks",
     "judging",
-    "prepare",
+    "model_digest",
 ]
 
 if TYPE_CHECKING:
     from veritracer.distributed.batches import explain_batches
     from veritracer.distributed.blocks import Block, Record, RunFolder
-    from veritracer.distributed.engines import Engine, engine_of, prepare
     from veritracer.distributed.jobs import (
         Inputs,
         Outcome,
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
         explain_blocks,
         issue_blocks,
         judging,
+        model_digest,
     )
 else:
     __getattr__, __dir__ = attach(
@@ -42,7 +40,6 @@ else:
         {
             "batches": ["explain_batches"],
             "blocks": ["Block", "Record", "RunFolder"],
-            "engines": ["Engine", "engine_of", "prepare"],
             "jobs": [
                 "Inputs",
                 "Outcome",
@@ -51,6 +48,7 @@ else:
                 "explain_blocks",
                 "issue_blocks",
                 "judging",
+                "model_digest",
             ],
         },
     )

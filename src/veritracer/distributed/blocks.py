@@ -5,18 +5,19 @@
     OUT/_run.json              what was asked: a run that goes on has to ask the same
     OUT/_blocks/NAME.json      a block that is done, and how its rows ended; written after its file
     OUT/NAME.parquet           its rows; NAME is that of the table and the number of the block in it
+    OUT/_prepared/NAME.DIGEST  its rows before their promises are issued
 
-Files appear only when they are whole, and a block with a record is never done again. Names that begin with a
-line are passed over by whatever reads folders of tables (Arrow, Spark, DuckDB, this library). OUT may be the
-URL of a folder elsewhere: see ``storage``.
+OUT is exactly the result of its tables: a part of a table that was renamed, removed or shortened since is
+refused by name. Files appear only when they are whole, and a block with a record is never done again. Names
+that begin with a line are passed over by whatever reads folders of tables (Arrow, Spark, DuckDB, this
+library). OUT may be the URL of a folder elsewhere: see ``storage``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -29,10 +30,13 @@ from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
 from veritracer.tablefiles import Table
-from veritracer.tablefiles.opening import ROWS
+from veritracer.tablefiles.opening import ROWS, rows_digest
 from veritracer.tablefiles.sinks import Format
 
-RUN, BLOCKS = "_run.json", "_blocks"
+RUN, BLOCKS, PREPARED = "_run.json", "_blocks", "_prepared"
+
+DIGEST = 64
+"""Digits of a SHA-256."""
 
 FORMAT = "veritracer-run"
 
@@ -81,23 +85,13 @@ def cut(table: Table, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
     for number, batch in enumerate(rebatched(table.chunks, rows)):
         own = _own(batch)
         names = f"{name}.{number:06}", start
-        yield Block(*names, (own,), (table.name,), (table.is_text,), _digest(own))
+        yield Block(*names, (own,), (table.name,), (table.is_text,), rows_digest(own))
         start += own.num_rows
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows and nothing besides: a slice would travel with all that it is cut from."""
     return batch.take(pa.array(np.arange(batch.num_rows)))
-
-
-def _digest(batch: pa.RecordBatch) -> str:
-    """SHA-256 of the rows as a stream of Arrow's, whatever else their table has."""
-    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-    plain = pa.RecordBatch.from_arrays(columns, batch.schema.names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, plain.schema) as writer:
-        writer.write_batch(plain)
-    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def rebatched(chunks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -144,7 +138,7 @@ def paired(left: Iterator[Block], right: Iterator[Block]) -> Iterator[Block]:
             batches=(*one.batches, other),
             sources=one.sources + first.sources,
             is_text=one.is_text + first.is_text,
-            digest=one.digest + _digest(other),
+            digest=one.digest + rows_digest(other),
         )
     left_over = next(iter(waiting), None) or next(right, None)
     if left_over is not None:
@@ -228,7 +222,37 @@ class RunFolder:
 
     def count(self) -> int:
         """How many blocks are done."""
-        return self.storage.count(BLOCKS)
+        return len(self.storage.files(BLOCKS))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything in it besides what was asked."""
+        return (self.storage.names() or set()) > {RUN}
+
+    def check_exact(self, names: Collection[str], remedy: str) -> None:
+        """Refuse a part that is of none of these blocks: the folder would be more than their result."""
+        known = {*names, *(_stem(name) for name in names)}
+        tables = {_table_of(name) for name in names}
+        for file in sorted(self.storage.files()):
+            name = self._block_of(file)
+            if name is None or name in known:
+                continue
+            table = _table_of(name)
+            why = "which has fewer rows now" if table in tables else "which is not among the tables"
+            expected = f"the result of these tables alone in {self.storage}"
+            raise DataError(message(expected, f"{file}, a part of {table}, {why}", remedy))
+
+    def _block_of(self, file: str) -> str | None:
+        """The block that a file of the folder is of; None for bookkeeping."""
+        top, _, rest = file.partition("/")
+        if top == BLOCKS:
+            return rest.removesuffix(".json")
+        if top == PREPARED:
+            stem, _, digest = rest.rpartition(".")
+            return stem if len(digest) == DIGEST else None
+        if any(part[:1] in (".", "_") for part in file.split("/")):
+            return None
+        return file.removesuffix(f".{self.kind}")
 
     def file_of(self, block: Block) -> str:
         """The name of the file that the rows of the block go to."""
@@ -254,6 +278,20 @@ class RunFolder:
             remedy = "give the tables as they were, in a fixed order, or name a new folder"
             raise DataError(message("the rows that this run began with", received, remedy))
         return record if not record.file or self.storage.exists(record.file) else None
+
+
+def prepared_name(name: str, digest: str) -> str:
+    """Return the file with this digest that is prepared for a block, whose promises are not issued yet."""
+    return f"{PREPARED}/{_stem(name)}.{digest}"
+
+
+def _stem(name: str) -> str:
+    return name.replace("/", ".")
+
+
+def _table_of(name: str) -> str:
+    """The table that a block is of."""
+    return name.rpartition(".")[0]
 
 
 def _record(name: str) -> str:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from veritracer.defaults import BLOCK_ROWS
-from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired
-from veritracer.distributed.engines import Engine
+from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired, prepared_name
 from veritracer.distributed.storage import LocalFolder, digest_of
+from veritracer.engines import Engine
 from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
+from veritracer.ledger.issuing import LEFT_OUT
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.verdicts import Auditor, Candidate, Judged
 from veritracer.saved import load
@@ -41,12 +42,13 @@ from veritracer.tablefiles.places import is_database
 from veritracer.tablefiles.sinks import Sink
 
 if TYPE_CHECKING:
+    from veritracer.ledger.issuing import Batch
     from veritracer.model import VeriTraCER
     from veritracer.recourse import Recourse
     from veritracer.tablefiles import Found
 
-PREPARED = "_prepared"
-"""The folder of files whose promises are not issued yet, in that of the run."""
+Tell = Callable[[float | None], None]
+"""Is told which share of all tables was read."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ class Inputs:
     separator: str = ","
     rows: int = BLOCK_ROWS
 
-    def blocks(
-        self, check: Callable[[Any], None], *, or_comma: bool = False, tell: Callable[[float | None], None]
-    ) -> Iterator[Block]:
+    def blocks(self, check: Callable[[Any], None], *, or_comma: bool = False, tell: Tell) -> Iterator[Block]:
         """All blocks, one after the other; each table is looked at by ``check`` when it is opened.
 
         Of several tables some may have no rows.
@@ -106,7 +106,7 @@ class Question:
 
     def __post_init__(self) -> None:
         """Note which model it is: every worker has to find the same one."""
-        object.__setattr__(self, "digest", self.digest or _model_digest(self.model))
+        object.__setattr__(self, "digest", self.digest or model_digest(self.model))
 
     def recourse(self) -> tuple[VeriTraCER, Recourse]:
         """The model, and what answers for it."""
@@ -124,15 +124,16 @@ class Question:
         return {**run, "table": hashlib.sha256(place.encode()).hexdigest(), **own}
 
 
-def _model_digest(folder: str) -> str:
+def model_digest(folder: str) -> str:
+    """Return what tells one saved model from another."""
     return hashlib.sha256((Path(folder) / "model.json").read_bytes()).hexdigest()
 
 
 def _same_model(folder: str, digest: str) -> VeriTraCER:
     """The model in the folder; refuses another one than was there when the work began."""
-    before = _model_digest(folder)
+    before = model_digest(folder)
     model = load(folder)
-    if not before == digest == _model_digest(folder):
+    if not before == digest == model_digest(folder):
         remedy = "put it back, or begin anew with the other one"
         raise DataError(message(f"the model that was in {folder} at the start", "another one", remedy))
     return model
@@ -212,17 +213,19 @@ class IssueJob:
             place, safe = str(prepared.new), self.question.spreadsheet_safe
             sink = stack.enter_context(open_sink(place, kind=self.folder.kind, spreadsheet_safe=safe))
 
-            def answer() -> dict[str, Any]:
+            def written(_: Explained, batch: Batch) -> Request:
                 stack.close()  # from here on the file is whole
-                return {"file": prepared.named()}
+                return request._replace(answer={"file": prepared.named(), "left_out": batch.left_out})
 
             args = recourse, block.table(), sink, ledger, self.terms
-            found, issued = issue_table(*args, request=request, answer=answer, **_how(self.question))
+            found, issued = issue_table(*args, request=written, **_how(self.question))
         kept = ledger.requested(request)  # what another worker has issued meanwhile, if it was faster
+        assert kept is not None, "it was issued just now"
         self._check_openings(prepared, kept)
         prepared.take(_file_of(kept) if prepared.is_there(_file_of(kept)) else prepared.digest)
         numbers = [int(issued.sequence[0]), int(issued.sequence[-1])] if len(issued) else []
-        ended = {**asdict(_noted(found, sink.notes())), "issued": numbers, "again": issued.again}
+        left_out = (kept.answer or {})["left_out"]
+        ended = {**asdict(_noted(found, sink.notes())), "issued": numbers, "left_out": left_out}
         return _finish(self.folder, block, ended)
 
     def _check_openings(self, prepared: _Prepared, before: Kept | None) -> None:
@@ -259,7 +262,7 @@ class JudgeJob:
 
 def judging(model: str, engine: Engine) -> Judging:
     """What judges promises for ``ledger.audit`` by the workers of an engine, in the order that they come."""
-    digest = _model_digest(model)
+    digest = model_digest(model)
 
     def judge(
         pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
@@ -282,28 +285,28 @@ class _Prepared:
 
     def __init__(self, folder: RunFolder, block: Block) -> None:
         self.storage, self.file = folder.storage, folder.file_of(block)
-        self.stem = f"{PREPARED}/{block.name.replace('/', '.')}"
-        self.new = self.storage.draft(self.stem)
+        self.name = block.name
+        self.new = self.storage.draft(prepared_name(block.name, "new"))
         self.digest = ""
 
     def is_there(self, digest: str) -> bool:
         """Whether the file with that digest is there, prepared or in its place."""
-        names = f"{self.stem}.{digest}", self.file
+        names = prepared_name(self.name, digest), self.file
         return bool(digest) and any(self.storage.digest(name) == digest for name in names)
 
     def named(self) -> str:
         """The digest of the file, under which it is from now on."""
         self.digest = digest_of(self.new)
-        self.storage.publish(self.new, f"{self.stem}.{self.digest}")
+        self.storage.publish(self.new, prepared_name(self.name, self.digest))
         return self.digest
 
     def take(self, digest: str) -> None:
         """Put the file with that digest in its place, and drop what others prepared."""
-        chosen = f"{self.stem}.{digest}"
+        chosen = prepared_name(self.name, digest)
         if self.storage.exists(chosen):
             self.storage.move(chosen, self.file)
         if self.digest and self.digest != digest:
-            self.storage.remove(f"{self.stem}.{self.digest}")
+            self.storage.remove(prepared_name(self.name, self.digest))
 
 
 @contextmanager
@@ -365,7 +368,14 @@ class Outcome:
     def promises(self) -> int:
         """How many promises are issued under the keys of this run."""
         numbers = [record.ended.get("issued") for record in self.records]
-        return sum(pair[1] - pair[0] + 1 for pair in numbers if pair)
+        entries = sum(int(pair[1] - pair[0] + 1) for pair in numbers if pair)
+        return entries - self.left_out["advice"]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many counterfactuals became no promise in this run, by the reason."""
+        counts = [record.ended.get("left_out", {}) for record in self.records]
+        return {name: sum(one.get(name, 0) for one in counts) for name in LEFT_OUT}
 
 
 def explain_blocks(
@@ -375,9 +385,13 @@ def explain_blocks(
     inputs.check_apart(folder)
     schema = _columns(question)
     progress = _Progress(watch)
-    blocks = inputs.blocks(
-        lambda table: check_columns(table, schema, question.keep, question.ignore), tell=progress.share
-    )
+
+    def check(table: Any) -> None:
+        check_columns(table, schema, question.keep, question.ignore)
+
+    def blocks(tell: Tell) -> Iterator[Block]:
+        return inputs.blocks(check, tell=tell)
+
     return _run(ExplainJob(question, folder), folder, blocks, engine, progress, Explained)
 
 
@@ -398,11 +412,13 @@ def certify_blocks(
     def check(table: Any) -> None:
         check_columns(table, schema, [n for n in question.keep if n in table.names], question.ignore)
 
-    left = originals.blocks(
-        lambda table: check_columns(table, schema, question.keep, question.ignore), tell=progress.share
-    )
-    right = counterfactuals.blocks(check, or_comma=True, tell=lambda _: None)
-    return _run(CertifyJob(question, folder), folder, paired(left, right), engine, progress, Certified)
+    def blocks(tell: Tell) -> Iterator[Block]:
+        left = originals.blocks(
+            lambda table: check_columns(table, schema, question.keep, question.ignore), tell=tell
+        )
+        return paired(left, counterfactuals.blocks(check, or_comma=True, tell=_silent))
+
+    return _run(CertifyJob(question, folder), folder, blocks, engine, progress, Certified)
 
 
 def issue_blocks(
@@ -441,7 +457,9 @@ def issue_blocks(
     def begin() -> None:
         Ledger(ledger).close()  # made, and of this version, before many open it
 
-    blocks = inputs.blocks(check, tell=progress.share)
+    def blocks(tell: Tell) -> Iterator[Block]:
+        return inputs.blocks(check, tell=tell)
+
     job = IssueJob(question, folder, ledger, terms)
     with ExitStack() as stack:
         return _run(job, folder, blocks, engine, progress, Explained, begin=begin, begun=begun)
@@ -452,6 +470,10 @@ def _columns(question: Question) -> Columns:
 
     found = persistence.columns(question.model)
     return load(question.model).encoding_.schema if found is None else found
+
+
+def _silent(_: float | None) -> None:
+    """Nobody is told."""
 
 
 class _Progress:
@@ -475,7 +497,7 @@ class _Progress:
 def _run(
     job: Any,
     folder: RunFolder,
-    blocks: Iterable[Block],
+    blocks: Callable[[Tell], Iterable[Block]],
     engine: Engine,
     progress: _Progress,
     kind: type[Explained] | type[Certified],
@@ -485,13 +507,22 @@ def _run(
 ) -> Outcome:
     """Do what is not done yet, and put all of it together.
 
-    ``begin`` is called before the first block is done, ``begun`` looks at each that was done before.
+    ``begin`` is called before the first block is done, ``begun`` looks at each that was done before. A folder
+    with parts of other tables, or of more rows, is refused: where the run goes on before anything is done,
+    for which all tables are read once more, and again at the end.
     """
     records: list[Record] = []
+    remedy = "give the tables as they were, or name a new folder"
+    if folder.is_begun:
+        there = []
+        for block in blocks(_silent):
+            folder.done(block)  # refuses other rows
+            there.append(block.name)
+        folder.check_exact(there, remedy)
 
     def todo() -> Iterator[Block]:
         first = True
-        for block in blocks:
+        for block in blocks(progress.share):
             record = folder.done(block)
             if record is None:
                 if first:
@@ -509,6 +540,7 @@ def _run(
         fresh += 1
         progress.add(record.rows)
     records.sort(key=lambda record: record.name)
+    folder.check_exact([record.name for record in records], remedy)
     ended = _together(kind, [record.ended for record in records])
     return Outcome(len(records), len(records) - fresh, ended, tuple(records))
 

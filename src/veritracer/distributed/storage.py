@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veritracer.errors import DataError, message
-from veritracer.files import write_whole
+from veritracer.files import rename, write_whole
 from veritracer.tablefiles.places import file_system, is_database, local_path, without_password
 
 
@@ -30,8 +30,8 @@ class Storage(Protocol):
         """What is at the top of the folder; None where there is no folder."""
         ...
 
-    def count(self, folder: str) -> int:
-        """How many files are in a folder of it and below."""
+    def files(self, folder: str = "") -> set[str]:
+        """Return the names of all files in it, or in a folder of it, and below."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -96,9 +96,10 @@ class LocalFolder:
             raise DataError(message("a folder to write to", f"the file {self.place}", "name a new folder"))
         return {path.name for path in self.place.iterdir()} if self.place.exists() else None
 
-    def count(self, folder: str) -> int:
-        """How many files are in a folder of it and below."""
-        return sum(path.is_file() for path in (self.place / folder).rglob("*.json"))
+    def files(self, folder: str = "") -> set[str]:
+        """Return the names of all files in it, or in a folder of it, and below."""
+        found = (path for path in (self.place / folder).rglob("*") if path.is_file())
+        return {path.relative_to(self.place).as_posix() for path in found}
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
@@ -131,7 +132,7 @@ class LocalFolder:
     def move(self, name: str, other: str) -> None:
         """Give a file another name, over whatever has it."""
         self._above(other)
-        (self.place / name).replace(self.place / other)
+        rename(self.place / name, self.place / other)
 
     def draft(self, name: str) -> Path:
         """A path in the folder itself, so that publishing is a renaming."""
@@ -139,7 +140,7 @@ class LocalFolder:
 
     def publish(self, draft: Path, name: str) -> None:
         """Make a whole draft the file of that name."""
-        draft.replace(self._above(name))
+        rename(draft, self._above(name))
 
     @contextmanager
     def written(self, name: str) -> Iterator[Path]:
@@ -169,13 +170,14 @@ class RemoteFolder:
             found = files.ls(path, detail=False) if files.exists(path) else None
         return None if found is None else {str(one).rstrip("/").rpartition("/")[2] for one in found}
 
-    def count(self, folder: str) -> int:
-        """How many files are in a folder of it and below."""
+    def files(self, folder: str = "") -> set[str]:
+        """Return the names of all files in it, or in a folder of it, and below."""
         files, path = self._at(folder)
+        above = self._at("")[1].rstrip("/")
         files.invalidate_cache()
-        with suppress(OSError, ValueError):
-            return len(files.find(path))
-        return 0
+        with _told(self.url):
+            found = files.find(path) if files.exists(path) else []
+        return {str(one).removeprefix(above).lstrip("/") for one in found}
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""

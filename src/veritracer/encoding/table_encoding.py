@@ -21,8 +21,8 @@ from veritracer.encoding.layout import Block, blocks_of, rules_of
 from veritracer.encoding.projection import Group, Rules
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.files import check_keys, envelope, read_json
+from veritracer.formatting import format_value
 from veritracer.schema import Feature, Schema
-from veritracer.schema.values import value_in_words
 
 __all__ = ["Block", "Encoding"]
 
@@ -291,7 +291,7 @@ class Encoding:
             clipped = self._encode_feature(i, read, column, out)
             if clipped:
                 legal = self._grids[i]
-                ends = " to ".join(value_in_words(float(end)) for end in (legal.low, legal.high))
+                ends = " to ".join(format_value(float(end)) for end in (legal.low, legal.high))
                 outside[block.feature.name] = (clipped, ends)
         return out, outside
 

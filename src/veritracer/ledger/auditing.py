@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds.rounding import reported
+from veritracer.bounds.rounding import round_up
 from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.encoding import Encoding
 from veritracer.errors import DataWarning
@@ -27,7 +27,6 @@ from veritracer.files import document_text, envelope
 from veritracer.ledger.layout import Row, table_of
 from veritracer.ledger.promises import IssuingModel, Promises, Told, select
 from veritracer.ledger.reading import Source, View, raw_needed
-from veritracer.ledger.times import Moment, in_words, moment
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
@@ -39,6 +38,7 @@ from veritracer.ledger.verdicts import (
     Verdict,
 )
 from veritracer.threads import one_thread
+from veritracer.times import Moment, format_time, to_timestamp
 
 RECOURSE = AUDIT_RECOURSE
 """Broken promises that get new recourse unless more are asked for: each is a search of its own."""
@@ -175,7 +175,7 @@ class Audit:
         """The whole audit as numbers, texts, lists and mappings."""
         return {
             **envelope("veritracer-audit", 1),
-            "at": in_words(self.at),
+            "at": format_time(self.at),
             "ok": self.ok,
             "live": self.live,
             "counts": self.counts,
@@ -222,7 +222,7 @@ def audit(
     judging
         Judges all of them, in any order, elsewhere than here: ``distributed.judging`` uses many cores.
     """
-    now = moment(at)
+    now = to_timestamp(at)
     candidate = Candidate.of(model, encoding, threshold)
     on_cpu = next(candidate.module.parameters()).device.type == "cpu"
     with one_thread(on_cpu):
@@ -310,7 +310,7 @@ def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[
     if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
         return None
     shares = param_set.displacements(candidate.theta)
-    return tuple(reported(torch.tensor(shares, dtype=torch.float64)).tolist())
+    return tuple(round_up(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 
 def _how_far(group: Group) -> tuple[int, float]:
@@ -415,7 +415,7 @@ def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.Dat
         return pd.DataFrame({name: [] for name in ("sequence", "id", column, *PROMISED)})
     whole = pd.concat(pieces).sort_values(order, ignore_index=True)
     for name in ("issued", "expires"):
-        whole[name] = [in_words(moment) for moment in whole[name]]
+        whole[name] = [format_time(moment) for moment in whole[name]]
     return whole
 
 

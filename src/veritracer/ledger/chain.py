@@ -13,31 +13,48 @@ content, however few contents are possible.
 The header of an entry that is no promise is JSON, read only as a writer writes it: one object with the fields
 of its kind, sorted, each of its type. Readers and the check ask the same functions, so that they can not
 disagree.
+
+A request (see ``store.Request``) is an entry right behind the promises that were issued for it. It has two
+commitments: to what was asked, by a salt that an erasure deletes, and to the response, without one.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import time
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.contents import Stored, faults, header_is_sound
-from veritracer.ledger.layout import ADVICE, HASH, ORIGINALS, PARTS, SALT, issued_at
+from veritracer.ledger.layout import (
+    ADVICE,
+    HASH,
+    ORIGINALS,
+    PARTS,
+    SALT,
+    commitment,
+    issued_at,
+    promised_dates,
+)
 from veritracer.ledger.promises import IssuingModel
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-Kind = Literal["migration", "model", "promise", "release", "erasure", "audit", "update"]
+Kind = Literal[
+    "migration", "model", "promise", "release", "erasure", "audit", "update", "deployment", "request"
+]
 
 BEGINNING = bytes(32)
 """The link before the first entry."""
@@ -48,9 +65,9 @@ MONOTONE = 2
 """The version of a ledger from which on no entry is dated before the one before it."""
 
 EVENTFUL = 3
-"""The version from which on audits and updates are entries, and promises may be no more than advice."""
+"""The version from which on audits, updates and deployments are entries, and promises may be only advice."""
 
-FIELDS: dict[str, dict[str, type]] = {
+FIELDS: dict[str, dict[str, type | UnionType]] = {
     "migration": {"format": str, "name": str, "time": float, "version": int},
     "model": {"digest": str, "time": float},
     "release": {"reason": str, "sequence": list, "time": float},
@@ -69,12 +86,31 @@ FIELDS: dict[str, dict[str, type]] = {
         "threshold": float,
         "time": float,
     },
+    "deployment": {
+        "broken": int,
+        "by": str,
+        "encoding": str,
+        "live": int,
+        "model": str,
+        "not_checkable": int,
+        "reason": str,
+        "threshold": float,
+        "time": float,
+    },
     "update": {"after": str, "before": str, "broken": int, "live": int, "proved": int, "time": float},
+    "request": {"count": int, "expires": float | None, "first": int, "key": str, "time": float},
 }
-"""What each kind says of itself. The first migration also has the ``ledger``, 16 random bytes."""
+"""The fields of each kind's header. The first migration also has the ``ledger``, 16 random bytes.
+
+Of a request, ``key`` is the SHA-256 of the caller's key in hexadecimal; its promises have the numbers from
+``first`` on, were made at its ``time`` and end at ``expires`` (None: never).
+"""
 
 MAX_FINDINGS = 1_000
 """Findings that are kept one by one; the others are counted."""
+
+KEY = re.compile("[0-9a-f]{64}")
+"""The SHA-256 of a request's key."""
 
 COMMITMENT = ORIGINALS.index("commitment")
 
@@ -136,7 +172,9 @@ def _is_of(kind: Kind | str, content: dict[str, Any]) -> bool:
     fields = dict(FIELDS.get(kind, {"": str}))
     if kind == "migration" and content.get("version") == 1:
         fields["ledger"] = str
-    if content.keys() != fields.keys() or any(type(content[k]) is not t for k, t in fields.items()):
+    if content.keys() != fields.keys():
+        return False
+    if any(type(content[name]) not in (get_args(wanted) or (wanted,)) for name, wanted in fields.items()):
         return False
     numbers = content.get("sequence", [1])
     counted = [value for value in content.values() if type(value) in (int, float)]
@@ -144,10 +182,23 @@ def _is_of(kind: Kind | str, content: dict[str, Any]) -> bool:
         all(map(math.isfinite, counted))
         and all(value >= 0 for value in counted if type(value) is int)
         and content.get("version", 1) >= 1
+        and (kind != "request" or KEY.fullmatch(content["key"]) is not None)
         and len(numbers) > 0
         and all(type(number) is int for number in numbers)
         and all(one < after for one, after in pairwise([0, *numbers, 2**63]))
     )
+
+
+def answer_of(response: bytes) -> dict[str, Any] | None:
+    """Return what a response tells whoever retries; refuse what is neither a JSON object nor null."""
+    try:
+        answer = json.loads(response)
+    except (TypeError, ValueError, RecursionError):
+        answer = ()
+    if answer is not None and not isinstance(answer, dict):
+        remedy = "the ledger was changed: run veritracer verify"
+        raise LedgerError(message("a response as JSON", repr(response)[:80], remedy))
+    return answer
 
 
 def _changed(kind: str, header: object) -> LedgerError:
@@ -205,7 +256,10 @@ class Check:
     """The state of a verification that goes through the chain, piece by piece.
 
     ``monotone`` is whether what follows was written by a release that lets no time go back, ``eventful`` by
-    one that knows audits, updates and advice.
+    one that knows audits, updates, deployments and advice. ``runs`` are the promises since the last entry of
+    another kind: the first number of each run that was made and ends at the same two times, with these.
+    ``requests`` has the entries of requests by their keys; ``cleared`` their number, that of their first
+    promise, and whether what was asked is gone.
     """
 
     head: bytes | None = None
@@ -226,7 +280,10 @@ class Check:
     missing: set[int] = field(default_factory=set)
     erased: set[int] = field(default_factory=set)
     migrations: list[tuple[int, str, int]] = field(default_factory=list)
-    beside: dict[str, int] = field(default_factory=lambda: {"encoded": 0, "texts": 0, "models": 0})
+    runs: list[tuple[int, tuple[float, float]]] = field(default_factory=list)
+    requests: dict[str, int] = field(default_factory=dict)
+    cleared: list[tuple[int, int, bool]] = field(default_factory=list)
+    beside: Counter[str] = field(default_factory=Counter)
 
     def found(self, sequence: int, what: str) -> None:
         """Count a fault, and keep it if it is among the first."""
@@ -281,9 +338,9 @@ class Check:
 
     def _parts(self, row: Sequence[Any]) -> Iterator[str]:
         seq, kind, model, header, commitments = row[:5]
-        salts, who, x_cf, x, shown, original, document, tensors = row[6:]
-        for name, part in (("encoded", salts), ("texts", shown), ("models", document)):
-            self.beside[name] += part is not None
+        salts, who, x_cf, x, shown, original, document, tensors, *asked = row[6:]
+        beside = ("encoded", salts), ("texts", shown), ("models", document), ("requests", asked[-1])
+        self.beside.update(name for name, part in beside if part is not None)
         if (seq == 1) != (kind == "migration" and not self.migrations):
             yield "a ledger begins with its first migration, and nothing else does"
         try:
@@ -295,9 +352,14 @@ class Check:
             else:
                 if salts is not None or shown is not None:
                     yield f"a {kind} has the record of a promise"
-                if model != 0 or (commitments and kind != "model"):
+                if model != 0 or (commitments and kind not in ("model", "request")):
                     yield f"a {kind} has an issuing model, or commitments"
+                if kind == "request":
+                    yield from self._request(seq, content_of(kind, header), commitments, *asked)
                 yield from self._event(seq, kind, header, commitments, document, tensors)
+                self.runs.clear()
+            if kind != "request" and asked[-1] is not None:
+                yield f"a {kind} has the row of a request"
         except (TypeError, ValueError, KeyError, AttributeError, LedgerError):
             yield f"this {kind} can not be read"
 
@@ -310,6 +372,8 @@ class Check:
         if not header_is_sound(header) or len(commitments) != HASH * len(PARTS):
             yield "the header of a promise is none"
             return
+        if not self.runs or self.runs[-1][1] != promised_dates(header):
+            self.runs.append((seq, promised_dates(header)))
         if header[1] & ADVICE and not self.eventful:
             yield "advice in a ledger of a version that has none"
         if salts is None or parts[2] is None:
@@ -351,14 +415,41 @@ class Check:
             self.migrations.append((content["version"], content["name"], seq))
             self.monotone |= content["version"] >= MONOTONE
             self.eventful |= content["version"] >= EVENTFUL
-        elif kind in ("audit", "update"):
+        elif kind in ("audit", "update", "deployment"):
             if not self.eventful:
-                yield f"an {kind} in a ledger of a version that has none"
-        else:
+                yield f"{'a' if kind == 'deployment' else 'an'} {kind} in a ledger of a version that has none"
+        elif kind != "request":
             unknown = [number for number in content["sequence"] if not self._is_promise(number)]
             if unknown:
                 yield f"it speaks of {unknown[0]:,}, which is no promise before it"
             self.erased.update(content["sequence"] if kind == "erasure" else ())
+
+    def _request(
+        self, seq: int, content: dict[str, Any], commitments: bytes, salt: Any, digest: Any, response: Any
+    ) -> Iterator[str]:
+        first, count, expires = content["first"], content["count"], content["expires"]
+        if first + count != seq or len(self.promises) - bisect_left(self.promises, first) != count:
+            yield "a request does not stand right behind its promises"
+        elif self._dates_since(first) - {(content["time"], math.inf if expires is None else expires)}:
+            yield "a request has other dates than its promises"
+        if self.requests.setdefault(content["key"], seq) != seq:
+            yield f"the key of this request is that of entry {self.requests[content['key']]:,}"
+        if len(commitments) != 2 * HASH:
+            yield "a request has other commitments"
+        elif response is None:
+            yield "the row of this request is missing"
+        else:
+            if sha256(response).digest() != commitments[HASH:]:
+                yield "the response to this request is not what was committed to"
+            elif (salt, digest) != (b"", b"") and commitment(salt, digest) != commitments[:HASH]:
+                yield "what was asked is not what was committed to"
+            answer_of(response)
+            self.cleared.append((seq, first, (salt, digest) == (b"", b"")))
+
+    def _dates_since(self, first: int) -> set[tuple[float, float]]:
+        """When the promises from this one on were made and end, of those since the last other entry."""
+        ends = [start for start, _ in self.runs[1:]] + [self.seq]
+        return {dates for (_, dates), end in zip(self.runs, ends, strict=False) if end > first}
 
     def _model(self, seq: int, digest: str, commitments: bytes, document: Any, tensors: Any) -> Iterator[str]:
         if document is None or tensors is None:
@@ -380,6 +471,8 @@ class Check:
             self.found(seq, "the record is missing, and no entry says that it was erased")
         for seq in sorted(self.erased - self.missing):
             self.found(seq, "the record is still there, though an entry says that it was erased")
+        for seq, what in self._unlike_erasures():
+            self.found(seq, what)
         for name, size in sizes.items():
             seen = self.beside[name.removeprefix("veritracer_")]
             if size != seen:
@@ -401,3 +494,13 @@ class Check:
             noted=self.noted,
             newer=None if self.seen is None else self.seq - self.seen,
         )
+
+    def _unlike_erasures(self) -> Iterator[tuple[int, str]]:
+        """Requests that were cleared without an erasure of one of their promises, or not in spite of one."""
+        erased = sorted(self.erased)
+        for seq, first, cleared in self.cleared:
+            gone = bisect_left(erased, seq) > bisect_left(erased, first)
+            if cleared and not gone:
+                yield seq, "what was asked is gone, and no entry says that one of its promises was erased"
+            if gone and not cleared:
+                yield seq, "what was asked is still there, though one of its promises was erased"

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from veritracer.errors import PromiseError, TrainingError, message
 from veritracer.files import document_text, envelope
-from veritracer.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.obligations import (
     SetConstraint,
@@ -32,11 +31,12 @@ from veritracer.ledger.obligations import (
 )
 from veritracer.ledger.promises import Limit
 from veritracer.ledger.reading import Source
-from veritracer.ledger.times import Moment
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Verdict
-from veritracer.network import Theta, from_module, to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.network import Theta, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
+from veritracer.times import Moment
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 
 MAX_RELEASES_TRIED = 5
 """Limits, the most binding ones, whose release is tried: each is an update of its own."""

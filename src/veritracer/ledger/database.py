@@ -21,13 +21,16 @@ from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from veritracer.errors import LedgerError, LedgerUnavailableError, message
+from veritracer.errors import CommitUnknownError, LedgerError, LedgerUnavailableError, Message, message
 
 PATIENCE = 120.0
 """Seconds that a writer waits for those before it."""
 
 READERS_MAY_TAKE = 5_000
 """Milliseconds that an erasure waits for readers, so that the write-ahead log can be emptied."""
+
+READER = "somebody who still reads the ledger as it was"
+"""What prevents SQLite from emptying its write-ahead log."""
 
 LOCK = 0x56655269  # a number that no other program should use for its advisory locks
 
@@ -108,19 +111,14 @@ migrations = Table(
     Column("seq", _Number, nullable=False),
 )
 
-# What was asked for under a key, so that a retry is known again. It is no part of what the chain speaks of,
-# and is made where it is first needed. The number comes from the key, so that SQLite needs no index.
+# What stands beside the entry of a request: see store.RequestRow. The table is made when it is first needed.
 requests = Table(
     "veritracer_requests",
     MetaData(),
-    Column("number", _Number, primary_key=True, autoincrement=False),
-    Column("key", Blob, nullable=False),
+    _seq(),
     Column("salt", Blob, nullable=False),
-    Column("digest", Blob, nullable=False),  # empty once somebody whom the request speaks of was erased
-    Column("first", _Number, nullable=False),
-    Column("count", _Number, nullable=False),
-    Column("head", Blob, nullable=False),
-    Column("answer", Blob, nullable=False),
+    Column("digest", Blob, nullable=False),
+    Column("response", Blob, nullable=False),
 )
 
 
@@ -218,8 +216,9 @@ def _as_stored(
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writing = connection.get_execution_options().get("writing", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    options = connection.get_execution_options()
+    if options.get("transaction", True):
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writing", False) else "BEGIN")
 
 
 @contextmanager
@@ -251,7 +250,11 @@ def _admitted(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _begun(connection: Connection) -> Iterator[None]:
-    """The transaction, begun again while SQLite is busy with something that its time-out does not cover."""
+    """The transaction, begun again while SQLite is busy with something that its time-out does not cover.
+
+    If anything fails before the commit, nothing is kept. Of a commit that fails nobody can say that: it may
+    have been on the disk when the answer was lost.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -264,6 +267,13 @@ def _begun(connection: Connection) -> Iterator[None]:
             time.sleep(0.01)
     with transaction:
         yield
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            where = connection.engine.url.render_as_string(hide_password=True)
+            received = " ".join(str(error.orig).split())
+            remedy = "whether it was kept is unknown: repeat the command"
+            raise CommitUnknownError(message(f"a commit to {where}", received, remedy)) from error
 
 
 @contextmanager
@@ -285,20 +295,79 @@ def _is_busy(error: DBAPIError) -> bool:
     return any(word in str(error.orig) or word in type(error.orig).__name__ for word in BUSY)
 
 
-def forget_traces(engine: Engine) -> bool:
-    """Whether what was deleted has left the files too, as far as the database can see to that at once.
+def expect_traces(connection: Connection) -> None:
+    """Note, in the transaction that deletes content, that the files are still to be cleaned.
 
-    SQLite overwrites deleted content (``secure_delete``), but older pages stay in its write-ahead log until
-    that is folded in, which readers can prevent. PostgreSQL keeps dead rows until their room is used again,
-    and its own log for as long as its administrator says.
+    SQLite has a number in the head of its file for its user (``user_version``). Here it counts erasures, and
+    is 0 again once nothing is left of them, so that a process that is killed meanwhile loses nothing.
     """
-    with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if engine.dialect.name != "sqlite":
-            connection.exec_driver_sql("VACUUM veritracer_encoded, veritracer_texts")
-            return True
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {READERS_MAY_TAKE}")
-        busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-        return not busy
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(f"PRAGMA user_version = {_traces(connection) % (2**31 - 1) + 1}")
+
+
+def has_traces(engine: Engine) -> bool:
+    """Tell whether an erasure was recorded whose content may still be in the files; PostgreSQL never says."""
+    if engine.dialect.name != "sqlite":
+        return False
+    with reading(engine) as connection:
+        return _traces(connection) > 0
+
+
+def forget_traces(engine: Engine, patience: int | None = None) -> str:
+    """Remove deleted content from the files too; return what prevented it, or nothing.
+
+    SQLite overwrites deleted cells (``secure_delete``), but not the copies that a page keeps when its cells
+    move to others, of which an index has many, nor the pages in its write-ahead log. ``VACUUM`` writes all
+    pages anew, and emptying the log leaves no others; a reader of an earlier state prevents the latter, and
+    then nothing is written, so that the log does not grow with every attempt. ``patience`` is how many
+    milliseconds to wait for readers. PostgreSQL keeps dead rows until their room is used again, and its own
+    log for as long as its administrator says.
+    """
+    try:
+        with translated(engine):
+            if engine.dialect.name != "sqlite":
+                return _mark_room_as_free(engine)
+            return _clean_file(engine, READERS_MAY_TAKE if patience is None else patience)
+    except LedgerUnavailableError as error:  # the erasure itself is recorded
+        said = error.args[0]
+        return said.received if isinstance(said, Message) else str(said)
+
+
+def _mark_room_as_free(engine: Engine) -> str:
+    """Let PostgreSQL use the room of deleted rows again."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        names = [encoded.name, texts.name]
+        if sa.inspect(connection).has_table(requests.name):
+            names.append(requests.name)
+        connection.exec_driver_sql(f"VACUUM {', '.join(names)}")
+    return ""
+
+
+def _clean_file(engine: Engine, patience: int) -> str:
+    """Write SQLite's file anew and empty its log, then take the note of ``expect_traces`` back."""
+    with engine.connect().execution_options(transaction=False) as connection:
+        # The new copy of a large ledger goes to a temporary file, not into memory.
+        for pragma in (f"busy_timeout = {patience}", "temp_store = FILE"):
+            connection.exec_driver_sql(f"PRAGMA {pragma}")
+        erasures = _traces(connection)
+        if not _empty_log(connection):
+            return READER
+        connection.exec_driver_sql("VACUUM")
+        if not _empty_log(connection):
+            return READER
+    with _admitted(engine) as connection:
+        if _traces(connection) == erasures:  # else somebody has erased more meanwhile
+            connection.exec_driver_sql("PRAGMA user_version = 0")
+    return ""
+
+
+def _empty_log(connection: Connection) -> bool:
+    """Tell whether SQLite's write-ahead log could be folded into the file and cut to nothing."""
+    return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+
+
+def _traces(connection: Connection) -> int:
+    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
 def exists(url: URL) -> bool:

@@ -18,23 +18,22 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from veritracer.decisions import threshold_logit
-from veritracer.distillation import Held
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, VeriTracerWarning, message
-from veritracer.fine_tuning import FINE_TUNE_LR_FACTOR
 from veritracer.ledger.constrained_update import Retrained, Settings, UpdateReport, constrained_update
 from veritracer.ledger.issuing import Issued
 from veritracer.ledger.ledger import Ledger, open_ledger, open_source
 from veritracer.ledger.obligations import quality, split
 from veritracer.ledger.reading import Source
 from veritracer.ledger.verdicts import Candidate
-from veritracer.network import from_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
-from veritracer.preparing import as_table
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Schema
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.distillation import PanelPenalty
+from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR
+from veritracer.training.panel import Labelled
 
 
 class Estimator(Protocol):
@@ -133,11 +132,11 @@ def _panel_for(model: Estimator, choice: str | None, rows: Labelled, seed: int) 
     return refitted
 
 
-def _held_to_panel(model: Estimator, rows: Labelled, seed: int) -> Held | None:
+def _held_to_panel(model: Estimator, rows: Labelled, seed: int) -> PanelPenalty | None:
     """What keeps an update near to what the panel says; nothing without a panel that counts."""
     if model.panel_ is None or model.panel_.strength == 0 or model.weight_accuracy <= 0:
         return None
-    return Held(
+    return PanelPenalty(
         model.panel_,
         model.encoding_,
         from_module(model.classifier_)[0],

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, certify
-from veritracer.decisions import decisions
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
 from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
@@ -46,8 +45,9 @@ from veritracer.ledger.layout import (
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.reading import Revocations
 from veritracer.ledger.regions import reach_of
-from veritracer.ledger.store import Kept, Reader, Request, Store, Writer
-from veritracer.network import to_module
+from veritracer.ledger.store import Reader, Request, Store, Writer
+from veritracer.models.network import to_module
+from veritracer.proving import decide
 from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
 
@@ -59,6 +59,9 @@ ROUNDING = 1e-9
 
 SPOOL_BYTES = 64 * 2**20
 """Bytes up to which records are kept in memory; more go to a file without a name."""
+
+LEFT_OUT = ("skipped", "advice", "uncertified", "repeated")
+"""The counts of ``Issued``: what became no promise, by the reason."""
 
 _REMEDY = "explain again, and issue what explain answers as it is"
 
@@ -111,10 +114,23 @@ class Issued:
     def __len__(self) -> int:
         return len(self.sequence)
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many became no promise, by the reason."""
+        return {name: getattr(self, name) for name in LEFT_OUT}
+
     def __str__(self) -> str:
-        numbers = f", {self.sequence[0]:,} to {self.sequence[-1]:,}" if len(self) else ""
-        what = "promise" if len(self) == 1 else "promises"
-        return f"{len(self):,} {what}{numbers}; {self.skipped:,} rows without; the head is {self.head}"
+        made = len(self) - self.advice
+        numbers = f" (entries {self.sequence[0]:,} to {self.sequence[-1]:,})" if len(self) else ""
+        parts = [f"{made:,} {'promise' if made == 1 else 'promises'}{numbers}"]
+        parts += [f"{self.advice:,} kept as advice"] if self.advice else []
+        parts += [
+            f"{self.uncertified:,} skipped, not certified",
+            f"{self.repeated:,} skipped, promised already",
+            f"{self.skipped:,} without a counterfactual",
+            f"head {self.head}",
+        ]
+        return "; ".join(parts)
 
     __repr__ = __str__  # and not every number and id
 
@@ -128,7 +144,8 @@ class Batch:
 
     ``known`` are the applications that have a promise already; None lets them have another one. What is put
     into ``numbered`` is called before anything is committed: if it fails, nothing was promised. A ``request``
-    is granted once: what was issued for it before is told again.
+    is granted once: what was issued for it before is told again. ``permit`` may refuse the model, given the
+    ledger as it is when the promises are committed.
     """
 
     def __init__(
@@ -138,9 +155,10 @@ class Batch:
         terms: Terms,
         known: Applications | None = None,
         request: Request | None = None,
+        permit: Callable[[Reader, IssuingModel], None] | None = None,
     ) -> None:
         self.module, self.threshold, self.terms = module, threshold, terms
-        self.known, self.request = known, request
+        self.known, self.request, self.permit = known, request, permit
         self.spool = Spool()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
@@ -148,6 +166,11 @@ class Batch:
         self.numbered: list[Numbered] = []
         self.skipped = self.advice = self.uncertified = self.repeated = 0
         self._issued: Issued | None = None
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many became no promise, by the reason: the counts of ``Issued``."""
+        return {name: getattr(self, name) for name in LEFT_OUT}
 
     @property
     def issued(self) -> Issued:
@@ -186,8 +209,10 @@ class Batch:
             return
         with store.writing() as (writer, reader):
             if self.request is not None and (before := reader.request(self.request)):
-                self._issued = before.issued(self.skipped)
+                self._issued = before.as_issued(self.skipped)
                 return
+            if self.permit is not None and self.model is not None:
+                self.permit(reader, self.model)
             self._check_meanwhile(reader)
             issued, expires = self.terms.after(writer.newest)
             if self.advice:
@@ -199,7 +224,7 @@ class Batch:
             if self.known is not None:
                 writer.index_people()
             if self.request is not None:
-                writer.request(self.request, Kept(first, len(self.spool), writer.link))
+                writer.request(self.request, first, issued, expires)
             sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
             self._finish(sequence, writer.link, issued, expires)
 
@@ -425,7 +450,7 @@ def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
 def _check_decisions(
     found: Counterfactuals, rows: NDArray[np.intp], module: nn.Module, x: Tensor, x_cf: Tensor
 ) -> None:
-    today, there = (decisions(module, points).sign for points in (x, x_cf))
+    today, there = (decide(module, points).sign for points in (x, x_cf))
     _refuse("today's decisions on the original rows", found.favourable[rows] != (today > 0).numpy())
     _refuse("counterfactuals that are decided otherwise today", (there == today).numpy())
 

@@ -30,13 +30,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds.methods import names_by_code
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
-from veritracer.ledger.times import dated, expiry
 from veritracer.recourse.outcomes import BELIEVED
 from veritracer.schema.feature import plain
+from veritracer.times import entry_timestamp, expiry_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -125,8 +126,8 @@ class Terms:
     seal: Fernet | None = None
     lasting: bool = False
     stated: bool = False
-    uncertified: Uncertified = "promise"
-    again: bool = True
+    uncertified: Uncertified = PROMISE_UNCERTIFIED
+    again: bool = PROMISE_AGAIN
 
     def __post_init__(self) -> None:
         if self.uncertified not in get_args(Uncertified):
@@ -141,9 +142,9 @@ class Terms:
 
     def after(self, newest: float) -> tuple[float, float]:
         """When promises are issued that follow an entry of that time, and when they end."""
-        issued = dated(self.issued, newest, stated=self.stated)
+        issued = entry_timestamp(self.issued, newest, stated=self.stated)
         expires = self.expires + (issued - self.issued) if self.lasting else self.expires
-        return issued, expiry(None if math.isinf(expires) else expires, issued)
+        return issued, expiry_timestamp(None if math.isinf(expires) else expires, issued)
 
 
 class Texts(NamedTuple):
@@ -154,7 +155,7 @@ class Texts(NamedTuple):
     original: list[Row]
 
     @classmethod
-    def of(cls, found: Counterfactuals, uncertified: Uncertified = "promise") -> Texts:
+    def of(cls, found: Counterfactuals, uncertified: Uncertified) -> Texts:
         """Of every counterfactual that is to be kept; narrow numbers as the decimals that they count as."""
         rows = np.flatnonzero(kept_rows(found, uncertified))
         tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
@@ -261,6 +262,12 @@ def commitment(salt: bytes, content: bytes) -> bytes:
 def dated_header(header: bytes, issued: float, expires: float) -> bytes:
     """The header of a promise that is made at ``issued`` and ends at ``expires``."""
     return header[:4] + _DATES.pack(issued, expires)[4:] + header[_DATES.size :]
+
+
+def promised_dates(header: bytes) -> tuple[float, float]:
+    """When the promise with this header was made and when it ends; ``header`` is a sound one."""
+    issued, expires = _DATES.unpack_from(header)
+    return issued, expires
 
 
 def issued_at(header: bytes) -> float:

@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import EVENTFUL, Kind, Verification, to_bytes
+from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
+from veritracer.ledger.deployments import (
+    Deployment,
+    check_issuing,
+    check_replacing,
+    check_unchanged,
+    deployment_of,
+    same_model,
+)
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
-from veritracer.ledger.store import Kept, Request, Store
-from veritracer.ledger.times import Moment, dated, expiry, moment
+from veritracer.ledger.store import Kept, Reader, Request, Store
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.recourse import Counterfactuals
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -42,6 +51,7 @@ class Ledger:
         self._store = _open(place, create=create)
         self._seal = None if key is None else sealer(key)
         self._models: dict[int, IssuingModel] = {}
+        self._searched: tuple[int, Deployment | None] = (0, None)
 
     def __enter__(self) -> Self:
         return self
@@ -74,27 +84,29 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         request: Request | None = None,
     ) -> Issued:
-        """What was issued: each counterfactual in ``found`` is a promise now, all of them or none.
+        """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
 
         ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
         module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
         again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
         only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
-        refused. ``now`` can not lie before the newest entry, and is lifted to its time.
+        refused. ``now`` can not lie before the newest entry, and is lifted to its time. Promises end after
+        365 days unless ``expires`` says otherwise; None is never.
 
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
-        model: a ``"promise"`` of what was proved of it, ``"advice"`` that is kept and no promise, or nothing
-        (``"skip"``). With ``again=False`` an application that has a live promise (the same id and the same
-        row; the same id where the row that is kept can not be read) gets no second one. A ``request`` is
-        issued once: a retry under its key gets what was issued then, whatever happened in between.
+        model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
+        of what was proved of it. An application that has a live promise (the same id and the same row; the
+        same id where the row that is kept can not be read) gets no second one unless ``again`` is True.
+        ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
+        issued then, whatever happened in between.
         """
         with self.issuing(
             module,
@@ -116,25 +128,27 @@ class Ledger:
         module: nn.Module,
         *,
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = None,
+        expires: timedelta | datetime | None = PROMISE_TERM,
         now: Moment = None,
         original: Original = "plain",
         key: bytes | str | None = None,
-        uncertified: Uncertified = "promise",
-        again: bool = True,
+        uncertified: Uncertified = PROMISE_UNCERTIFIED,
+        again: bool = PROMISE_AGAIN,
         request: Request | None = None,
+        deployed: bool = False,
     ) -> Iterator[Batch]:
         """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
 
         ``once`` is a key of the caller's own, without anybody's name: under one key promises are issued once,
-        however often that is tried, and by however many processes.
+        however often that is tried, and by however many processes. With ``deployed`` they are issued only if
+        the model is the one that was deployed last, and was not deployed although it breaks promises.
         """
         check_threshold(threshold)
-        issued = moment(now)
+        issued = to_timestamp(now)
         seal = self._seal if key is None else sealer(key)
         terms = Terms(
             issued,
-            expiry(expires, issued),
+            expiry_timestamp(expires, issued),
             original,
             seal,
             lasting=isinstance(expires, timedelta),
@@ -143,7 +157,8 @@ class Ledger:
             again=again,
         )
         known = None if again else Applications(self._store, issued, seal)
-        batch = Batch(module, threshold, terms, known, request)
+        permit = self._check_issuing if deployed else None
+        batch = Batch(module, threshold, terms, known, request, permit)
         try:
             yield batch
             batch.commit(self._store)
@@ -154,6 +169,18 @@ class Ledger:
         """What was issued for this request before; None where nothing was, refused where it was another."""
         with self._store.reading() as reader:
             return reader.request(request)
+
+    def settled(self, request: Request) -> Kept | None:
+        """Return what was issued for the request, after all earlier writers have committed or given up."""
+        with self._store.writing() as (_, reader):
+            return reader.request(request)
+
+    @property
+    def identity(self) -> str:
+        """The random name that the ledger got when it was made: no other ledger has it."""
+        with self._store.reading() as reader:
+            _, kind, header = reader.events("migration")[0]
+        return str(content_of(kind, header).get("ledger", ""))
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
@@ -208,8 +235,9 @@ class Ledger:
 
     def sequences_of(self, identity: Any) -> list[int]:
         """The numbers of all promises to a person."""
+        who = utf8(identity)
         with self._store.reading() as reader:
-            return reader.of(utf8(identity))
+            return reader.of(who)[who]
 
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
         """The new head: from now on these promises need not be kept, and the ledger says why.
@@ -225,29 +253,40 @@ class Ledger:
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
-    def erase(self, identity: Any, *, now: Moment = None) -> list[int]:
-        """The numbers of the promises to this person, whose records are gone now.
+    def erase(self, *identities: Any, now: Moment = None) -> list[int]:
+        """Delete the records of these people, and return the numbers of their promises.
 
-        Their commitments stay, and an entry says that they were erased, so that the chain still verifies.
-        They count as erased on every day: nobody can tell any more what they were.
+        All of them are erased or, where one has no record, nobody. The commitments of their promises stay,
+        and an entry says that they were erased, so that the chain still verifies. They count as erased on
+        every day: nobody can tell any more what they were.
+
+        Afterwards a SQLite file is written anew, which takes a moment for each gigabyte: erase many people
+        with one call. A reader can prevent that, which a warning says; the next erasure or the next opening
+        of the ledger makes up for it.
         """
         with self._store.writing() as (writer, reader):
-            numbers = reader.of(utf8(identity))
-            if not numbers:
+            found = reader.of(*dict.fromkeys(map(utf8, identities)))
+            unknown = [who.decode() for who, numbers in found.items() if not numbers]
+            if unknown or not found:
+                received = ", ".join(map(repr, unknown[:5])) or "nobody"
                 remedy = "check the id; it may have been erased before"
-                raise NoRecordError(message("a person with a record", repr(str(identity)), remedy))
-            writer.delete(numbers)
-            time = dated(moment(now), writer.newest, stated=now is not None)
-            writer.append("erasure", to_bytes({"time": time, "sequence": numbers}))
-        if not self._store.forget_traces():
-            received = "a reader that needs the ledger as it was"
-            remedy = "the record is erased, but not yet from the write-ahead log: erase or issue again later"
-            warnings.warn(message("nobody else to read", received, remedy), VeriTracerWarning, stacklevel=2)
-        return numbers
+                raise NoRecordError(message("people with a record", received, remedy))
+            gone = sorted(number for numbers in found.values() for number in numbers)
+            writer.delete(gone)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
+            writer.append("erasure", to_bytes({"time": time, "sequence": gone}))
+        if prevented := self._store.forget_traces():
+            expected = "files without a trace of what was erased"
+            remedy = (
+                "the erasure is recorded, but its bytes may remain in the files until the next erasure "
+                "or the next opening of the ledger after that"
+            )
+            warnings.warn(message(expected, prevented, remedy), VeriTracerWarning, stacklevel=2)
+        return gone
 
     def record_audit(self, audit: Audit, *, passed: bool | None = None, now: Moment = None) -> str:
         """The new head: the ledger says that this audit was made, of which model, and how it ended.
@@ -270,9 +309,47 @@ class Ledger:
         about = {"before": before, "after": after, "live": live, "proved": proved, "broken": broken}
         return self._event("update", about, now)
 
+    def record_deployment(
+        self, audit: Audit, *, by: str, reason: str = "", replace: bool = False, now: Moment = None
+    ) -> str:
+        """Record that the audited model is the one that decides from now on, and return the new head.
+
+        Nothing is written if that is what the ledger says already, or if it can only be read. Refused are a
+        model that does not keep every promise, unless there is a ``reason``; another model than the one
+        deployed last, unless ``replace``; and an audit that new entries of the ledger were not in. Neither
+        ``by``, who decided it, nor the reason can be erased: they should name no person.
+        """
+        new = deployment_of(audit, utf8(by).decode(), utf8(reason.strip(), "a reason").decode())
+        if self.read_only and not (replace or new["reason"]):
+            with self._store.reading() as reader:
+                last = self._last_deployment(reader)
+                check_replacing(last, new)
+                return reader.head().hex()
+        with self._store.writing() as (writer, reader):
+            last = self._last_deployment(reader)
+            if last is not None and same_model(last, new) and last["reason"] == new["reason"]:
+                return writer.link.hex()
+            if not replace:
+                check_replacing(last, new)
+            check_unchanged(audit.head, writer.link.hex())
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
+            writer.require(EVENTFUL, time)
+            writer.append("deployment", to_bytes({**new, "time": time}))
+            return writer.link.hex()
+
+    def _last_deployment(self, reader: Reader) -> Deployment | None:
+        """The newest deployment; only entries that were not looked at before are searched for it."""
+        header, newest = reader.deployment(after=self._searched[0]), reader.last()
+        found = self._searched[1] if header is None else content_of("deployment", header)
+        self._searched = newest, found
+        return found
+
+    def _check_issuing(self, reader: Reader, model: IssuingModel) -> None:
+        check_issuing(self._last_deployment(reader), model)
+
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._store.writing() as (writer, _):
-            time = dated(moment(now), writer.newest, stated=now is not None)
+            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
             writer.require(EVENTFUL, time)
             writer.append(kind, to_bytes({**content, "time": time}))
             return writer.link.hex()

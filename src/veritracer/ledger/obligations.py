@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, ibp_upper, trace
-from veritracer.decisions import threshold_logit
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
-from veritracer.fine_tuning import FineTuning, fine_tune
-from veritracer.intersection import Intersection
 from veritracer.ledger.promises import IssuingModel, Limit
 from veritracer.ledger.reading import View, raw_needed
 from veritracer.ledger.regions import rows_for
 from veritracer.ledger.verdicts import Auditor, Candidate
-from veritracer.network import Network, Theta, from_module, to_module
-from veritracer.param_sets import ParamSet
+from veritracer.models.intersection import Intersection
+from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
+from veritracer.models.param_sets import ParamSet
+from veritracer.training.fine_tuning import FineTuning, fine_tune
 
 MAX_PENALISED = 20_000
 """Promises without a set, at most, that a penalty looks at."""

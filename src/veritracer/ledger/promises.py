@@ -21,12 +21,12 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, VeriTracerError, message
 from veritracer.files import envelope
-from veritracer.network import Network, Theta, from_module
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.models.balls import Norm
+from veritracer.models.network import Network, Theta, from_module
+from veritracer.models.param_sets import ParamSet, RadiusRule
 
 FORMAT, VERSION = "veritracer-issuing-model", 1
 

@@ -38,7 +38,7 @@ from veritracer.ledger.layout import (
 )
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, RawRows, Told, select
 from veritracer.ledger.regions import promised_ends
-from veritracer.ledger.times import Moment, in_words, moment
+from veritracer.times import Moment, format_time, to_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -109,8 +109,8 @@ class Snapshot:
         place: str = "",
     ) -> None:
         self._reader, self._known, self._seal, self._place = reader, known, seal, place
-        self._at = None if at is None else moment(at)
-        self.time = moment(at)
+        self._at = None if at is None else to_timestamp(at)
+        self.time = to_timestamp(at)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
@@ -174,12 +174,20 @@ class Snapshot:
 
     def history(self) -> list[dict[str, Any]]:
         """What happened besides promises, in order."""
-        kinds: tuple[Kind, ...] = ("migration", "model", "release", "erasure", "audit", "update")
+        kinds: tuple[Kind, ...] = (
+            "migration",
+            "model",
+            "release",
+            "erasure",
+            "audit",
+            "update",
+            "deployment",
+        )
         found = []
         for seq, kind, header in self._reader.events(*kinds):
             content = content_of(kind, header)
             dates: dict[str, Any] = {
-                name: in_words(content[name]) for name in ("time", "at") if name in content
+                name: format_time(content[name]) for name in ("time", "at") if name in content
             }
             found.append({"number": int(seq), "kind": str(kind), **content, **dates})
         return found
@@ -194,7 +202,7 @@ class Snapshot:
                 if identity is not None and number not in people:
                     continue
                 head = standing.header[k]
-                issued, expires = (in_words(float(head[name])) for name in ("issued", "expires"))
+                issued, expires = (format_time(float(head[name])) for name in ("issued", "expires"))
                 kappa = float(head["kappa"])
                 lines.append((number, people.get(number), words[k], issued, expires, kappa, digest))
         columns = ["number", "id", "standing", "issued", "expires", "kappa", "model"]
@@ -203,7 +211,8 @@ class Snapshot:
     def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
         """The number and the id of promises with a record."""
         if identity is not None:
-            yield from ((number, identity) for number in self._reader.of(identity.encode()))
+            who = identity.encode()
+            yield from ((number, identity) for number in self._reader.of(who)[who])
             return
         for rows in self._reader.people(CHUNK):
             yield from ((int(seq), who.decode()) for seq, who in rows)
@@ -326,8 +335,8 @@ def render(sequence: int, kept: StoredPromise, model: IssuingModel, seal: Fernet
         "sequence": sequence,
         "kind": "advice" if header["flags"] & ADVICE else "promise",
         "id": kept.who.decode(),
-        "issued": in_words(float(header["issued"])),
-        "expires": in_words(float(header["expires"])),
+        "issued": format_time(float(header["issued"])),
+        "expires": format_time(float(header["expires"])),
         "kappa": float(header["kappa"]),
         "norm": model.norm,
         "radii": model.param_set(float(header["kappa"])).named_radii,
@@ -373,7 +382,7 @@ class InMemory:
 
     def promises(self, *, chunk: int = 50_000, raw_for: Collection[str] = ()) -> Iterator[Promises]:
         """The promises that have not expired, in pieces of one issuing model; raw values come with all."""
-        now = moment(self.at)
+        now = to_timestamp(self.at)
         for piece in self.pieces:
             live = np.flatnonzero(piece.expires > now)
             for start in range(0, len(live), chunk):

@@ -7,9 +7,12 @@ again. Each one that is applied leaves an entry in the chain and a row in ``veri
 
 from __future__ import annotations
 
+import hmac
 import math
 import os
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import TracebackType
@@ -18,13 +21,13 @@ from typing import Any, NamedTuple, Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from veritracer.errors import LedgerError, message
+from veritracer.errors import LedgerError, RequestReusedError, message
 from veritracer.ledger import chain, database
-from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, time_of, to_bytes
+from veritracer.ledger.chain import EVENTFUL, FORMAT, MONOTONE, content_of, time_of, to_bytes
 from veritracer.ledger.database import encoded, entries, migrations, models, requests, texts
-from veritracer.ledger.layout import Record, commitment
-from veritracer.ledger.store import Kept, Request, Rows, keep, look_up
-from veritracer.ledger.times import dated
+from veritracer.ledger.layout import HASH, Record, commitment
+from veritracer.ledger.store import Kept, Request, RequestRow, Rows, kept_of
+from veritracer.times import entry_timestamp
 
 MAX_IN_LIST = 900
 """Values in one IN (...): every SQLite takes that many."""
@@ -51,8 +54,11 @@ class SqlStore:
             remedy = "check the path, or issue a promise first"
             raise LedgerError(message("a ledger that exists", f"no file {self.url.database}", remedy))
         self.engine = database.connect(self.url)
+        self.requests = RequestEntries()
         try:
             self.version = migrate(self.engine, migrations or MIGRATIONS, create=create)
+            if not self.read_only and database.has_traces(self.engine):
+                database.forget_traces(self.engine, 0)  # of an erasure that was not completed: see there
         except BaseException:
             self.close()
             raise
@@ -70,7 +76,8 @@ class SqlStore:
     @contextmanager
     def reading(self) -> Iterator[SqlReader]:
         """Questions to one state of the ledger."""
-        with database.reading(self.engine) as connection, closing(SqlReader(connection)) as reader:
+        known = self.requests
+        with database.reading(self.engine) as connection, closing(SqlReader(connection, known)) as reader:
             yield reader
 
     @contextmanager
@@ -82,10 +89,10 @@ class SqlStore:
                 message("a ledger that can be written", f"{self.url.database}, read-only", remedy)
             )
         with database.writing(self.engine) as connection, SqlWriter(connection) as writer:
-            yield writer, SqlReader(connection)
+            yield writer, SqlReader(connection, self.requests)
 
-    def forget_traces(self) -> bool:
-        """Whether deleted content has left the files too, as far as the database can do that."""
+    def forget_traces(self) -> str:
+        """Remove deleted content from the files too; return what prevented it, or nothing."""
         return database.forget_traces(self.engine)
 
     def close(self) -> None:
@@ -96,8 +103,8 @@ class SqlStore:
 class SqlReader:
     """Questions to the database within one transaction; long answers come piece by piece."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, requests: RequestEntries) -> None:
+        self.connection, self.requests = connection, requests
         self.unfinished: list[sa.CursorResult[Any]] = []
 
     def close(self) -> None:
@@ -118,6 +125,12 @@ class SqlReader:
         wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
         wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
         return self.connection.execute(wanted).all()
+
+    def deployment(self, after: int = 0) -> bytes | None:
+        """Return the header of the newest deployment behind a number; None where there is none."""
+        wanted = newest(entries.c.header).where(entries.c.kind == "deployment", entries.c.seq > after)
+        found: bytes | None = self.connection.scalar(wanted)
+        return found
 
     def kept_models(self) -> Rows:
         """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
@@ -198,10 +211,15 @@ class SqlReader:
         promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
         return self.connection.execute(wanted.where(*promise)).first()
 
-    def of(self, who: bytes) -> list[int]:
-        """The numbers of all promises to somebody."""
-        wanted = sa.select(encoded.c.seq).where(encoded.c.who == who).order_by(encoded.c.seq)
-        return [int(seq) for seq in self.connection.scalars(wanted)]
+    def of(self, *whose: bytes) -> dict[bytes, list[int]]:
+        """The numbers of all promises to each of these people."""
+        found: dict[bytes, list[int]] = {who: [] for who in whose}
+        for at in range(0, len(whose), MAX_IN_LIST):
+            some = encoded.c.who.in_(whose[at : at + MAX_IN_LIST])
+            wanted = sa.select(encoded.c.seq, encoded.c.who).where(some).order_by(encoded.c.seq)
+            for seq, who in self.connection.execute(wanted):
+                found[who].append(int(seq))
+        return found
 
     def known(self, sequence: Iterable[int]) -> set[int]:
         """Which of these numbers are promises."""
@@ -218,27 +236,63 @@ class SqlReader:
         wanted = sa.select(*entries.c, *apart, models.c.document, models.c.tensors)
         for table in (encoded, texts, models):
             wanted = wanted.outerjoin(table, table.c.seq == entries.c.seq)
+        asked = [requests.c[name] for name in RequestRow._fields]
+        if _has_requests(self.connection):
+            wanted = wanted.add_columns(*asked).outerjoin(requests, requests.c.seq == entries.c.seq)
+        else:
+            wanted = wanted.add_columns(*(sa.null().label(column.name) for column in asked))
         return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
     def sizes(self) -> dict[str, int]:
         """How many rows the tables have that stand beside the entries."""
         return {
             table.name: self.connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
-            for table in (encoded, texts, models)
+            for table in (encoded, texts, models, *([requests] if _has_requests(self.connection) else []))
         }
 
     def request(self, request: Request) -> Kept | None:
         """What was issued under this request's key before; refused where that was for something else."""
-        if not sa.inspect(self.connection).has_table(requests.name):
+        seq = self.requests.find(self.connection, request.hashed)
+        if seq is None:
             return None
-        wanted = sa.select(requests).where(requests.c.number == request.number)
-        kept = look_up(request, self.connection.execute(wanted).first())
-        if kept is not None and kept.count:
-            last = sa.select(entries.c.link).where(entries.c.seq == kept.sequence[-1])
-            if self.connection.scalar(last.where(entries.c.kind == "promise")) != kept.head:
-                remedy = "the ledger was changed: run veritracer verify"
-                raise LedgerError(message("the promises that were issued for this request", "others", remedy))
-        return kept
+        entry = self.connection.execute(sa.select(entries).where(entries.c.seq == seq)).one()
+        row = self._row_of(seq)
+        if row is None or not self._is_as_written(entry, row):
+            remedy = "the ledger was changed: run veritracer verify"
+            received = "none" if row is None else "something else"
+            raise LedgerError(message("what was kept of this request", received, remedy))
+        if not row.is_cleared and not hmac.compare_digest(row.digest, request.digest):
+            remedy = "send a retry exactly as the first time, and give every new request a key of its own"
+            expected = "the request that this key was first used for"
+            raise RequestReusedError(message(expected, "another request under its key", remedy))
+        return kept_of(content_of("request", entry.header), entry.link, row)
+
+    def _row_of(self, seq: int) -> RequestRow | None:
+        """What stands beside the entry of a request, if anything does."""
+        if not _has_requests(self.connection):
+            return None
+        wanted = sa.select(*(requests.c[name] for name in RequestRow._fields)).where(requests.c.seq == seq)
+        row = self.connection.execute(wanted).first()
+        return None if row is None else RequestRow(*row)
+
+    def _is_as_written(self, entry: Any, row: RequestRow) -> bool:
+        """Check the link of a request's entry, its commitments, and that only an erasure cleared its row."""
+        link = sa.select(entries.c.link).where(entries.c.seq == entry.seq - 1)
+        before = chain.stored_link(self.connection.scalar(link))
+        try:
+            if chain.link(before, *entry[:5]) != entry.link:
+                return False
+            if not row.is_cleared:
+                return bool(row.commitments == entry.commitments)
+            response = bool(row.commitments[HASH:] == entry.commitments[HASH:])
+        except TypeError:  # SQLite keeps a text where bytes belong
+            return False
+        return response and self._lacks(content_of("request", entry.header)["first"], entry.seq)
+
+    def _lacks(self, first: int, end: int) -> bool:
+        """Whether one of the promises from ``first`` to before ``end`` has no record any more."""
+        there = sa.select(sa.func.count()).where(first <= encoded.c.seq, encoded.c.seq < end)
+        return (self.connection.scalar(there.select_from(encoded)) or 0) < end - first
 
     def migrations(self) -> Rows:
         """Version, name and entry of each migration that was applied."""
@@ -249,6 +303,42 @@ class SqlReader:
         self.unfinished.append(found)
         yield from found.partitions()
         self.unfinished.remove(found)
+
+
+class RequestEntries:
+    """The numbers of the entries of requests by the hash of their key.
+
+    There is no index that could be trusted (see ``database``), so entries are read one after another: all of
+    them the first time, and afterwards those that are new.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read, self._link = 0, chain.BEGINNING
+        self._numbers: dict[str, int] = {}
+
+    def find(self, connection: Connection, hashed: str) -> int | None:
+        """The entry of the request under that key, in the state that the connection sees."""
+        with self._lock:
+            link = connection.scalar(sa.select(entries.c.link).where(entries.c.seq == self._read))
+            if self._read and link != self._link:  # rolled back, restored, or an earlier state than the last
+                self._read, self._numbers = 0, {}
+            last = connection.execute(newest(entries.c.seq, entries.c.link)).first()
+            if last is not None and last.seq > self._read:
+                self._go_on(connection)
+                self._read, self._link = int(last.seq), last.link
+            return self._numbers.get(hashed)
+
+    def _go_on(self, connection: Connection) -> None:
+        wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.seq > self._read)
+        for seq, header in connection.execute(
+            wanted.where(entries.c.kind == "request").order_by(entries.c.seq)
+        ):
+            self._numbers.setdefault(content_of("request", header)["key"], int(seq))
+
+
+def _has_requests(connection: Connection) -> bool:
+    return sa.inspect(connection).has_table(requests.name)
 
 
 def newest(*columns: Any) -> sa.Select[Any]:
@@ -324,32 +414,46 @@ class SqlWriter:
         """See to it that promises are found by whose they are without a look at all of them."""
         database.people.create(self.connection, checkfirst=True)
 
-    def request(self, request: Request, kept: Kept) -> None:
-        """Remember what was issued for the request."""
+    def request(self, request: Request, first: int, issued: float, expires: float) -> int:
+        """Append the entry of a request whose promises, from ``first`` on, are the newest entries."""
         requests.create(self.connection, checkfirst=True)
-        self.connection.execute(requests.insert(), keep(request, kept))
+        ends = None if math.isinf(expires) else expires
+        about = {"first": first, "count": self.seq + 1 - first, "time": issued, "expires": ends}
+        row = RequestRow.of(request)
+        header = to_bytes({**about, "key": request.hashed})
+        seq = self.append("request", header, commitments=row.commitments)
+        self._add(requests, row._asdict())
+        return seq
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete all that these promises say of a person; their entries stay.
 
-        What is known of a request that made one of them is its answer from then on, which names nobody.
+        Of a request that made one of them its response is left, which names nobody.
         """
         self._forget_requests(sequence)
         for at in range(0, len(sequence), MAX_IN_LIST):
             for table in (database.encoded, database.texts):
                 some = table.c.seq.in_(sequence[at : at + MAX_IN_LIST])
                 self.connection.execute(sa.delete(table).where(some))
+        database.expect_traces(self.connection)
 
     def _forget_requests(self, sequence: Sequence[int]) -> None:
-        if not sa.inspect(self.connection).has_table(requests.name):
-            return
-        for number in sequence:
-            made = requests.c.first <= number, number < requests.c.first + requests.c.count
-            self.connection.execute(sa.update(requests).where(*made).values(salt=b"", digest=b""))
+        """Clear what was asked in the requests that made one of these promises."""
+        numbers = sorted(sequence)
+        behind = entries.c.kind == "request", entries.c.seq > numbers[0]
+        wanted = sa.select(entries.c.seq, entries.c.header).where(*behind)
+        some = [
+            int(seq)
+            for seq, header in self.connection.execute(wanted)
+            if bisect_left(numbers, seq) > bisect_left(numbers, content_of("request", header)["first"])
+        ]
+        for at in range(0, len(some), MAX_IN_LIST):
+            these = requests.c.seq.in_(some[at : at + MAX_IN_LIST])
+            self.connection.execute(sa.update(requests).where(these).values(salt=b"", digest=b""))
 
     def flush(self) -> None:
         """Send what is waiting."""
-        for table in (database.entries, database.encoded, database.texts, database.models):
+        for table in (database.entries, encoded, texts, models, requests):
             if rows := self.waiting.pop(table.name, []):
                 self.connection.execute(table.insert(), rows)
 
@@ -382,7 +486,7 @@ def _second(connection: Connection) -> None:
 
 
 def _third(connection: Connection) -> None:
-    """Change no table: from its entry on audits and updates are entries, and advice is told from promises."""
+    """Change no table: from its entry on audits, updates and deployments are entries, and there is advice."""
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -410,7 +514,9 @@ def migrate(engine: Engine, steps: Sequence[Migration] = MIGRATIONS, *, create: 
             if found < step.version <= wanted:
                 step.apply(connection)
                 with SqlWriter(connection) as writer:
-                    _note(connection, step, writer, dated(time.time(), _newest(writer), stated=False))
+                    _note(
+                        connection, step, writer, entry_timestamp(time.time(), _newest(writer), stated=False)
+                    )
     return max(found, wanted)
 
 

@@ -4,10 +4,11 @@ A store has rows and no opinion: entries of the chain in the order of their numb
 beside them, and the issuing models. What the bytes mean, and whether they are what was written, is for
 ``layout`` and ``chain``.
 
-A request under a key is granted once: a retry gets what was issued then, and nothing is issued again. Its row
-is written in the same transaction as its promises, so that whatever ends the process, either both are there
-or neither is. It holds nothing that names a person: hashes of the key and (salted) of what was asked, the
-numbers of the promises, and an answer in which the caller says nothing of anybody.
+A request under a key is granted once: a retry gets what was issued then, and nothing is issued again. It is
+an entry of the chain, right behind its promises and in the same transaction, so that whatever ends the
+process, either all are there or none is. The entry has the hash of the key, the numbers and dates of the
+promises, and commitments to what was asked and to the response, which stand in a row beside it. The entry
+decides whether something was issued: without its row a request is refused, and never granted again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from veritracer.errors import RequestReusedError, message
+from veritracer.ledger.chain import answer_of
+from veritracer.ledger.layout import SALT, commitment
 
 if TYPE_CHECKING:
     from veritracer.ledger.chain import Kind
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of what the question names, in its order."""
-
-SALT = 16
 
 
 class Reader(Protocol):
@@ -47,6 +48,9 @@ class Reader(Protocol):
 
     def events(self, *kinds: Kind) -> Rows:
         """Number, kind and header of all entries of these kinds, which are not promises."""
+
+    def deployment(self, after: int = 0) -> bytes | None:
+        """Return the header of the newest deployment behind a number; None where there is none."""
 
     def kept_models(self) -> Rows:
         """Number, kind and header of issuing models, without a look at every entry; one may be left out."""
@@ -75,8 +79,8 @@ class Reader(Protocol):
     def record(self, seq: int) -> Any:
         """Model, header, commitments and all parts of one promise; None if it has none (any more)."""
 
-    def of(self, who: bytes) -> list[int]:
-        """The numbers of all promises to somebody."""
+    def of(self, *whose: bytes) -> dict[bytes, list[int]]:
+        """The numbers of all promises to each of these people."""
 
     def known(self, sequence: Iterable[int]) -> set[int]:
         """Which of these numbers are promises."""
@@ -119,11 +123,14 @@ class Writer(Protocol):
     def index_people(self) -> None:
         """See to it that promises are found by whose they are without a look at all of them."""
 
-    def request(self, request: Request, kept: Kept) -> None:
-        """Remember what was issued for the request."""
+    def request(self, request: Request, first: int, issued: float, expires: float) -> int:
+        """Append the entry of a request whose promises, from ``first`` on, are the newest entries."""
 
     def delete(self, sequence: Sequence[int]) -> None:
-        """Delete all that these promises say of a person; their entries stay."""
+        """Delete all that these promises say of a person; their entries stay.
+
+        The store remembers in the same transaction that its files are still to be cleaned.
+        """
 
 
 class Store(Protocol):
@@ -143,8 +150,8 @@ class Store(Protocol):
     def writing(self) -> AbstractContextManager[tuple[Writer, Reader]]:
         """The end of the chain, and questions to the ledger; all of the block is kept, or nothing."""
 
-    def forget_traces(self) -> bool:
-        """Whether deleted content has left the files too, as far as the store can do that."""
+    def forget_traces(self) -> str:
+        """Remove deleted content from the files too; return what prevented it, or nothing."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -153,7 +160,7 @@ class Store(Protocol):
 class Request(NamedTuple):
     """Something that is asked for: under which key, what exactly, and what else to tell whoever retries.
 
-    ``answer`` is kept as JSON beside the promises and must name nobody: an erasure leaves it there.
+    ``key`` and ``answer`` must name nobody: the hash of the one and the JSON of the other outlast an erasure.
     """
 
     key: str
@@ -161,64 +168,77 @@ class Request(NamedTuple):
     answer: dict[str, Any] | None = None
 
     @property
-    def hashed(self) -> bytes:
-        """What the key is known by."""
-        return hashlib.sha256(self.key.encode("utf-8", "surrogatepass")).digest()
+    def hashed(self) -> str:
+        """Return what the ledger keeps of the key: its SHA-256, in hexadecimal."""
+        return hashlib.sha256(self._key).hexdigest()
 
     @property
-    def number(self) -> int:
-        """Where it is kept: 63 bits of the key's hash."""
-        return int.from_bytes(self.hashed[:8]) >> 1
+    def digest(self) -> bytes:
+        """Return what the ledger keeps of the content; only somebody who has the key can compare with it."""
+        return hmac.digest(self._key, self.content, "sha256")
+
+    @property
+    def _key(self) -> bytes:
+        return self.key.encode("utf-8", "surrogatepass")
+
+
+class RequestRow(NamedTuple):
+    """What stands beside the entry of a request.
+
+    An erasure of one of its promises empties ``salt`` and ``digest``; ``response`` stays.
+    """
+
+    salt: bytes
+    digest: bytes
+    response: bytes
+
+    @classmethod
+    def of(cls, request: Request) -> RequestRow:
+        """Return a row for this request, with a fresh salt."""
+        response = json.dumps(request.answer, allow_nan=False).encode()
+        return cls(os.urandom(SALT), request.digest, response)
+
+    @property
+    def commitments(self) -> bytes:
+        """Return the commitments to what was asked and to the response; the latter has no salt."""
+        return commitment(self.salt, self.digest) + commitment(b"", self.response)
+
+    @property
+    def is_cleared(self) -> bool:
+        """Tell whether nothing is left of what was asked."""
+        return self.salt == self.digest == b""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What was issued for a request: numbers from ``first`` on, the head after them, and its answer."""
+    """What was issued for a request: numbers from ``first`` on, their dates, the head, and the answer.
+
+    ``head`` is the link of the request's own entry, which follows its promises.
+    """
 
     first: int
     count: int
     head: bytes
     answer: dict[str, Any] | None = None
+    issued: float = math.nan
+    expires: float = math.inf
 
     @property
     def sequence(self) -> range:
         """The numbers of the promises."""
         return range(self.first, self.first + self.count)
 
-    def issued(self, skipped: int) -> Issued:
+    def as_issued(self, skipped: int) -> Issued:
         """The same as ``issue`` tells it; the ids and openings of then are not kept."""
         from veritracer.ledger.issuing import Issued
 
         numbers = np.arange(self.first, self.first + self.count, dtype=np.int64)
-        return Issued(numbers, [], self.head.hex(), skipped, again=True)
+        head, issued, expires = self.head.hex(), self.issued, self.expires
+        return Issued(numbers, [], head, skipped, issued=issued, expires=expires, again=True)
 
 
-def keep(request: Request, kept: Kept) -> dict[str, Any]:
-    """The row to write."""
-    salt = os.urandom(SALT)
-    return {
-        "number": request.number,
-        "key": request.hashed,
-        "salt": salt,
-        "digest": _digest(salt, request.content),
-        "first": kept.first,
-        "count": kept.count,
-        "head": kept.head,
-        "answer": json.dumps(request.answer, allow_nan=False).encode(),
-    }
-
-
-def look_up(request: Request, row: Any) -> Kept | None:
-    """What the row says, if it is of this request; another request under the same key is refused."""
-    if row is None:
-        return None
-    known = row.digest == b"" or hmac.compare_digest(row.digest, _digest(row.salt, request.content))
-    if row.key != request.hashed or not known:
-        remedy = "send a retry exactly as the first time, and give every new request a key of its own"
-        received = "another request under its key"
-        raise RequestReusedError(message("the request that this key was first used for", received, remedy))
-    return Kept(int(row.first), int(row.count), bytes(row.head), json.loads(row.answer))
-
-
-def _digest(salt: bytes, content: bytes) -> bytes:
-    return hashlib.sha256(salt + content).digest()
+def kept_of(content: Mapping[str, Any], link: bytes, row: RequestRow) -> Kept:
+    """Return what was issued for a request, from the content of its entry, its link and its row."""
+    expires = math.inf if content["expires"] is None else content["expires"]
+    answer = answer_of(row.response)
+    return Kept(content["first"], content["count"], link, answer, content["time"], expires)

@@ -18,15 +18,14 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, trace
 from veritracer.bounds.methods import UNCONDITIONAL
-from veritracer.bounds.rounding import logit_error, reported
-from veritracer.decisions import ROWS_AT_ONCE, check_computed, decisions
+from veritracer.bounds.rounding import logit_error, round_up
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
 from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
 from veritracer.ledger.regions import Rows, rows_for
-from veritracer.network import Network, Theta, from_module
-from veritracer.param_sets import ParamSet
-from veritracer.proving import PRECISION, Question, prove
+from veritracer.models.network import Network, Theta, from_module
+from veritracer.models.param_sets import ParamSet
+from veritracer.proving import PRECISION, ROWS_AT_ONCE, ProofBatch, check_computed, decide, prove
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema
 
@@ -175,7 +174,7 @@ class Auditor:
         verdict[contradicted] = Verdict.NOT_CHECKABLE.code
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
-        return Judged(verdict, -reported(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
+        return Judged(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the region, and where the condition of a promise can not be read in another encoding.
@@ -252,8 +251,8 @@ class Auditor:
         for part in torch.split(wide, ROWS_AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
-                question = Question(rows.x_cf[part], box, sign[part])
-                worst = prove(self._alone, question, UNCONDITIONAL).worst_logit
+                batch = ProofBatch(rows.x_cf[part], box, sign[part])
+                worst = prove(self._alone, batch, UNCONDITIONAL).worst_logit
             margin[part] = torch.minimum(margin[part], -worst)
             holds[part] &= worst < 0
         return margin.numpy(), holds.numpy(), turned_down.numpy()
@@ -284,7 +283,7 @@ class Auditor:
             clear = logit.abs() > error
             check_computed(self._computed(x), logit, error)
             for part in torch.split((~clear).nonzero().squeeze(-1), ROWS_AT_ONCE):
-                clear[part] = decisions(self.candidate.module, x[part]).clear
+                clear[part] = decide(self.candidate.module, x[part]).clear
         return logit, clear
 
     def _computed(self, x: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import Texts, widened
+from veritracer.formatting import decimal_of, is_missing, to_python
 from veritracer.recourse.wording import Change, Move
 from veritracer.refine.problem import OUTWARDS, Drift
 from veritracer.schema.feature import Feature, is_number
-from veritracer.schema.values import decimal_of, is_missing, own
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,9 @@ class Advice:
         every = self.encoding.schema.names
         names = {every[k] for k in differs.nonzero().squeeze(-1).tolist()}
         return [
-            Change(self.encoding.schema[name], own(before[i]), own(after[i]), self._limit(name, i))
+            Change(
+                self.encoding.schema[name], to_python(before[i]), to_python(after[i]), self._limit(name, i)
+            )
             for name, (before, after) in self.cells.items()
             if name in names
         ]
@@ -75,7 +77,7 @@ class Advice:
         asked = self.overshoot > 0 or bool(self.drift)
         for name, (_, cells) in self.cells.items() if asked and self.proved[i] else ():
             feature, drift = self.encoding.schema[name], self._drift(name)
-            shown, limit = own(cells[i]), self._limit(name, i)
+            shown, limit = to_python(cells[i]), self._limit(name, i)
             if is_missing(shown) or shown in feature.missing_codes:
                 continue
             if feature.is_numeric:
@@ -113,7 +115,7 @@ class Advice:
         if name not in self._limits or not self.proved[i]:
             return None
         cells, inside = self._limits[name]
-        return own(cells[i]) if inside[i] else None
+        return to_python(cells[i]) if inside[i] else None
 
     @cached_property
     def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:

@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.balls import Norm
 from veritracer.certificate import Membership, membership
 from veritracer.encoding import Encoding
-from veritracer.errors import DataError, Message, message
+from veritracer.errors import DataError, message
 from veritracer.files import document_text
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.formatting import to_python
+from veritracer.models.balls import Norm
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.advice import Advice
 from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.exporting import NUMBERS, as_table, document
@@ -29,13 +30,12 @@ from veritracer.recourse.wording import (
     Change,
     Move,
     Promise,
-    common_levers,
     instruction,
     promise_in_words,
     region_in_words,
+    repeated_changes,
 )
 from veritracer.recourse.wording import language as letters_language
-from veritracer.schema.values import own
 
 Status = Literal["certified", "valid", "none"]
 
@@ -141,10 +141,10 @@ class Counterfactuals:
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
 
     @cached_property
-    def notes(self) -> list[Message]:
-        """What somebody should know before this advice goes out: one lever, or one end, for most people."""
+    def notes(self) -> list[str]:
+        """Return a sentence for each change that most of the counterfactuals share."""
         rows = torch.from_numpy((self.status != "none") & (self.alternative == 0))
-        return [*common_levers(self.encoding, self.x[rows], self.x_cf[rows])]
+        return [*repeated_changes(self.encoding, self.x[rows], self.x_cf[rows])]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -214,15 +214,16 @@ class Counterfactuals:
         language: str | os.PathLike[str] = "en",
         **fields: Any,
     ) -> str:
-        """A notice for the person of row ``i``: decision, reasons, what to change, what is promised.
+        """Write a draft of the notice for the person of row ``i``: decision, reasons, what to change.
 
+        It is marked as a draft and promises nothing. Letters of promises are written where they are issued
+        (``veritracer issue --letters``, the service): those name the promise's number and its last day.
         ``codes`` has a reason for every feature that changes or is a principal reason (a mapping,
         ``ReasonCodes`` or a JSON file); one that is not there is refused. ``template`` is a Jinja2 template,
         as a file or as text, instead of the default one, ``format`` is ``"text"`` or ``"html"`` (by default
         what the file's name says, else text), ``language`` is ``"en"``, ``"de"`` or a JSON file with a
         catalogue of phrases, and ``fields`` are what the institution adds: institution, recipient, address,
-        reference, date, expires, number (of the promise in the ledger), contact, rights, or whatever an own
-        template names. Needs the extra ``report``.
+        reference, date, contact, rights, or whatever an own template names. Needs the extra ``report``.
         """
         words = letters_language(language)
         return write_letter(self, i, template, as_codes(codes), format, fields, words)
@@ -306,7 +307,7 @@ class Counterfactuals:
         label = self.frame.index[i]
         if self._has_alternatives:
             label = label[0] if len(label) == 2 else label[:-1]
-        return own(label)
+        return to_python(label)
 
     @property
     def _has_alternatives(self) -> bool:

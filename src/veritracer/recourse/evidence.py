@@ -19,9 +19,9 @@ from torch import Tensor
 from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
-from veritracer.panel import Panel
-from veritracer.param_sets import ParamSet
-from veritracer.proving import Question, prove
+from veritracer.models.param_sets import ParamSet
+from veritracer.proving import ProofBatch, prove
+from veritracer.training import Panel
 
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
@@ -95,9 +95,9 @@ class Neighbours:
         factor: NDArray[np.float64] = -self._outliers(k, favourable).score_samples(x.detach().cpu().numpy())
         return factor
 
-    def spread(self, chosen: Tensor, most: int) -> Tensor:
+    def subsample(self, chosen: Tensor, most: int) -> Tensor:
         """At most so many of the rows that are ``chosen`` (N,), evenly spread over the table."""
-        return thinned(self.rows[chosen], most)
+        return subsample(self.rows[chosen], most)
 
     def labelled(self, favourable: bool) -> Tensor:
         """The rows of one label, each once; none where labels are not known."""
@@ -163,8 +163,8 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
     parts = []
     for some in torch.split(rows, CHUNK):
         against = torch.full((len(some),), -sign, dtype=torch.float64)
-        question = Question(some, some, against)
-        proofs = prove(param_set, question, UNCONDITIONAL, decide=True)
+        batch = ProofBatch(some, some, against)
+        proofs = prove(param_set, batch, UNCONDITIONAL, sign_only=True)
         parts.append(proofs.worst_logit < 0)
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
 
@@ -178,7 +178,7 @@ def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
     return pool[torch.cat(found)].to(x) if found else x.new_empty(0, 0, x.shape[1])
 
 
-def thinned(rows: Tensor, most: int) -> Tensor:
+def subsample(rows: Tensor, most: int) -> Tensor:
     """At most so many of the rows, evenly spread over the table."""
     if most >= len(rows):
         return rows

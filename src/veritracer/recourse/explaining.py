@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.certificate import CHUNK
-from veritracer.decisions import Decisions, decisions
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.proving import Decisions, decide
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear
@@ -100,7 +100,7 @@ class Explanation:
     def of(self, table: Any) -> Counterfactuals:
         """The counterfactuals of a raw table."""
         x = self.encoding.encode(table).to(self.param_set.center[0].device)
-        today = decisions(self.module, x)
+        today = decide(self.module, x)
         asked = today.clear.clone()
         if self.options.only_unfavourable:
             asked &= today.sign < 0
@@ -244,7 +244,7 @@ class Explanation:
         """Where today's model decides otherwise; a row that nothing changed is not looked at again."""
         valid = torch.zeros_like(sign, dtype=torch.bool)
         rows = (x_cf != x).any(-1).nonzero().squeeze(-1)
-        valid[rows] = decisions(self.module, x_cf[rows]).sign != sign[rows]
+        valid[rows] = decide(self.module, x_cf[rows]).sign != sign[rows]
         return valid
 
     def _search(self, problem: Problem, rows: Tensor, expired: Callable[[], bool]) -> Answers:

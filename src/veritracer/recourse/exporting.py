@@ -9,7 +9,7 @@ import pandas as pd
 
 from veritracer.encoding.exact import in_types
 from veritracer.files import envelope
-from veritracer.schema.values import own
+from veritracer.formatting import to_python
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -74,7 +74,7 @@ def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    value = own(value)
+    value = to_python(value)
     if isinstance(value, tuple):
         return [_json_value(part) for part in value]
     if value is None or value is pd.NA or value is pd.NaT:

@@ -14,21 +14,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from veritracer.balls import Norm
-from veritracer.decisions import threshold_logit
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
-from veritracer.network import from_module
-from veritracer.panel import Panel
-from veritracer.panel.panel import Labelled
-from veritracer.param_sets import ParamSet, RadiusRule
-from veritracer.preparing import as_table
+from veritracer.models.balls import Norm
+from veritracer.models.network import from_module, threshold_logit
+from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
 from veritracer.recourse.options import ExplainOptions, Options, shows_options
-from veritracer.schema import Feature, Schema
+from veritracer.schema import POSITIVE, Feature, Schema
+from veritracer.schema.feature import plain
+from veritracer.schema.labels import stated_twice
 from veritracer.threads import one_thread
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.panel import Labelled
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -60,7 +61,8 @@ class Recourse:
     evidence
         Rows, labels and panel as one value, for those who have it already.
     favourable
-        Which class of a ``LogisticRegression`` is favourable, where its classes leave that open.
+        Which class of a ``LogisticRegression`` is favourable, where its classes leave that open: the class,
+        or ``vt.POSITIVE`` for the second one. The logit of a torch module is above 0 where it is favourable.
     threshold
         The probability at which the model decides, for the record: it is part of the last bias already.
 
@@ -91,6 +93,7 @@ class Recourse:
         threshold: float | None = None,
     ) -> None:
         self.encoding = _encoding_of(schema, encoding, rows)
+        _check_stated(self.encoding.schema)
         self.module = _as_module(module, self.encoding, favourable)
         width = from_module(self.module)[1][0].shape[1]
         if width != self.encoding.dim:
@@ -195,6 +198,14 @@ def _itself(model: Recourse) -> Recourse:
     return model
 
 
+def _check_stated(schema: Schema) -> None:
+    """Refuse a schema that has a target and leaves open which of its labels people want."""
+    if schema.target is not None and schema.favourable is None:
+        expected = f"a schema that says which label of {schema.target!r} is favourable"
+        remedy = "state it: Schema.infer(..., favourable=...) or schema.with_labels(y, favourable=...)"
+        raise TargetError(message(expected, "one that leaves it open", remedy))
+
+
 def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.DataFrame | None) -> Encoding:
     """The encoding to explain with: as given, with the schema's rules of what may change, or fitted."""
     if encoding is None:
@@ -213,6 +224,9 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
         received = "another one" if others[0] is None else f"another {others[0].name!r}"
         remedy = "change nothing but what may change: actions, display steps, notes"
         raise SchemaError(message("a schema that encodes rows as the encoding does", received, remedy))
+    stated, known = schema.favourable, encoding.schema.favourable
+    if stated is not None and known is not None and stated != known:
+        raise TargetError(stated_twice(stated, known))
     return Encoding(schema, encoding.fitted)
 
 
@@ -262,14 +276,18 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
     labels = [np.asarray(label).item() for label in model.classes_]
     if len(labels) != 2:
         raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
-    wanted = encoding.schema.favourable if favourable is None else favourable
-    if favourable is None and set(labels) == {0, 1}:
+    stated = encoding.schema.favourable
+    wanted: Any = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
+    if set(labels) == {0, 1}:
         # Trained on the raw labels, or on schema.labels(y), where 1 is favourable? Both look the same.
-        if wanted in labels and wanted != 1:
-            received = f"classes 0 and 1 for a schema in which {wanted!r} is favourable"
-            remedy = "pass favourable=1 if it was trained on schema.labels(y), favourable=0 if on raw labels"
+        if favourable is None and (stated is None or (stated in labels and stated != 1)):
+            whose = "no label" if stated is None else f"{stated!r}"
+            received = f"classes 0 and 1 for a schema in which {whose} is favourable"
+            remedy = "pass favourable=1 if it was trained on schema.labels(y), else the wanted label"
             raise TargetError(message("to know which class is favourable", received, remedy))
-        wanted = 1
+        wanted = 1 if favourable is None else wanted
+    elif stated is not None and stated in labels and wanted != stated:
+        raise TargetError(stated_twice(wanted, stated))
     if wanted not in labels:
         remedy = "train it on schema.labels(y), where 1 is favourable, or pass favourable="
         raise TargetError(message(f"the favourable label {wanted!r} among its classes", f"{labels}", remedy))

@@ -1,5 +1,9 @@
 """A notice for the person: the decision, its reasons, what would change it, and what is promised of that.
 
+A letter promises only what the ledger has recorded, and names the number and the last day of the promise.
+Every other letter about something that could be promised is a draft: it says so on every page, and commits to
+nothing.
+
 Its template is filled in in a sandbox that sees nothing but its fields.
 """
 
@@ -7,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +19,13 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
+from veritracer.formatting import as_written
 from veritracer.recourse.outcomes import BELIEVED, Outcome
 from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction, told
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
-from veritracer.schema.values import as_written
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
 Format = Literal["text", "html"]
 FILES: dict[Format, str] = {"text": "letter.txt", "html": "letter.html"}
 
-Subject = Literal["promised", "valid", "none", "accepted"]
-"""What a letter is about: templates know it as ``outcome``."""
+Subject = Literal["promised", "certified", "valid", "none", "accepted"]
+"""What a letter is about: templates know it as ``outcome``. It is promised only where the ledger says so."""
 
 WHY: dict[Outcome, str] = {
     Outcome.IMPOSSIBLE: "why_impossible",
@@ -43,8 +48,24 @@ WHY: dict[Outcome, str] = {
 Which constraint would have to give is left out: it may be one that no letter should speak of.
 """
 
-GIVEN = ("institution", "recipient", "address", "reference", "date", "expires", "number", "contact", "rights")
+GIVEN = ("institution", "recipient", "address", "reference", "date", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""
+
+RECORDED = ("number", "expires")
+"""What only the ledger says; None in a letter without a promise."""
+
+
+class Recorded(NamedTuple):
+    """The number of a promise in the ledger, and when it ends, in seconds since 1970 (infinite: never)."""
+
+    number: int
+    expires: float
+
+    @property
+    def end(self) -> datetime.datetime | None:
+        """The end as a moment in UTC; None where there is none."""
+        finite = math.isfinite(self.expires)
+        return datetime.datetime.fromtimestamp(self.expires, datetime.UTC) if finite else None
 
 
 def write_letter(
@@ -55,16 +76,19 @@ def write_letter(
     kind: Format | None,
     fields: Mapping[str, Any],
     words: Language | None = None,
+    recorded: Recorded | None = None,
 ) -> str:
-    """The letter for counterfactual ``i``."""
+    """Write the letter for counterfactual ``i``: a draft unless it is of a promise that was ``recorded``."""
     if not -len(found) <= i < len(found):
         remedy = "count from 0"
         raise LetterError(message(f"one of {len(found):,} counterfactuals", f"number {i}", remedy))
     words = words or language("en")
     page = Template.of(template, kind)
+    check_recorded(fields)
     if template is None:
         check_fields(fields)
-    return page.render(filled(facts(found, i, codes, words), fields, words))
+    said = facts(found, i, codes, words)
+    return page.render(filled(said, fields, words, recorded, draft=recorded is None))
 
 
 def facts(found: Counterfactuals, i: int, codes: ReasonCodes, words: Language) -> dict[str, Any]:
@@ -73,53 +97,88 @@ def facts(found: Counterfactuals, i: int, codes: ReasonCodes, words: Language) -
     They are texts, lists and mappings of texts: ``filled`` adds what is known later, such as a number.
     """
     outcome = outcome_of(found, i)
-    changes = found.changes_of(i) if outcome in ("promised", "valid") else []
+    changes = found.changes_of(i) if outcome in ("certified", "valid") else []
     if outcome == "valid":  # how far one may go on is proved only where all of it is
         changes = [change._replace(limit=None) for change in changes]
     asked = codes.reasons(changes)
     steps = [_step(c, reason, words) for c, reason in zip(changes, asked, strict=True)]
-    promised = outcome == "promised"
     terms, limit, condition = [], "", ""
-    if promised:
+    if outcome == "certified":
         promise = found.promise(i)
         terms = _terms(found.moves_of(i), steps, codes, words)
         limit = words.say("limit", limit=limit_in_words(promise.models, words))
         condition = words.say("still_declined") if promise.conditional else ""
     return {
         "outcome": outcome,
+        "record": _record(found, i, words),
         "reasons": _reasons(found, i, codes, words, given=bool(codes or changes)),
         "changes": steps,
         "terms": [*terms, *([condition] if condition else [])],
         "limit": limit,
         "digest": found.model_digest,
-        "not_covered": _not_covered(steps, words, promised=promised) if steps else [],
+        "not_covered": _not_covered(steps, words) if steps else [],
         "why": _why_none(found, i, words) if outcome == "none" else "",
     }
 
 
-def filled(said: Mapping[str, Any], fields: Mapping[str, Any], words: Language) -> dict[str, Any]:
-    """The fields of a template: what is said of the row, what the institution adds, and the phrases."""
-    given = {**dict.fromkeys(GIVEN), **_dated(fields, words)}
-    promised = said["outcome"] == "promised"
-    expires, number = given["expires"], given["number"]
-    last = words.say("before_expiry", expires=expires) if expires else words.say("no_expiry")
-    what = words.say("change_word" if len(said["changes"]) == 1 else "changes_word")
-    key = "promise_until" if expires else "promise_always"
+def filled(
+    said: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    words: Language,
+    recorded: Recorded | None = None,
+    *,
+    draft: bool,
+) -> dict[str, Any]:
+    """Return the fields of a template: what is said of the row, what the institution adds, and the phrases.
+
+    Something that could be promised is a draft until it was ``recorded``, whatever else is asked for.
+    """
+    certified = said["outcome"] == "certified"
+    promised = certified and recorded is not None
+    draft = draft or (certified and not promised)
+    changes = words.say("change_word" if len(said["changes"]) == 1 else "changes_word")
+    later = [words.say("beyond_limit" if promised else "later_models")] if said["changes"] else []
     annex = [said["limit"], words.say("proved"), words.say("model", digest=said["digest"])]
-    if number is not None:
-        end = fields.get("ends")
-        recorded = words.say("recorded_always", number=number)
-        annex.append(words.say("recorded", number=number, moment=end) if end else recorded)
-    return {
-        **{name: value for name, value in given.items() if name != "ends"},
+    context: dict[str, Any] = {
+        **dict.fromkeys((*GIVEN, *RECORDED)),
+        **_dated(fields, words),
         **said,
-        "promise": words.say(key, expires=expires, changes=what) if promised else "",
-        "conditions": [last, said["limit"], *said["terms"]] if promised else [],
-        "annex": annex if promised else [],
+        "draft": draft,
+        "mark": f"{words.say('draft')}: " if draft else "",
+        "not_covered": [*later, *said["not_covered"]],
+        "promise": "",
+        "proposal": words.say("proposal", changes=changes) if certified and not promised else "",
+        "conditions": [],
+        "annex": annex if certified else [],
         "words": words.phrases,
         "say": words.say,
         "language": words.code,
     }
+    if certified and recorded is not None:
+        context |= _promised(said, recorded, changes, words)
+        context["annex"] = [*annex, _entry(recorded, words)]
+    return context
+
+
+def _promised(said: Mapping[str, Any], recorded: Recorded, changes: str, words: Language) -> dict[str, Any]:
+    """Return what a letter says only of a promise that is in the ledger."""
+    expires = None if recorded.end is None else words.date(recorded.end.date())
+    last = words.say("before_expiry", expires=expires) if expires else words.say("no_expiry")
+    key = "promise_until" if expires else "promise_always"
+    return {
+        "outcome": "promised",
+        "number": recorded.number,
+        "expires": expires,
+        "promise": words.say(key, expires=expires, changes=changes),
+        "conditions": [last, said["limit"], *said["terms"]],
+    }
+
+
+def _entry(recorded: Recorded, words: Language) -> str:
+    """Return the sentence that names the promise's entry in the ledger."""
+    if recorded.end is None:
+        return words.say("recorded_always", number=recorded.number)
+    return words.say("recorded", number=recorded.number, moment=f"{recorded.end:%Y-%m-%d %H:%M:%S}")
 
 
 def outcome_of(found: Counterfactuals, i: int) -> Subject:
@@ -131,7 +190,7 @@ def outcome_of(found: Counterfactuals, i: int) -> Subject:
         return "accepted"
     if found.status[i] == "none" or found.agreement[i] < BELIEVED:
         return "none"
-    return "promised" if found.certified[i] and found.kappa > 0 else "valid"
+    return "certified" if found.certified[i] and found.kappa > 0 else "valid"
 
 
 def wanted_codes(found: Counterfactuals, i: int) -> list[tuple[str, Direction]]:
@@ -154,6 +213,17 @@ def _reasons(
     return [{"code": code, "text": text} for code, text in dict.fromkeys(pairs)]
 
 
+def _record(found: Counterfactuals, i: int, words: Language) -> str:
+    """Return what the decision is called in the institution's records, and which label is favourable."""
+    schema = found.encoding.schema
+    if schema.favourable is None or schema.unfavourable is None:
+        return ""
+    target, label = schema.target or words.say("the_decision"), str(found.decision[i])
+    if found.favourable[i]:
+        return words.say("record_accepted", target=target, label=label)
+    return words.say("record_declined", target=target, label=label, wanted=str(schema.favourable))
+
+
 def _why_none(found: Counterfactuals, i: int, words: Language) -> str:
     ended = found.outcome[i] if found.status[i] == "none" else Outcome.UNMET  # a panel does not believe it
     return words.say(WHY.get(ended, "why_other"))
@@ -168,10 +238,18 @@ def _dated(fields: Mapping[str, Any], words: Language) -> dict[str, Any]:
     }
 
 
+def check_recorded(fields: Iterable[str]) -> None:
+    """Refuse what only the ledger can say of a promise."""
+    for name in fields:
+        if name in RECORDED:
+            remedy = "leave it out: the letter of an issued promise says what was recorded"
+            raise LetterError(message("fields that the ledger does not know", repr(name), remedy))
+
+
 def check_fields(fields: Iterable[str]) -> None:
     """Refuse what the default letter has no place for."""
     for name in fields:
-        if name not in (*GIVEN, "ends"):
+        if name not in GIVEN:
             raise LetterError(unknown_name("a field of the default letter", name, GIVEN, limit=len(GIVEN)))
 
 
@@ -210,11 +288,10 @@ def _terms(
     return said
 
 
-def _not_covered(steps: Sequence[Mapping[str, Any]], words: Language, *, promised: bool) -> list[str]:
-    """What the letter does not say, a sentence each."""
+def _not_covered(steps: Sequence[Mapping[str, Any]], words: Language) -> list[str]:
+    """What the letter does not say, a sentence each, besides what it does not say of later models."""
     further = [words.say("as_far_as", label=s["label"], limit=s["at_most"]) for s in steps if s["at_most"]]
     return [
-        words.say("beyond_limit" if promised else "later_models"),
         words.say("further", further=", ".join(further)) if further else words.say("only_these"),
         words.say("checked"),
         words.say("yours_to_judge"),

@@ -17,10 +17,10 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.certificate import certify, chunks
 from veritracer.encoding import Encoding
 from veritracer.errors import listing
-from veritracer.param_sets import ParamSet
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.formatting import round_down
+from veritracer.models.param_sets import ParamSet
+from veritracer.proving import CASCADE, ProofBatch, prove
 from veritracer.recourse.options import Options
-from veritracer.schema.values import rounded_down
 
 if TYPE_CHECKING:
     from veritracer.refine.problem import Problem
@@ -218,7 +218,7 @@ def _uncertified(models: ParamSet, radius: float, suffices: Sequence[str], *, co
     """Why a valid counterfactual is not certified, up to which kappa it is, and what would help."""
     reach = "certified at no kappa"
     if radius > 0:
-        reach = f"certified only up to {models.at(float(rounded_down(radius)))}"
+        reach = f"certified only up to {models.at(float(round_down(radius)))}"
     return f"{_in_vain(complete).value}; this one is valid today, but {reach}{_help(suffices)}"
 
 
@@ -260,8 +260,8 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
     alone, parts = param_set.at(0.0), []
     for rows in chunks(x):
         everything = Box(*encoding.limits(x[rows]))
-        question = Question(x[rows], everything, -sign[rows])
-        parts.append(prove(alone, question, UNCONDITIONAL, decide=True).worst_logit < 0)
+        batch = ProofBatch(x[rows], everything, -sign[rows])
+        parts.append(prove(alone, batch, UNCONDITIONAL, sign_only=True).worst_logit < 0)
     return torch.cat(parts)
 
 

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from veritracer.errors import LetterError, listing, message
+from veritracer.formatting import is_missing, to_python
 from veritracer.recourse.wording import Change, Language, language
-from veritracer.schema.values import is_missing, own
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -253,7 +253,7 @@ def accepted_rows(found: Counterfactuals) -> Tensor:
     rows = found.evidence.neighbours.rows
     if len(rows) == 0:
         return rows
-    return found.evidence.neighbours.spread(_logit(found, rows) > 0, ACCEPTED_ROWS)
+    return found.evidence.neighbours.subsample(_logit(found, rows) > 0, ACCEPTED_ROWS)
 
 
 def _logit(found: Counterfactuals, x: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ def _direction(found: Counterfactuals, i: int, k: int, x: Tensor, typical: Tenso
     """Which way feature ``k`` is from the accepted rows, as somebody would be asked to go."""
     block = found.encoding.blocks[k]
     feature = block.feature
-    cell = own(found.advice.cells[feature.name][0][i])
+    cell = to_python(found.advice.cells[feature.name][0][i])
     if is_missing(cell) or cell in feature.missing_codes:
         return "state"
     if not feature.is_numeric and feature.kind != "ordinal":

@@ -20,19 +20,19 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from veritracer.encoding import Encoding
-from veritracer.errors import LetterError, Message, listing, message
-from veritracer.param_sets import ParamSet
-from veritracer.refine.problem import Drift
-from veritracer.schema import Feature
-from veritracer.schema.values import (
+from veritracer.errors import LetterError, listing, message
+from veritracer.formatting import (
     as_written,
     decimal_of,
+    format_own_value,
+    format_percent,
+    format_value,
     is_missing,
-    own_in_words,
-    percent,
-    rounded_down,
-    value_in_words,
+    round_down,
 )
+from veritracer.models.param_sets import ParamSet
+from veritracer.refine.problem import Drift
+from veritracer.schema import Feature
 
 PLACE = Path(__file__).parent / "catalogues"
 
@@ -68,7 +68,7 @@ class Language:
         >>> language("de").value(1200.5), language("en").value(1200.5), language("de").value(None)
         ('1.200,5', '1,200.5', 'nicht angegeben')
         """
-        words = value_in_words(value)
+        words = format_value(value)
         if words == "unknown":
             return self.say("not_stated")
         return words if isinstance(value, str | bool) else self.number(words)
@@ -205,7 +205,7 @@ def change_in_words(change: Change) -> str:
     'reduce rate from 0.9 to 0.6 (by at least 0.3)'
     """
     feature, before, after, _ = change
-    name, old, new = feature.name, own_in_words(before), value_in_words(after)
+    name, old, new = feature.name, format_own_value(before), format_value(after)
     if change.was_missing:
         return f"state {name} as {new}"
     if not feature.is_numeric:
@@ -223,7 +223,7 @@ def difference_in_words(before: Any, after: Any) -> str:
     >>> difference_in_words(0.6, 0.9)
     '0.3'
     """
-    return value_in_words(abs(decimal_of(after) - decimal_of(as_written(before))))
+    return format_value(abs(decimal_of(after) - decimal_of(as_written(before))))
 
 
 def instruction(changes: Sequence[Change]) -> str:
@@ -237,7 +237,7 @@ def region_in_words(changes: Sequence[Change], moves: Sequence[Move]) -> str:
     What is covered is everything at once: carried on to the ends that are named here, and moved from there.
     """
     parts = [
-        f"{c.feature.name} {'up' if c.after > c.before else 'down'} to {value_in_words(c.limit)}"
+        f"{c.feature.name} {'up' if c.after > c.before else 'down'} to {format_value(c.limit)}"
         for c in changes
         if c.goes_on
     ]
@@ -247,7 +247,7 @@ def region_in_words(changes: Sequence[Change], moves: Sequence[Move]) -> str:
 
 
 def move_in_words(
-    move: Move, amount: Callable[[Any], str] = value_in_words, words: Language | None = None
+    move: Move, amount: Callable[[Any], str] = format_value, words: Language | None = None
 ) -> str:
     """What may become of a value by itself, as the rest of a sentence; ``amount`` writes numbers.
 
@@ -302,7 +302,7 @@ def limit_in_words(models: ParamSet, words: Language) -> str:
     ball = "" if models.norm == "linf" else "_ball"
     if models.rule == "absolute":
         return words.say(f"set_absolute{ball}", amount=_amounts(models, words), norm=models.norm)
-    share = words.number(rounded_down(100 * models.kappa))
+    share = words.number(round_down(100 * models.kappa))
     rule = {"mean-abs": "average", "norm": "norm"}[models.rule]
     return words.say(f"set_{rule}{ball}", share=share, norm=models.norm)
 
@@ -311,15 +311,16 @@ def _amounts(models: ParamSet, words: Language) -> str:
     """The absolute radii: one number where it is the same for all that may move, else each of them."""
     radii = models.named_radii
     if len(set(radii.values())) <= 1:
-        return words.number(rounded_down(max(radii.values(), default=0.0)))
-    each = {name: words.number(rounded_down(radius)) for name, radius in radii.items()}
+        return words.number(round_down(max(radii.values(), default=0.0)))
+    each = {name: words.number(round_down(radius)) for name, radius in radii.items()}
     return words.joined([words.say("set_amount", radius=each[name], name=name) for name in each])
 
 
-def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Message]:
-    """Sentences about what most of the people (n, d) are told: one lever, or one end of a range.
+def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+    """Yield a sentence for each feature that most rows (n, d) change most, or move to an end of its range.
 
-    Each answer alone may be proved, close and believed; an institution that sends all of them should know it.
+    Each counterfactual may be certified, close and accepted elsewhere; whoever sends all of them should
+    still know that they repeat one another.
     """
     if len(x) < FEWEST_PEOPLE:
         return
@@ -327,8 +328,8 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Messa
     main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
     for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
         name = encoding.schema.names[k]
-        received = f"{percent(float(main[k]))} of {len(x):,} people told first of all to change {name!r}"
-        yield message("several levers among the people", received, f"check what {name!r} really does")
+        often = format_percent(float(main[k]))
+        yield f"{often} of {len(x):,} counterfactuals change {name!r} most; check what {name!r} measures"
     for block in encoding.blocks:
         if not block.feature.is_numeric:
             continue
@@ -337,9 +338,10 @@ def common_levers(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[Messa
             share = float(((after == end) & (before != end)).double().mean())
             if share > MOST_PEOPLE:
                 name = block.feature.name
-                received = f"{percent(share)} of {len(x):,} people told to bring {name!r} to its {word} value"
-                yield message(
-                    "advice inside of a range", received, f"give limits={{{name!r}: 0.3}} (--limit)"
+                yield (
+                    f"{format_percent(share)} of {len(x):,} counterfactuals set {name!r} to its {word} "
+                    "value; "
+                    f"consider limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
                 )
 
 

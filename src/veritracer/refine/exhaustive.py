@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from veritracer.proving import CASCADE, Question, prove
+from veritracer.proving import CASCADE, ProofBatch, prove
 from veritracer.refine.problem import Problem
 from veritracer.refine.search import Found, assess
 
@@ -47,9 +47,9 @@ def _best(problem: Problem, most: int | None) -> Found:
     order = whole.objective(rows).argsort(stable=True)
     for some in torch.split(order, ROWS_AT_ONCE):
         part = whole.select(some)
-        question = Question(part.x, part.region(rows[some]), part.sign)
+        batch = ProofBatch(part.x, part.region(rows[some]), part.sign)
         with torch.no_grad():
-            worst = prove(problem.param_set, question, CASCADE, decide=True).worst_logit
+            worst = prove(problem.param_set, batch, CASCADE, sign_only=True).worst_logit
         proved = (worst < 0).nonzero().squeeze(-1)
         if len(proved) > 0:
             first = proved[:1]

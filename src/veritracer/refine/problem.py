@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from veritracer.bounds.ibp import Box
-from veritracer.bounds.methods import method_named
-from veritracer.bounds.problem import BoundProblem
+from veritracer.bounds.methods import BoundProblem, method_named
 from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
-from veritracer.param_sets import ParamSet
-from veritracer.proving import CASCADE, PRECISION, Question, prove
-from veritracer.schema.values import tidy
+from veritracer.formatting import strip_float_noise
+from veritracer.models.param_sets import ParamSet
+from veritracer.proving import CASCADE, PRECISION, ProofBatch, prove
 
 OUTWARDS = 1e-12
 """A region is wider by this much than what it stands for: a row on its edge is inside once it is encoded."""
@@ -42,7 +41,7 @@ class Drift(NamedTuple):
             least, most = asked
         else:
             least, most = -asked, asked
-        return cls(tidy(least) + 0.0, tidy(most) + 0.0)
+        return cls(strip_float_noise(least) + 0.0, strip_float_noise(most) + 0.0)
 
     @property
     def asked(self) -> float | Sequence[float]:
@@ -235,8 +234,8 @@ class Problem:
 
     def _proved(self, x_cf: Tensor, methods: Sequence[str]) -> Tensor:
         with torch.no_grad():
-            question = Question(self.x, self.region(x_cf), self.sign)
-            return prove(self.param_set, question, methods, decide=True).worst_logit
+            batch = ProofBatch(self.x, self.region(x_cf), self.sign)
+            return prove(self.param_set, batch, methods, sign_only=True).worst_logit
 
     def linearised(self, x_cf: Tensor) -> Slopes:
         """The bound with its slack, and how it changes with each column."""

@@ -1,4 +1,4 @@
-"""Who is accepted: the approval rate of each group, with intervals, and the four-fifths line.
+"""Approval rate of each group with confidence intervals, compared with the four-fifths rule.
 
 Groups are made by the features that nobody can freely change. A group whose rate is below four fifths of the
 highest one is what the guidelines of the American EEOC look at first; it is a place to look, and no verdict.
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from veritracer.report.charts import Figure, Span, Table, count, percent, span_picture
+from veritracer.formatting import format_count
+from veritracer.report.charts import Figure, Span, Table, percent, span_picture
 from veritracer.report.levers import FEWEST, Group, compare_features, groups_of
 from veritracer.report.subject import Subject
 from veritracer.schema import Feature
@@ -118,14 +119,18 @@ def approval_figure(found: list[Approvals]) -> Figure | None:
         return None
     header = ["group", "approved", "ratio", "from", "to"]
     picture = span_picture(
-        "approvals", rows[:MOST_DRAWN], "approval rate over that of the highest group", FOUR_FIFTHS, "4/5"
+        "approvals",
+        rows[:MOST_DRAWN],
+        "approval rate divided by that of the highest group",
+        FOUR_FIFTHS,
+        "4/5",
     )
     legend = (
-        ("dot s1", "with its 95\u00a0% interval"),
+        ("dot s1", "ratio with 95\u00a0% interval"),
         ("dot s2", "below four fifths"),
         ("line s3", "four fifths"),
     )
-    title = "Who is accepted, compared with the highest group"
+    title = "Approval rate compared with the highest group"
     return Figure("approvals", title, picture, caption(found), Table.of(header, lines), legend)
 
 
@@ -144,18 +149,23 @@ def caption(found: list[Approvals]) -> str:
         named = ", ".join(name for _, name in sorted(below)[:4])
         more = f" and {len(below) - 4} more" if len(below) > 4 else ""
         said = (
-            f"{len(below)} of {count(compared, 'group')} {'is' if len(below) == 1 else 'are'} accepted less "
-            f"than four fifths as often as the highest group of the feature: {named}{more}. "
-            f"Of {surely} the whole interval is below that line. "
+            f"{len(below)} of {format_count(compared, 'group')} {'has' if len(below) == 1 else 'have'} an "
+            "approval "
+            f"rate below four fifths of the highest group of the same feature: {named}{more}. "
+            f"For {surely} of them the whole interval is below that line. "
         )
     else:
         said = (
-            f"None of {count(compared, 'group')} is accepted less than four fifths as often as the highest. "
+            f"None of {format_count(compared, 'group')} has an approval rate below four fifths of the "
+            "highest. "
         )
     if small:
         what = "group has" if small == 1 else "groups have"
-        said += f"{small} {what} fewer than {FEWEST} people: shown in the tables, and not compared. "
-    return said + "Different rates are no proof of unfair treatment, and equal ones none of a fair one."
+        said += f"{small} {what} fewer than {FEWEST} rows; shown in the tables and not compared. "
+    return (
+        said
+        + "A different rate does not prove unfair treatment, and an equal one does not prove fair treatment."
+    )
 
 
 def approval_tables(found: list[Approvals]) -> list[tuple[str, Table]]:

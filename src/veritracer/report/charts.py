@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from veritracer.schema.values import percent as plain_percent
+from veritracer.formatting import format_percent as plain_percent
 
 
 @dataclass(frozen=True)
@@ -445,25 +445,3 @@ class Figure:
 def percent(share: float) -> str:
     """A share as a percentage that no line breaks in two."""
     return plain_percent(share).replace(" ", "\u00a0")
-
-
-def count(many: int, one: str, several: str | None = None) -> str:
-    """A number with its noun.
-
-    >>> count(1, "person", "people"), count(1200, "row")
-    ('1 person', '1,200 rows')
-    """
-    return f"{many:,} {one if many == 1 else several or one + 's'}"
-
-
-def short(value: float) -> str:
-    """A number with three significant digits, and all of its digits before the point.
-
-    >>> short(12345.6), short(0.012345), short(3.0), short(float("nan"))
-    ('12,346', '0.0123', '3', '–')
-    """
-    if value != value:
-        return "–"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.3g}'):g}"

@@ -1,6 +1,6 @@
-"""Which features recourse asks people to change, which way and by how much, and whether that is fair.
+"""Figures of the changed features, and a comparison of cost between groups of applicants.
 
-Groups are made by each feature that people can not freely change.
+Groups are formed by each feature that is immutable or may change in one direction only.
 """
 
 from __future__ import annotations
@@ -16,20 +16,9 @@ from numpy.typing import NDArray
 from scipy.stats import kruskal
 
 from veritracer.encoding import Block
-from veritracer.report.charts import (
-    Bar,
-    Figure,
-    Range,
-    Row,
-    Table,
-    bar_picture,
-    count,
-    percent,
-    range_picture,
-    short,
-)
+from veritracer.formatting import format_count, format_number, format_own_value, format_value, to_python
+from veritracer.report.charts import Bar, Figure, Range, Row, Table, bar_picture, percent, range_picture
 from veritracer.schema import Feature
-from veritracer.schema.values import own, own_in_words, value_in_words
 
 if TYPE_CHECKING:
     from veritracer.report.subject import Subject
@@ -112,7 +101,7 @@ def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     """The median rise and the median fall, in the feature's own units."""
     amount = after.to_numpy(dtype=np.float64) - before.to_numpy(dtype=np.float64)
     said = [
-        f"{sign}{value_in_words(float(f'{np.median(part):.3g}'))}"
+        f"{sign}{format_value(float(f'{np.median(part):.3g}'))}"
         for part, sign in ((amount[amount > 0], "+"), (-amount[amount < 0], "−"))
         if len(part)
     ]
@@ -121,7 +110,7 @@ def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
 
 def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
     pairs = Counter(
-        f"{own_in_words(a)} → {value_in_words(b)}"
+        f"{format_own_value(a)} → {format_value(b)}"
         for a, b in zip(before.tolist(), after.tolist(), strict=True)
     )
     # Ties are broken by the words, so that a report is the same every time.
@@ -131,7 +120,7 @@ def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
 def _how_often(subject: Subject, found: list[Lever]) -> Figure:
     people = int(subject.given.sum())
     rows = [Row(lever.feature.name, (_bar(lever, people),)) for lever in found[:DRAWN_LEVERS]]
-    header = ["feature", "usual change", "asked", "up", "down", "may change"]
+    header = ["feature", "typical change", "changed for", "up", "down", "may change"]
     lines = [
         [
             lever.feature.name,
@@ -146,15 +135,15 @@ def _how_often(subject: Subject, found: list[Lever]) -> Figure:
     top, untouched = found[0], len(subject.schema) - len(found)
     least = float(np.mean(np.any([lever.changed for lever in found[:3]], axis=0)))
     caption = (
-        f"Recourse works mostly through {top.feature.name}: {percent(top.share)} of people are asked to "
-        f"change it, usually {top.typical}. {percent(least)} are asked to change at least one of the "
-        f"{count(min(3, len(found)), 'most used feature')}; {count(untouched, 'feature')} "
-        f"{'is' if untouched == 1 else 'are'} never touched."
+        f"The most frequent change is {top.feature.name}: {percent(top.share)} of the counterfactuals change "
+        f"it, typically by {top.typical}. {percent(least)} change at least one of the "
+        f"{format_count(min(3, len(found)), 'most frequent feature')}; {format_count(untouched, 'feature')} "
+        f"{'is' if untouched == 1 else 'are'} never changed."
     )
     legend = (("bar s1", "up"), ("bar s2", "down"), ("bar s3", "another value"))
     picture = bar_picture("levers", rows)
     table = Table.of(header, lines, words=2)
-    return Figure("levers", "What they are asked to change", picture, caption, table, legend)
+    return Figure("levers", "Changed features", picture, caption, table, legend)
 
 
 def _bar(lever: Lever, people: int) -> Bar:
@@ -172,7 +161,7 @@ def _how_far(found: list[Lever]) -> Figure:
     rows, lines = [], []
     for lever in found:
         low, middle, high = np.quantile(np.abs(lever.moves), [0.1, 0.5, 0.9]).tolist()
-        values = ((low, "one in ten moves less"), (middle, "median"), (high, "one in ten moves more"))
+        values = ((low, "10th percentile"), (middle, "median"), (high, "90th percentile"))
         rows.append(Range(lever.feature.name, f"median {percent(middle)}", values))
         lines.append(
             [lever.feature.name, f"{len(lever.moves):,}", *(percent(v) for v in (low, middle, high))]
@@ -180,21 +169,20 @@ def _how_far(found: list[Lever]) -> Figure:
     middles = [float(np.median(np.abs(lever.moves))) for lever in found]
     far, near = int(np.argmax(middles)), int(np.argmin(middles))
     caption = (
-        f"Where it is asked for, {found[far].feature.name} has to move furthest: by "
-        f"{percent(middles[far])} of its range in the median"
+        f"The largest median change is that of {found[far].feature.name}, "
+        f"{percent(middles[far])} of its range"
     )
     if far != near:
-        caption += f"; {found[near].feature.name} least, by {percent(middles[near])}"
+        caption += f"; the smallest is that of {found[near].feature.name}, {percent(middles[near])}"
     long = np.zeros(len(found[0].changed), dtype=bool)
     for lever in found:
         long[np.flatnonzero(lever.changed)[lever.known]] |= np.abs(lever.moves) > HALF
-    caption += (
-        f". {percent(float(long.mean()))} of people are asked for a change of more than half of a range."
-    )
+    share = percent(float(long.mean()))
+    caption += f". {share} of the counterfactuals change a feature by more than half of its range."
     table = Table.of(["feature", "people", "10\u00a0%", "median", "90\u00a0%"], lines)
     picture = range_picture("moves", rows, "share of the feature's range", percent)
-    legend = (("dot s1", "one in ten moves less"), ("dot s0", "median"), ("dot s2", "one in ten moves more"))
-    return Figure("moves", "By how much", picture, caption, table, legend)
+    legend = (("dot s1", "10th percentile"), ("dot s0", "median"), ("dot s2", "90th percentile"))
+    return Figure("moves", "Size of the changes", picture, caption, table, legend)
 
 
 def usual_lever(found: list[Lever], rows: NDArray[np.bool_]) -> str:
@@ -286,13 +274,17 @@ def group_figure(subject: Subject, found: list[Comparison]) -> Figure | None:
         return None
     rows = []
     for c in drawn:
-        kept = [(float(v), f"{g.name}: {short(v)}") for g, v in zip(c.groups, c.cost, strict=True) if v == v]
+        kept = [
+            (float(v), f"{g.name}: {format_number(v)}")
+            for g, v in zip(c.groups, c.cost, strict=True)
+            if v == v
+        ]
         low, high = (c.groups[int(pick(c.cost))].name for pick in (np.nanargmin, np.nanargmax))
         rows.append(Range(c.feature.name, f"{_cut(low)} < {_cut(high)}", tuple(kept)))
     lines = [_summary(c, len(drawn)) for c in drawn]
-    table = Table.of(["feature", "lowest mean cost", "highest", "ratio", "chance"], lines)
+    table = Table.of(["feature", "lowest mean cost", "highest", "ratio", "p-value"], lines)
     picture = range_picture("groups", rows, "mean cost of a group", lambda v: f"{v:g}")
-    legend = (("dot s1", "cheapest group"), ("dot s0", "between"), ("dot s2", "dearest group"))
+    legend = (("dot s1", "lowest mean"), ("dot s0", "between"), ("dot s2", "highest mean"))
     caption = _caption(subject, drawn)
     return Figure("groups", "Mean cost by group", picture, caption, table, legend)
 
@@ -302,7 +294,15 @@ def group_tables(subject: Subject, found: list[Comparison]) -> list[tuple[str, T
     ways = levers(subject)
     tables = []
     for c in found:
-        header = ["group", "people", subject.role, "certified", "cost", "changes", "asked most for"]
+        header = [
+            "group",
+            "people",
+            subject.role,
+            "certified",
+            "mean cost",
+            "mean changes",
+            "most frequent change",
+        ]
         rows = [_line(subject, group, ways) for group in c.groups]
         action = c.feature.action.replace("_", " ")
         name = f"By {c.feature.name} ({action})"
@@ -318,8 +318,8 @@ def _line(subject: Subject, group: Group, ways: list[Lever]) -> list[str]:
         f"{people:,}",
         percent(asked.sum() / people),
         percent(_mean(subject.certified[asked])),
-        _of_few(short(_mean(subject.cost[given])), int(given.sum())),
-        short(_mean(subject.n_changes[given])),
+        _of_few(format_number(_mean(subject.cost[given])), int(given.sum())),
+        format_number(_mean(subject.n_changes[given])),
         usual_lever(ways, group.rows[subject.given]),
     ]
 
@@ -331,7 +331,7 @@ def _of_few(mean: str, people: int) -> str:
 
 def _summary(c: Comparison, tests: int) -> list[str]:
     """The gap of one feature as words: lowest, highest, their ratio, and the corrected chance."""
-    ends = [short(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
+    ends = [format_number(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
     return [c.feature.name, *ends, f"{c.ratio:.2f}", f"{min(c.chance * tests, 1.0):.2g}"]
 
 
@@ -350,23 +350,26 @@ def _caption(subject: Subject, drawn: list[Comparison]) -> str:
     dear, cheap = int(np.nanargmax(widest.cost)), int(np.nanargmin(widest.cost))
     real = [c for c in drawn if c.chance * len(drawn) < CHANCE]
     said = (
-        f"The widest gap is in {widest.feature.name}: the mean cost is {short(widest.cost[dear])} for "
-        f"{widest.groups[dear].name} and {short(widest.cost[cheap])} for {widest.groups[cheap].name}, "
-        f"{widest.ratio:.2f} times as much. "
+        f"The largest difference is by {widest.feature.name}: the mean cost is "
+        f"{format_number(widest.cost[dear])} "
+        f"for {widest.groups[dear].name} and {format_number(widest.cost[cheap])} for "
+        f"{widest.groups[cheap].name}, "
+        f"a ratio of {widest.ratio:.2f}. "
     )
     few = sum(int(math.isnan(cost)) for c in drawn for cost in c.cost)
     if few:
         what = "group has" if few == 1 else "groups have"
         said += (
-            f"{few} {what} fewer than {FEWEST} people with an answer: marked in the tables, and not compared "
-            "here. "
+            f"{few} {what} fewer than {FEWEST} rows with a counterfactual; marked in the tables and not "
+            "compared here. "
         )
     names = ", ".join(c.feature.name for c in real)
     chance = (
-        f"Chance alone does not explain the gaps in {names} (Kruskal–Wallis, below {CHANCE:g} after "
-        f"correction for {count(len(drawn), 'feature')}). "
+        f"The differences by {names} are significant (Kruskal–Wallis test, p < {CHANCE:g} after "
+        f"correction for {format_count(len(drawn), 'feature')}). "
         if real
-        else f"Chance alone could explain every gap (Kruskal–Wallis over {count(len(drawn), 'feature')}). "
+        else "No difference is significant "
+        f"(Kruskal–Wallis test over {format_count(len(drawn), 'feature')}). "
     )
     return said + chance + _certified_gap(subject, drawn)
 
@@ -381,7 +384,7 @@ def _certified_gap(subject: Subject, drawn: list[Comparison]) -> str:
     low, high = min(shares), max(shares)
     if low[0] == high[0]:
         return f"The certified share is {percent(low[0])} in every group."
-    return f"The certified share is lowest for {low[1]}, {percent(low[0])}, and {percent(high[0])} at best."
+    return f"The certified share ranges from {percent(low[0])} ({low[1]}) to {percent(high[0])}."
 
 
 def _gap(c: Comparison) -> float:
@@ -398,7 +401,7 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
         members = np.flatnonzero(place == k)
         low, high = (float(f"{end(numbers[members]):.4g}") for end in (np.min, np.max))
         dash = "–" if low >= 0 else " to "  # a dash before a minus sign would not be read as one
-        ends = value_in_words(low) if low == high else f"{value_in_words(low)}{dash}{value_in_words(high)}"
+        ends = format_value(low) if low == high else f"{format_value(low)}{dash}{format_value(high)}"
         named.append((ends, members))
     return named
 
@@ -406,14 +409,14 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
 def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
     """One group for each value, in the schema's order; rare ones together where there are too many."""
     codes, present = pd.factorize(values, sort=feature.is_numeric)
-    found = {own(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
+    found = {to_python(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
     order = [c for c in feature.categories if c in found] or list(found)
     if len(order) > MOST_GROUPS:
         common = sorted(order, key=lambda c: -len(found[c]))[: MOST_GROUPS - 1]
         rest = np.sort(np.concatenate([found[c] for c in order if c not in common]))
-        named = [(own_in_words(c), found[c]) for c in order if c in common]
+        named = [(format_own_value(c), found[c]) for c in order if c in common]
         return [*named, ("all others", rest)]
-    return [(own_in_words(c), found[c]) for c in order]
+    return [(format_own_value(c), found[c]) for c in order]
 
 
 def _mean(values: NDArray[Any]) -> float:

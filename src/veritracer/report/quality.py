@@ -17,9 +17,10 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.bounds.attack import attack
+from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER
-from veritracer.network import sign_of
-from veritracer.report.charts import Axis, Chart, Figure, Table, count, percent, short, ticks
+from veritracer.models.network import sign_of
+from veritracer.report.charts import Axis, Chart, Figure, Table, percent, ticks
 from veritracer.report.subject import Subject
 
 BINS = 10
@@ -99,22 +100,23 @@ def _roc(subject: Subject) -> Figure:
     points = list(zip(false_rate[keep].tolist(), true_rate[keep].tolist(), strict=True))
     favourable = subject.logit > 0
     here = (float(favourable[labels == 0].mean()), float(favourable[labels == 1].mean()))
-    rate = Axis(0, 1, "wrongly favourable", percent)
-    chart = Chart(rate, Axis(0, 1, "rightly favourable", percent))
+    rate = Axis(0, 1, "false positive rate", percent)
+    chart = Chart(rate, Axis(0, 1, "true positive rate", percent))
     chart = chart.line([(0, 0), (1, 1)], "s0").line(points, "s1").dots([here], "s2")
     majority = max(labels.mean(), 1 - labels.mean())
     right = accuracy(subject)
     gain = f"{100 * abs(right - majority):.1f} points {'more' if right >= majority else 'less'}"
     caption = (
-        f"Given a row labelled {subject.schema.favourable} and one labelled {subject.schema.unfavourable}, "
-        f"the model ranks them correctly {percent(area)} of the time (AUC {area:.3f}; 0.5 is a coin). At its "
-        f"threshold (the dot) it decides {percent(right)} of {count(len(labels), 'row')} as labelled, {gain} "
-        f"than always answering with the commoner label."
+        f"The AUC is {area:.3f} (0.5 is chance): of a row labelled {subject.schema.favourable} and one "
+        f"labelled {subject.schema.unfavourable}, the model ranks the first higher {percent(area)} of the "
+        f"time. At its threshold (the dot) the accuracy is {percent(right)} on "
+        f"{format_count(len(labels), 'row')}, "
+        f"{gain} than predicting the more frequent label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
-    legend = (("line s1", "the model"), ("dot s2", "its threshold"), ("line s0", "a coin"))
-    table = Table.of(["wrongly favourable", "rightly favourable"], rows, words=0)
-    return Figure("roc", "How well it ranks (ROC)", chart.picture("roc"), caption, table, legend)
+    legend = (("line s1", "the model"), ("dot s2", "its threshold"), ("line s0", "chance"))
+    table = Table.of(["false positive rate", "true positive rate"], rows, words=0)
+    return Figure("roc", "ROC curve", chart.picture("roc"), caption, table, legend)
 
 
 def _reliability(subject: Subject) -> Figure:
@@ -133,26 +135,26 @@ def _reliability(subject: Subject) -> Figure:
     table = Table.of(["predicted", "observed", "rows"], rows, words=0)
     legend = (("line s1", "the model, with 95\u00a0% intervals"), ("line s0", "perfect"))
     picture = chart.picture("reliability")
-    return Figure("reliability", "Whether its probabilities are true", picture, caption, table, legend)
+    return Figure("reliability", "Calibration", picture, caption, table, legend)
 
 
 def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
     """What the bins allow to say of the probabilities, and where they are furthest off."""
     worst = int(np.abs(found.predicted - found.observed).argmax())
     said, seen = found.predicted[worst], found.observed[worst]
-    tone = "too hopeful" if said > seen else "too strict"
+    tone = "too high" if said > seen else "too low"
     inside = int(((low <= found.predicted) & (found.predicted <= high)).sum())
     bins = len(found.rows)
     off = f"{100 * found.error:.1f} points"
     verdict = (
-        f"nothing speaks against reading the model's numbers as probabilities (mean distance {off})"
+        f"the probabilities are well calibrated (mean error {off})"
         if bins - inside < UNLIKELY
-        else f"read the model's numbers as scores that are off by {off} on average, more than chance explains"
+        else f"the probabilities are not calibrated (mean error {off}, more than chance explains)"
     )
     return (
-        f"In {inside} of {bins} bins the prediction lies inside the 95\u00a0% interval of what happened: "
-        f"{verdict}. It is furthest off where it says {percent(said)} and {percent(seen)} were seen: "
-        f"{tone} there."
+        f"In {inside} of {bins} bins the predicted probability lies in the 95\u00a0% interval of the "
+        f"observed share: {verdict}. The largest error is {percent(said)} predicted "
+        f"against {percent(seen)} observed, {tone}."
     )
 
 
@@ -184,17 +186,17 @@ def _rates(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
         return None
     names = [name for name, _ in kept]
     low = float(np.floor(10 * history[names].min().min()) / 10)
-    chart = Chart(_epochs(history), Axis(min(low, 0.9), 1, "share of rows kept aside", percent))
-    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"kept: epoch {model.best_epoch_}")
+    chart = Chart(_epochs(history), Axis(min(low, 0.9), 1, "share of validation rows", percent))
+    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"selected: epoch {model.best_epoch_}")
     best = _best(model, history)
     said = ", ".join(f"{name} {percent(float(best[name]))}" for name in names)
-    caption = f"Epoch {model.best_epoch_} of {len(history)} was kept: {said}. "
+    caption = f"Epoch {model.best_epoch_} of {len(history)} was selected: {said}. "
     if "certified" in names:
         caption += _meanwhile(model, history)
     picture = chart.picture("rates")
     legend = tuple((f"line {series}", name) for name, series in kept)
     table = _table(history, names, percent)
-    return Figure("rates", "What each epoch reached", picture, caption, table, legend)
+    return Figure("rates", "Validation metrics by epoch", picture, caption, table, legend)
 
 
 def _meanwhile(model: VeriTraCER, history: pd.DataFrame) -> str:
@@ -217,19 +219,20 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
     names = [name for name, _ in kept]
     values = history[names].to_numpy(dtype=np.float64)
     top = float(np.nanmax(np.where(np.isfinite(values), values, np.nan)))
-    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", short))
-    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"kept: epoch {model.best_epoch_}")
+    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", format_number))
+    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"selected: epoch {model.best_epoch_}")
     name = names[0]
     first, last, best = (
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
     )
     caption = (
-        f"{name.replace('_', ' ')} was {short(first)} after the first epoch, {short(best)} in the one that "
-        f"was kept and {short(last)} at the end: {_ending(history, name, best)}"
+        f"{name.replace('_', ' ')} was {format_number(first)} after the first epoch, "
+        f"{format_number(best)} in the selected "
+        f"epoch and {format_number(last)} after the last: {_ending(history, name, best)}"
     )
     legend = tuple((f"line {series}", n.replace("_", " ")) for n, series in kept)
-    picture, table = chart.picture("losses"), _table(history, names, short)
-    return Figure("losses", "How the losses fell", picture, caption[:1].upper() + caption[1:], table, legend)
+    picture, table = chart.picture("losses"), _table(history, names, format_number)
+    return Figure("losses", "Losses by epoch", picture, caption[:1].upper() + caption[1:], table, legend)
 
 
 def _ending(history: pd.DataFrame, name: str, best: float) -> str:
@@ -238,15 +241,16 @@ def _ending(history: pd.DataFrame, name: str, best: float) -> str:
     if found is not None:
         least, at, end = found
         return (
-            f"the log loss of rows kept aside was {short(least)} after epoch {at} and {short(end)} at the "
-            "end. That is overfitting: more epochs would not help."
+            f"the validation log loss rose from {format_number(least)} after epoch {at} to "
+            f"{format_number(end)} at the end. "
+            "The model overfits; train for fewer epochs."
         )
     before, last = (float(value) for value in history[name].iloc[-2:])
     if last <= best and before - last > STILL * abs(last):
-        return "it was still falling; more epochs may help."
+        return "it was still falling, so more epochs may help."
     if abs(last - best) <= RISE * abs(best):
-        return "training had settled."
-    return "training had not settled; more epochs may not help."
+        return "training had converged."
+    return "training had not converged."
 
 
 def overfitting(history: pd.DataFrame) -> tuple[float, int, float] | None:
@@ -342,19 +346,19 @@ def robustness_figure(subject: Subject) -> Figure:
     upper = _held(_at_zero(subject), measured)
     top = float(found.kappa[-1])
     unit = ", in multiples of the radius" if subject.recourse.param_set.rule == "absolute" else ""
-    across = Axis(0, top, f"κ: how far the model may move{unit}", at=tuple(ticks(0, top, most=8)))
-    chart = Chart(across, Axis(0, 1, "share of people", percent))
+    across = Axis(0, top, f"κ{unit}", at=tuple(ticks(0, top, most=8)))
+    chart = Chart(across, Axis(0, 1, "share of applicants", percent))
     chart = chart.band(edge, upper, "s1").line(upper, "s2").line(edge, "s1")
     kappa = subject.recourse.kappa
-    chart = chart.dots(measured, "s2").mark(kappa, f"asked for: {subject.models}", height=0.5)
+    chart = chart.dots(measured, "s2").mark(kappa, f"requested: {subject.models}", height=0.5)
     rows = [
         [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
         for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
     ]
-    header = ["κ", "certified", "at most", "attacked ones broken"]
-    legend = (("line s1", "certified: proved to hold"), ("line s2", "not broken by the attack"))
+    header = ["κ", "certified", "upper bound", "broken by the attack"]
+    legend = (("line s1", "certified"), ("line s2", "not broken by the attack"))
     picture = chart.picture("robustness")
-    title = "How far the model may move"
+    title = "Certified share against distance κ"
     table = Table.of(header, rows, words=0)
     return Figure("robustness", title, picture, _caption(subject, found), table, legend)
 
@@ -364,14 +368,14 @@ def _caption(subject: Subject, found: Limits) -> str:
     kappa, given = subject.recourse.kappa, int(subject.given.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
-    people = count(int(subject.asked.sum()), "person", "people")
-    said = f"At {subject.models}, {percent(low)} of {people} have recourse that is proved to hold"
+    people = format_count(int(subject.asked.sum()), "applicant")
+    said = f"At {subject.models}, {percent(low)} of {people} have a certified counterfactual"
     if high > low:
-        said += f", and at most {percent(high)} can hold: the attack breaks the others"
+        said += f", and at most {percent(high)} could have one, since the attack breaks the others"
     sample = (
         "every counterfactual" if found.attacked == given else f"a sample of {found.attacked:,} of {given:,}"
     )
-    return f"{said}. The attack saw {sample}, and broke no certificate. {_half(subject, found)}"
+    return f"{said}. The attack tried {sample} and broke no certificate. {_half(subject, found)}"
 
 
 def _half(subject: Subject, found: Limits) -> str:
@@ -382,19 +386,19 @@ def _half(subject: Subject, found: Limits) -> str:
     lost = np.flatnonzero(share > 0.5)
     if not len(lost):
         return (
-            f"Half of the promises are proved up to κ = {proved:.3g} or further, and even at "
-            f"κ = {found.kappa[-1]:.3g} the attack breaks only {percent(float(share[-1]))} of them."
+            f"The median certified radius is κ = {proved:.3g}; at κ = {found.kappa[-1]:.3g} the attack "
+            f"breaks {percent(float(share[-1]))} of the counterfactuals."
         )
     broken = float(found.kappa[lost[0]])
-    close = "the proofs are nearly exact" if broken <= 1.1 * proved else "the truth lies somewhere between"
+    close = "the bound is nearly exact" if broken <= 1.1 * proved else "the true share lies between the two"
     beyond = (
-        " Answers reach hardly further than was asked for: ask at a larger κ if the model may move more."
+        " Few hold much beyond the requested κ; request a larger κ if the model may move further."
         if broken <= 1.25 * kappa
         else ""
     )
     return (
-        f"Half of the promises are proved up to κ = {proved:.3g}, and at κ = {broken:.3g} the attack breaks "
-        f"{percent(float(share[lost[0]]))}: {close}.{beyond}"
+        f"The median certified radius is κ = {proved:.3g}, and at κ = {broken:.3g} the attack breaks "
+        f"{percent(float(share[lost[0]]))}; {close}.{beyond}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a report is about: a model, a table, the recourse that people were given, and where they come from."""
+"""The subject of a report: model, table, recourse and their digests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.decisions import threshold_logit
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import DataError, ParamSetError, message
-from veritracer.network import from_module
+from veritracer.formatting import format_count
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
-from veritracer.report.charts import Table, count, percent
+from veritracer.report.charts import Table, percent
 from veritracer.schema import Schema
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ class Subject:
     @property
     def who(self) -> str:
         """What the rows that recourse was looked for are called."""
-        return "people asked about" if self._everybody else "people whom the model turns down"
+        return "explained rows" if self._everybody else "declined applicants"
 
     @property
     def role(self) -> str:
         """What is said of them in the head of a column."""
-        return "asked about" if self._everybody else "turned down"
+        return "explained" if self._everybody else "declined"
 
     @property
     def _everybody(self) -> bool:
@@ -148,9 +148,9 @@ def _labels(model: VeriTraCER, y: Any, rows: int) -> NDArray[np.int64]:
 
 PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "scipy")
 METHODS = {
-    "veritracer": "classifier and counterfactual generator together, against a whole set of models",
-    "counternet": "classifier and counterfactual generator together, without robustness",
-    "standard": "the classifier alone",
+    "veritracer": "classifier and counterfactual generator trained together against a set of models",
+    "counternet": "classifier and counterfactual generator trained together, without robustness",
+    "standard": "classifier only",
 }
 
 
@@ -162,16 +162,23 @@ def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
     parameters = sum(t.numel() for t in theta)
     favourable, other = subject.schema.favourable, subject.schema.unfavourable
     return (
-        ("decides", f"{subject.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
-        ("trained", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
+        ("target", f"{subject.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
+        ("method", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
         (
             "set of models",
             f"{str(model.param_set()).replace('kappa', 'κ')}; trained with the bound {model.bound}",
         ),
-        ("network", f"{' → '.join(str(w) for w in widths)}, {count(parameters, 'parameter')}"),
-        ("inputs", f"{count(len(encoding.schema), 'feature')} as {count(encoding.dim, 'encoded column')}"),
-        ("threshold", f"favourable above a probability of {percent(model.threshold_)}"),
-        ("training", f"{count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}"),
+        ("network", f"{' → '.join(str(w) for w in widths)}, {format_count(parameters, 'parameter')}"),
+        (
+            "inputs",
+            f"{format_count(len(encoding.schema), 'feature')} as "
+            f"{format_count(encoding.dim, 'encoded column')}",
+        ),
+        ("threshold", f"favourable if the probability is above {percent(model.threshold_)}"),
+        (
+            "training",
+            f"{format_count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}",
+        ),
     )
 
 
@@ -201,7 +208,7 @@ def origins(subject: Subject) -> tuple[tuple[str, str], ...]:
     digests = (
         ("model", recourse.model_digest),
         ("encoding", recourse.encoding_digest),
-        ("rows of this report, encoded", rows),
+        ("encoded rows", rows),
     )
     versions = (("veritracer", __version__), ("Python", platform.python_version()))
     return (*digests, *versions, *((name, version(name)) for name in PACKAGES))

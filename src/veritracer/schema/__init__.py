@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value
+from veritracer.schema.labels import POSITIVE
 from veritracer.schema.table_schema import Schema
 
-__all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
+__all__ = ["POSITIVE", "Action", "Feature", "Kind", "Policy", "Schema", "Value"]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Self
 
 from veritracer.errors import SchemaError, message
-from veritracer.schema.values import decimal_of
+from veritracer.formatting import decimal_of
 
 _CURRENCY = r"€|\$|£|¥|₹|₽|zł|kr\.?|Fr\.?|EUR|USD|GBP|CHF|JPY|INR|SEK|NOK|DKK|PLN|CAD|AUD|NZD|US\$|C\$|A\$"
 _GROUPS = ",.'’ \u00a0\u202f"

@@ -5,8 +5,8 @@ Nothing here changes a cell: each finding says what was seen, in which column, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -15,10 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, listing
-from veritracer.schema.feature import Feature, is_number
+from veritracer.formatting import format_percent, format_value
+from veritracer.schema.feature import Feature, Value, is_number
+from veritracer.schema.labels import two
 from veritracer.schema.recognition import LeftOut, words_of
 from veritracer.schema.table_schema import Schema
-from veritracer.schema.values import percent, value_in_words
 
 MANY = 50
 """Categories from which on a column is reported."""
@@ -115,10 +116,10 @@ def _of_columns(frame: pd.DataFrame, schema: Schema) -> Iterator[Finding]:
         column = frame[feature.name]
         gone = column.isna() | column.isin(list(feature.missing_codes))
         if gone.mean() > 0.5:
-            seen = f"{percent(float(gone.mean()))} of the cells are missing"
+            seen = f"{format_percent(float(gone.mean()))} of the cells are missing"
             yield Finding(Topic.MISSING, feature.name, seen, "is it known when people are decided on?")
         if len(pd.unique(column[~gone])) == 1:
-            seen = f"always {value_in_words(column[~gone].iloc[0])}"
+            seen = f"always {format_value(column[~gone].iloc[0])}"
             yield Finding(Topic.CONSTANT, feature.name, seen, "nothing can be learned from it: --ignore it")
         elif feature.is_numeric:
             yield from _codes(feature, numbers_of(feature, column))
@@ -161,13 +162,12 @@ def _of_labels(y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
     if missing:
         seen, remedy = f"{missing:,} of {len(y):,} rows have no label", "fit --rejects FILE leaves them out"
         yield Finding(Topic.LABELS, schema.target, seen, remedy)
-    if schema.favourable is None:
+    shares = _shares(y)
+    if not shares:
         return
-    present = y.dropna()
-    shares = {value: float((present == value).mean()) for value in (schema.favourable, schema.unfavourable)}
     rare, share = min(shares.items(), key=lambda each: each[1])
     if share < RARE_CLASS:
-        seen = f"{rare!r} has {percent(share)} of the rows"
+        seen = f"{rare!r} has {format_percent(share)} of the rows"
         remedy = "accuracy says little then: see --class-weight balanced and --threshold"
         yield Finding(Topic.RARE_CLASS, schema.target, seen, remedy)
 
@@ -175,14 +175,14 @@ def _of_labels(y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
 def _leakage(frame: pd.DataFrame, y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
     """Columns that rank people nearly as the labels do, alone."""
     kept = y.notna().to_numpy()
-    if schema.favourable is None or not kept.any():
-        return
     at = np.flatnonzero(kept)[:: max(1, int(kept.sum()) // MOST_ROWS)]
-    favourable = (y.iloc[at] == schema.favourable).to_numpy()
-    if min(favourable.sum(), (~favourable).sum()) < FEWEST_LABELS:
+    if not _has_two(y):
+        return
+    first = (y.iloc[at] == two(y[kept])[0]).to_numpy()  # either label: an AUC is the same for both
+    if min(first.sum(), (~first).sum()) < FEWEST_LABELS:
         return
     for feature in schema.features:
-        found = _alone(feature, frame[feature.name].iloc[at], favourable)
+        found = _alone(feature, frame[feature.name].iloc[at], first)
         if found > LEAKAGE_AUC:
             seen = f"knows the label nearly alone (AUC {found:.3f})"
             remedy = "was it recorded after the decision? then --ignore it"
@@ -269,6 +269,9 @@ class Inspection:
         What is worth a look.
     targets
         Columns that could be the decision, where none was named.
+    shares
+        The share of each label, in ascending order of the labels, among the rows that have one; empty
+        without a target.
     """
 
     rows: int
@@ -276,6 +279,7 @@ class Inspection:
     schema: Schema
     findings: Sequence[Finding]
     targets: Sequence[str] = ()
+    shares: Mapping[Value, float] = field(default_factory=dict)
 
 
 def inspect_table(frame: pd.DataFrame, target: str | None = None, **hints: Any) -> Inspection:
@@ -285,4 +289,11 @@ def inspect_table(frame: pd.DataFrame, target: str | None = None, **hints: Any) 
         present = frame[frame[target].notna()]  # the schema needs labels; what lacks one is a finding
     schema = Schema.infer(present, target, **hints)
     candidates = target_candidates(frame) if target is None else ()
-    return Inspection(len(frame), frame.shape[1], schema, findings(frame, schema), candidates)
+    shares = {} if target is None else _shares(frame[target])
+    return Inspection(len(frame), frame.shape[1], schema, findings(frame, schema), candidates, shares)
+
+
+def _shares(y: pd.Series[Any]) -> dict[Value, float]:
+    """Return the share of each of two labels among the rows that have one; nothing for other columns."""
+    present = y.dropna()
+    return {value: float((present == value).mean()) for value in two(present)} if _has_two(present) else {}

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer.errors import TargetError, message
-from veritracer.schema.feature import Value, is_number, plain
-from veritracer.schema.recognition import words_of
+from veritracer.errors import Message, TargetError, message
+from veritracer.schema.feature import Value, plain
 
-_GOOD_WORDS = frozenset(
-    ("1", "1.0", "y", "yes", "t", "true", "good", "ok", "paid", "repaid", "benign", "normal", "healthy")
-) | {"eligible", "hired", "positive", "success", "successful"}
-_AFFIRMATIVE = frozenset(("1", "1.0", "y", "yes", "t", "true", "positive"))
-_UNWANTED = frozenset(
-    words_of(
-        "arrears attrition bad bankrupt bankruptcy chargeoff churn churned death declined default defaulted "
-        "defaults delinquency delinquent denied died disease dropout failed failure fraud fraudulent late "
-        "malignant overdue recidivism rejected risk sick unpaid withdrawn"
-    )
+WELL_KNOWN = frozenset(
+    {
+        ("approved", "denied"),
+        ("approved", "declined"),
+        ("accepted", "rejected"),
+        ("granted", "refused"),
+        ("good", "bad"),
+        ("repaid", "defaulted"),
+        ("fully paid", "charged off"),
+        ("pass", "fail"),
+    }
 )
-_NEGATIONS = frozenset(("no", "non", "not", "never", "without"))
-_GOOD_STARTS = ("accept", "approv", "pass", "grant", "favourable", "favorable")
+"""Pairs of labels, the favourable one first, that need no statement; any other pair does."""
+
+
+class Convention(Enum):
+    """Rules for the favourable label; ``POSITIVE`` is scikit-learn's, by which it is ``classes_[1]``."""
+
+    POSITIVE = "positive"
+
+    def __repr__(self) -> str:
+        return f"vt.{self.name}"
+
+    __str__ = __repr__
+
+
+POSITIVE = Convention.POSITIVE
+"""``classes_[1]``, which scikit-learn calls the positive class, is favourable."""
 
 
 def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
@@ -76,30 +92,32 @@ def two(y: Any) -> list[Value]:
     return sorted(values) if same_order else sorted(values, key=str)
 
 
-def guess_favourable(values: list[Value], target: str | None = None) -> Value:
-    """The label that reads like the good one of the two; the greater one where neither or both do.
+def well_known(values: Sequence[Value]) -> Value | None:
+    """Return the favourable one of two labels that form a well-known pair; None for any other two.
 
-    Of a ``target`` that nobody wishes for (``is_unwanted``), yes and 1 are the bad ones.
-
-    >>> guess_favourable([0, 1], "approved"), guess_favourable([0, 1], "loan_default")
-    (1, 0)
+    >>> well_known(["Denied", "Approved"]), well_known(["no", "yes"])
+    ('Approved', None)
     """
-    good = [value for value in values if _reads_well(value)]
-    if len(good) != 1:
-        return values[-1]
-    if target is not None and is_unwanted(target) and str(good[0]).strip().casefold() in _AFFIRMATIVE:
-        return values[1 - values.index(good[0])]
-    return good[0]
+    first, second = (" ".join(str(value).casefold().split()) for value in values)
+    if (first, second) in WELL_KNOWN:
+        return values[0]
+    return values[1] if (second, first) in WELL_KNOWN else None
 
 
-def is_unwanted(target: str) -> bool:
-    """Whether the name of a target says something that nobody wishes for.
+def not_stated(values: Sequence[Value], target: str | None, statements: Sequence[str], to: str) -> Message:
+    """Return the message for two labels of which nobody said which one is favourable.
 
-    >>> is_unwanted("default.payment"), is_unwanted("Churned"), is_unwanted("no_default"), is_unwanted("paid")
-    (True, True, False, False)
+    ``statements`` has one for each label, as it is written, and ``to`` says what they are passed to.
     """
-    words = words_of(target)
-    return bool(_UNWANTED.intersection(words)) and not _NEGATIONS.intersection(words)
+    of = "" if target is None else f" of {target!r}"
+    received = f"{values[0]!r} and {values[1]!r}, and no statement which of the two people want"
+    return message(f"the favourable label{of}", received, f"pass {' or '.join(statements)} to {to}")
+
+
+def stated_twice(label: Value, in_schema: Value) -> Message:
+    """Return the message for a favourable label that is not the one of the schema."""
+    remedy = "leave one of them out, or make them agree"
+    return message("one favourable label", f"{label!r}, and {in_schema!r} in the schema", remedy)
 
 
 def as_binary(y: Any, favourable: Value, unfavourable: Value, *, require_both: bool) -> NDArray[np.int64]:
@@ -127,13 +145,6 @@ def as_binary(y: Any, favourable: Value, unfavourable: Value, *, require_both: b
 def _array(y: Any) -> Any:
     # A list such as [True, "no", 1] must not become text on its way through numpy.
     return y if isinstance(y, np.ndarray | pd.api.extensions.ExtensionArray) else list(y)
-
-
-def _reads_well(value: Value) -> bool:
-    if isinstance(value, str):
-        word = value.strip().casefold()
-        return word in _GOOD_WORDS or word.startswith(_GOOD_STARTS)
-    return value is True or (is_number(value) and value == 1)
 
 
 def _not_two(values: list[Any]) -> str:

@@ -16,10 +16,11 @@ from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
 from veritracer.files import check_keys, envelope, read_json
+from veritracer.formatting import format_value
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.labels import Convention
 from veritracer.schema.recognition import left_out_message
-from veritracer.schema.values import value_in_words
 
 __all__ = ["Action", "Feature", "IgnoredColumn", "Kind", "Policy", "Schema", "Value"]
 
@@ -37,12 +38,14 @@ class IgnoredColumn(BaseModel):
 
 
 class Schema(BaseModel):
-    """A table's features in order, and its target with the favourable label named.
+    """A table's features in order, its target, and which of the two labels is favourable.
+
+    A schema may leave the labels open (both None); nothing is learned or evaluated with it then.
 
     >>> frame = pd.DataFrame({"savings": [100, 250, 80], "ok": ["no", "yes", "no"]})
-    >>> schema = Schema.infer(frame, target="ok")
+    >>> schema = Schema.infer(frame, target="ok", favourable="yes")
     >>> print(schema)
-    1 feature; target 'ok': 'yes' is favourable, 'no' is not (guessed from the labels)
+    1 feature; target 'ok': 'yes' is favourable, 'no' is not
       savings: integer, learned range — whole numbers, 3 distinct, none missing
     """
 
@@ -111,6 +114,9 @@ class Schema(BaseModel):
         ``"€ 300"``, ``"12%"``) are read as such; ``number_formats={"income": "1.234,5"}`` says how 1234.5 is
         written. Identifiers and dates of a DataFrame are left out with a warning, unless something is said
         about them here; ``ignore`` leaves out others. ``ignored`` remembers both: later tables may have them.
+
+        The favourable label is never guessed: without ``favourable`` both labels stay None, unless they are a
+        well-known pair such as approved and denied (``veritracer.schema.labels.WELL_KNOWN``).
         """
         hints = inference.Hints(
             actions={
@@ -146,9 +152,11 @@ class Schema(BaseModel):
         reasons = {name: why.value for name, why in left_out.items()}
         described = inference.with_yearly(features, yearly or {})
         schema = cls(described, target, favourable).ignoring(ignored | reasons)
-        if target is not None and target in table.columns:
-            return schema.with_labels(table[target], favourable)
-        return schema
+        if target is None or target not in table.columns:
+            return schema
+        values = labels.two(table[target])
+        is_open = favourable is None and labels.well_known(values) is None
+        return schema if is_open else schema._with_two(values, favourable)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -185,7 +193,7 @@ class Schema(BaseModel):
             {
                 "kind": feature.kind,
                 "range": _range(feature),
-                "step": "" if feature.grid_step is None else value_in_words(feature.grid_step),
+                "step": "" if feature.grid_step is None else format_value(feature.grid_step),
                 "categories": _shortened(feature.categories),
                 "missing": " ".join([feature.missing, *(repr(code) for code in feature.missing_codes)]),
                 "action": feature.action,
@@ -201,6 +209,8 @@ class Schema(BaseModel):
         if self.favourable is not None:
             head += f": {self.favourable!r} is favourable"
             head += "" if self.unfavourable is None else f", {self.unfavourable!r} is not"
+        elif self.target is not None:
+            head += ": the favourable label is not stated"
         return "\n".join([head + (f" ({self.note})" if self.note else ""), *map(_line, self.features)])
 
     def frame(self, X: Any) -> pd.DataFrame:
@@ -214,24 +224,34 @@ class Schema(BaseModel):
     def labels(self, y: Any, *, require_both: bool = True) -> NDArray[np.int64]:
         """1 where the label in ``y`` is the favourable one and 0 where it is the other, shape (n,)."""
         if self.favourable is None or self.unfavourable is None:
+            remedy = "give both to Schema, or call with_labels(y, favourable=...)"
             raise TargetError(
                 message(
                     "a schema that names the favourable and the unfavourable label",
                     "one that does not",
-                    "give them to Schema, or call with_labels(y, favourable=...)",
+                    remedy,
                 )
             )
         return labels.as_binary(y, self.favourable, self.unfavourable, require_both=require_both)
 
-    def with_labels(self, y: Any, favourable: Value | None = None) -> Self:
-        """The schema with the two labels of ``y``; ``favourable`` is guessed where nobody said it."""
-        chosen = plain(self.favourable if favourable is None else favourable)
-        values = labels.two(y)
-        note = self.note
+    def with_labels(self, y: Any, favourable: Value | Convention | None = None) -> Self:
+        """Return the schema with the two labels of ``y``.
+
+        ``favourable`` is one of them, or ``vt.POSITIVE``; it may be left out where the schema names it, or
+        where the two form a well-known pair. It is an error where nothing says which one is favourable, or
+        where ``favourable`` and the schema disagree.
+        """
+        return self._with_two(labels.two(y), favourable)
+
+    def _with_two(self, values: list[Value], favourable: Value | Convention | None) -> Self:
+        stated = values[1] if favourable is labels.POSITIVE else plain(favourable)
+        chosen, note = self.favourable if stated is None else stated, self.note
         if chosen is None:
-            chosen, note = labels.guess_favourable(values, self.target), "guessed from the labels"
-            if chosen != labels.guess_favourable(values):
-                note = f"guessed: {self.target!r} reads like what nobody wishes for"
+            chosen, note = labels.well_known(values), "a well-known pair of labels"
+        if chosen is None:
+            statements = [f"favourable={value!r}" for value in values]
+            to = "Schema.infer, Schema.with_labels or VeriTraCER"
+            raise TargetError(labels.not_stated(values, self.target, statements, to))
         if chosen not in values:
             raise TargetError(
                 message(
@@ -240,9 +260,13 @@ class Schema(BaseModel):
                     "pass one of these two as favourable",
                 )
             )
+        if self.favourable not in (None, chosen):
+            raise TargetError(labels.stated_twice(chosen, self.favourable))
         other = values[1 - values.index(chosen)]
-        if favourable is None and self.unfavourable is not None and other != self.unfavourable:
-            self.labels(y)  # says which of the labels is unknown
+        if self.unfavourable not in (None, other):
+            expected = f"the labels {self.favourable!r} (favourable) and {self.unfavourable!r}"
+            remedy = "check the labels' type and spelling, or infer a schema from this table"
+            raise TargetError(message(expected, f"{other!r}", remedy))
         return self._replace(favourable=values[values.index(chosen)], unfavourable=other, note=note)
 
     def to_pandera(self) -> Any:
@@ -356,7 +380,7 @@ def _range(feature: Feature) -> str:
         return ""
     if feature.lower is None and feature.upper is None:
         return "learned"
-    ends = ["learned" if end is None else value_in_words(end) for end in (feature.lower, feature.upper)]
+    ends = ["learned" if end is None else format_value(end) for end in (feature.lower, feature.upper)]
     return " to ".join(ends)
 
 
@@ -369,7 +393,7 @@ def _line(feature: Feature) -> str:
     parts: list[str] = [feature.kind]
     if feature.is_numeric:
         parts.append(f"{_range(feature)} range" if _range(feature) == "learned" else _range(feature))
-        parts += [f"step {value_in_words(feature.step)}"] if feature.step is not None else []
+        parts += [f"step {format_value(feature.step)}"] if feature.step is not None else []
     else:
         parts.append(_shortened(feature.categories))
     parts += [f"missing: {feature.missing}"] if feature.missing != "refuse" else []

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.datastructures import UploadFile
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import LedgerUnavailableError
 from veritracer.serving import messages as m
 from veritracer.serving.keys import Caller, Scope
@@ -366,7 +366,7 @@ async def model(request: Request, caller: Annotated[Caller, needs(None)]) -> Res
 async def reload_model(request: Request, caller: Annotated[Caller, needs("admin")]) -> Response:
     """Answer with a candidate from now on, if it keeps every promise; 409 with the audit if it does not."""
     asked = await read(request, m.CandidateIn)
-    return JSONResponse(await service_of(request).reload(asked.candidate))
+    return JSONResponse(await service_of(request).reload(asked.candidate, caller.name))
 
 
 @router.get(

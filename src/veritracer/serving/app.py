@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import ServiceError, VeriTracerError, message
 from veritracer.serving import api, kserve, pages
 from veritracer.serving.observing import Log, Metrics

@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer import persistence
+from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, listing, message
 
 if TYPE_CHECKING:
@@ -215,11 +216,11 @@ class Client:
         expires: str | None = None,
         choose: Sequence[int] | None = None,
         letter: Mapping[str, Any] | None = None,
-        again: bool = False,
+        again: bool = PROMISE_AGAIN,
         request: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """What was issued: ``promises``, ``skipped`` rows, and the ``head``.
+        """Issue promises; return them with the ``skipped`` rows, their counts, and the ``head``.
 
         An application (an id and its row) that has a live promise gets no second one, unless ``again``.
 
@@ -230,7 +231,7 @@ class Client:
         body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
         body |= {"expires": expires, "choose": None if choose is None else list(choose)}
         body |= {} if letter is None else {"letter": dict(letter)}
-        body |= {"again": True} if again else {}
+        body |= {"again": again} if again != PROMISE_AGAIN else {}
         headers = {"Idempotency-Key": request or str(uuid.uuid4())}
         return self._ask("POST", "/v1/promises", body, headers, lost=True)
 

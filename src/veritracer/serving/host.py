@@ -10,7 +10,7 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import veritracer as vt
 from veritracer import persistence
-from veritracer.decisions import threshold_logit
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     LedgerError,
     PromisedMeanwhileError,
@@ -32,15 +32,16 @@ from veritracer.errors import (
 )
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
-from veritracer.ledger.times import read_expiry
-from veritracer.network import from_module
+from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
+from veritracer.recourse.letter import Recorded, write_letter
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 from veritracer.threads import only_compute
+from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Issued
@@ -78,13 +79,23 @@ class ModelHost:
         self._opening = threading.Lock()
         self.load(str(settings.model))
 
-    def load(self, folder: str) -> Plain:
-        """The description of the model in this folder, which answers from now on."""
+    def load(self, folder: str, record: Callable[[], Any] = lambda: None) -> Plain:
+        """Answer with the model in this folder from now on, and return its description.
+
+        ``record`` is called when the model is loaded and before it answers; what it raises prevents that.
+        """
         only_compute()  # a batch is too small to share; processes share the cores
         model = vt.load(folder)
-        self.model, self.recourse, self.folder = model, model.recourse(), folder
-        self.description = _describe(model, folder)
-        return self.description
+        recourse, description = model.recourse(), _describe(model, folder)
+        record()
+        self.model, self.recourse, self.folder, self.description = model, recourse, folder, description
+        return description
+
+    def deploy(self) -> None:
+        """Audit the model against every live promise, and record in the ledger that it is deployed."""
+        found = vt.audit(self.ledger, self.model, recourse=0)
+        reason, replace = self.settings.serve_broken or "", self.settings.replace
+        self.ledger.record_deployment(found, by="serve", reason=reason, replace=replace)
 
     @property
     def ledger(self) -> vt.Ledger:
@@ -257,9 +268,11 @@ class ModelHost:
             mine["alternatives"].append(row)
         return answers
 
-    def _letter(self, found: Counterfactuals, i: int, asked: Plain, **more: Any) -> str:
-        given = {**self.settings.fields, **asked.get("fields", {}), **more}
-        return found.letter(i, None, self.codes, format=asked.get("format", "text"), **given)
+    def _letter(self, found: Counterfactuals, i: int, asked: Plain, recorded: Recorded | None = None) -> str:
+        """The letter of a promise that was recorded; else a draft."""
+        given = {**self.settings.fields, **asked.get("fields", {})}
+        kind = asked.get("format", "text")
+        return write_letter(found, i, None, self.codes, kind, given, recorded=recorded)
 
     def _earlier(self, request: Plain) -> Kept | Answer | None:
         """What was issued for the request before, or the refusal of another one under its key."""
@@ -279,11 +292,8 @@ class ModelHost:
         body = self._issued(kept, again=issued.again)
         if request.get("letter") is not None and not issued.again:
             for k, i in enumerate(told.tolist()):
-                until = body["promises"][k]["expires"]
-                dates = {} if until == "never" else {"expires": until[:10]}
-                number = str(body["promises"][k]["number"])
-                more = {"reference": number, **dates}
-                body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], **more)
+                recorded = Recorded(int(issued.sequence[k]), issued.expires)
+                body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], recorded)
         return Answer.of(body)
 
     def _promise(self, request: Plain, mine: Counterfactuals) -> tuple[Issued, NDArray[np.intp]]:
@@ -292,10 +302,10 @@ class ModelHost:
         with self.ledger.issuing(
             self.model.classifier_,
             threshold=self.model.threshold_,
-            expires=None if expires is None else read_expiry(expires),
+            expires=parse_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            uncertified="skip",
-            again=bool(request.get("again")),
+            again=bool(request.get("again", PROMISE_AGAIN)),
+            deployed=True,
         ) as batch:
             told = batch.add(mine, request["ids"]).rows
             batch.request = _request(request, _answer(mine, told))
@@ -310,7 +320,9 @@ class ModelHost:
         told = zip(kept.sequence, said["rows"], said["alternatives"], strict=True)
         promises = [{"row": row, "alternative": other, **self.promise(n)} for n, row, other in told]
         skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in said["skipped"]]
-        return {"promises": promises, "skipped": skipped, "head": kept.head.hex(), "again": again}
+        counts = {"repeated": sum(one["outcome"] == REPEATED for one in skipped)}
+        head = {"head": kept.head.hex(), "again": again}
+        return {"promises": promises, "skipped": skipped, **counts, **head}
 
     def promise(self, number: int, *, strict: bool = False) -> Plain:
         """Everything about one promise; of one that was erased only that, unless ``strict``."""
@@ -393,7 +405,7 @@ def _request(request: Plain, answer: Plain | None = None) -> Request:
 
 def _answer(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
     """What a retry is told beside the promises themselves, without anybody's name."""
-    could, left = kept_rows(mine, "skip"), np.ones(len(mine), dtype=bool)
+    could, left = kept_rows(mine, PROMISE_UNCERTIFIED), np.ones(len(mine), dtype=bool)
     left[told] = False
     return {
         "rows": mine.person[told].tolist(),

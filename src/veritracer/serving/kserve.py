@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field
 
-from veritracer.defaults import __version__
+from veritracer import __version__
 from veritracer.errors import DataError, listing, message
 from veritracer.serving.api import needs, read, service_of
 from veritracer.serving.keys import Caller

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from veritracer.defaults import PROMISE_AGAIN
+
 Cell = StrictBool | StrictInt | StrictFloat | StrictStr | None
 RowIn = dict[str, Cell]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
@@ -89,11 +91,12 @@ class PromisesIn(Strict):
         None, description="Which alternative of each row is promised, from 0; all of them if left out."
     )
     expires: Annotated[str, Field(max_length=40)] | None = Field(
-        None, description="Until when: 365d, 52w, 1y, or a date."
+        None, description="Until when: 365d, 52w, 1y, a date, or never; as the service says if left out."
     )
     letter: LetterAsked | None = None
     again: bool = Field(
-        False, description="Promise again what the same application (id and row) was promised already."
+        PROMISE_AGAIN,
+        description="Promise again what the same application (id and row) was promised already.",
     )
 
 
@@ -247,10 +250,14 @@ class Skipped(BaseModel):
 
 
 class PromisesOut(BaseModel):
-    """What was issued; ``again`` where that was for an earlier request under the same key."""
+    """What was issued; ``again`` where that was for an earlier request under the same key.
+
+    ``skipped`` has a line for each row without a promise; ``repeated`` of them have a live promise already.
+    """
 
     promises: list[PromiseOut]
     skipped: list[Skipped]
+    repeated: int
     head: str
     again: bool
 

@@ -19,8 +19,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
+from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
-from veritracer.schema.values import value_in_words
+from veritracer.formatting import format_value
 from veritracer.serving.api import finished, media_type, model_files, raw, report_page
 from veritracer.serving.keys import EVERYBODY, Scope
 from veritracer.serving.messages import LetterAsked, Options
@@ -258,7 +259,7 @@ async def issue(visit: Visit) -> Response:
         "choose": [int(texts.get("chosen", "0"))] if texts.get("chosen", "0").isdecimal() else [0],
         "expires": texts.get("expires", "").strip() or None,
         "letter": LetterAsked(recipient=texts.get("recipient") or None).model_dump(),
-        "again": False,
+        "again": PROMISE_AGAIN,
     }
     told = json.loads(await visit.service.issue(visit.session.caller, f"page-{texts.get('key', '')}", asked))
     if not told["promises"]:
@@ -441,7 +442,7 @@ def _words(language: str, value: Any) -> str:
     """
     if value is None:
         return "–"
-    text = value_in_words(value)
+    text = format_value(value)
     if language == "de" and not isinstance(value, str):
         return text.translate(str.maketrans(",.", ".,"))
     return text

@@ -22,6 +22,7 @@ STATUS: dict[type[Exception], int] = {
     errors.NoRecordError: 404,
     errors.RequestReusedError: 422,
     errors.PromisedMeanwhileError: 409,
+    errors.DeploymentError: 409,
     errors.LedgerUnavailableError: 503,
     errors.LedgerError: 500,
     errors.ServiceError: 503,

@@ -66,10 +66,10 @@ class Service:
         self.ready = False
 
     async def start(self) -> None:
-        """Load the model, open the ledger, start the workers."""
+        """Load the model, audit it against the ledger, start the workers."""
         self.host = await asyncio.to_thread(ModelHost, self.settings)
         if self.settings.ledger is not None:
-            await asyncio.to_thread(lambda: self.host.ledger)
+            await self.with_ledger(ModelHost.deploy)
         self.columns = Columns.of(self.host.description["features"])
         folder = str(self.settings.model)
         workers: list[Worker] = [ProcessWorker(self.settings, folder) for _ in range(self.settings.workers)]
@@ -237,10 +237,11 @@ class Service:
         self._need_ledger()
         return self.audits.submit("upload", saved_upload(document, tensors), temporary=True)
 
-    async def reload(self, name: str) -> Plain:
+    async def reload(self, name: str, by: str) -> Plain:
         """The description of the new model, if it keeps every promise; 409 with the report otherwise.
 
-        Nothing is promised meanwhile: what is audited is all that there is.
+        Nothing is promised meanwhile: what is audited is all that there is. The ledger records the new model
+        and ``by`` whom it was chosen, so that a restart with the old one is refused.
         """
         folder = named_candidate(self.settings.candidates, name)
         if self.reloading.locked():
@@ -264,13 +265,17 @@ class Service:
                     report=audit.to_plain(),
                 )
             digests = model.param_set().center_digest, model.encoding_.digest
-            await self.pool.load(str(folder), digests, partial(self._adopt, str(folder)))
+            await self.pool.load(str(folder), digests, partial(self._adopt, str(folder), audit, by))
             self.metrics.reloads.labels("loaded").inc()
             self.log.line("reloaded", model=digests[0])
             return self.host.description
 
-    async def _adopt(self, folder: str) -> None:
-        await asyncio.to_thread(self.host.load, folder)
+    async def _adopt(self, folder: str, audit: Audit | None, by: str) -> None:
+        def record() -> None:
+            if audit is not None:
+                self.host.ledger.record_deployment(audit, by=by, replace=True)
+
+        await asyncio.to_thread(self.host.load, folder, record)
         self.columns = Columns.of(self.host.description["features"])
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
 
 
@@ -47,7 +48,11 @@ class Settings:
     fields
         What every letter says: institution, contact, rights.
     expires
-        Until when promises hold where a request does not say: ``365d``, a date; None: without an end.
+        Until when promises hold where a request does not say: ``365d``, a date, or ``never``.
+    replace
+        Deploy this model in place of the one that the ledger says was deployed last.
+    serve_broken
+        Why a model is served that breaks promises of the ledger; None refuses it.
     original, ledger_key
         How people's own rows are kept, and the key of encrypted ones.
     allowed_hosts
@@ -76,7 +81,9 @@ class Settings:
     candidates: Path | None = None
     codes: Path | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    expires: str | None = None
+    expires: str = f"{PROMISE_DAYS}d"
+    replace: bool = False
+    serve_broken: str | None = None
     original: str = "plain"
     ledger_key: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
@@ -100,6 +107,11 @@ class Settings:
             if not lowest <= getattr(self, name):
                 received = repr(getattr(self, name))
                 raise ServiceError(message(f"{name} of at least {lowest}", received, "give another one"))
+        if self.ledger is None and (self.replace or self.serve_broken is not None):
+            option = "--replace" if self.replace else "--serve-broken"
+            raise ServiceError(message(f"a ledger with {option}", "none", "add --ledger, or leave it out"))
+        if self.serve_broken is not None and not self.serve_broken.strip():
+            raise ServiceError(message("a reason with --serve-broken", "an empty one", "say why"))
         return self
 
     @property

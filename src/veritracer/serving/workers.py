@@ -3,8 +3,14 @@
 The process that speaks HTTP computes nothing, so that it always answers, and Python's lock is not shared with
 the search. A worker is ``python -m veritracer.serving.workers``: frames come in on its standard input (a
 length, then JSON), answers go out on its standard output (a length, JSON, and the bodies behind it). It ends
-when its input does: whatever ends the service ends its workers. One that dies is replaced, and what it was
-working on is answered with 503. A worker may also be a thread of the service itself.
+when its input does: whatever ends the service ends its workers. A worker may also be a thread of the service
+itself.
+
+A process is used again only after a completed exchange: a frame went out, and the answer with the same number
+was read to its end. However an exchange ends otherwise (time-out, cancellation, an unexpected frame, the end
+of the process), an answer may still be in the pipe, where the next request would read it. So the process is
+killed, and the worker starts another one before it computes again. What it was working on is answered with
+503.
 
 Requests are collected for some milliseconds, and for as long as every worker is busy. Those that ask for the
 same with the same options are answered together, those that waited longest first; idle workers share what
@@ -45,6 +51,9 @@ STARTING = 120.0
 ENDING = 5.0
 """Seconds that a worker may take to end, before it is killed."""
 
+FAILURES = ("problem", "failed")
+"""What the answer to a frame has in it where there is none of the wanted kind."""
+
 Key = tuple[Operation, str]
 
 LONGEST = 10
@@ -72,6 +81,9 @@ class Worker(Protocol):
     async def load(self, folder: str, digests: Sequence[str]) -> None:
         """Answer with the model in this folder from now on, if it is the one with these digests."""
 
+    def discard(self) -> None:
+        """Give up the model that was loaded: start anew before the next batch."""
+
     async def stop(self) -> None:
         """End it, after what it is working on."""
 
@@ -97,6 +109,9 @@ class ThreadWorker:
     async def load(self, folder: str, digests: Sequence[str]) -> None:
         """The host, which is shared, is loaded by whoever shares it."""
 
+    def discard(self) -> None:
+        """Keep the host, which whoever shares it has not loaded then."""
+
     async def stop(self) -> None:
         """End the thread, after what it is working on."""
         await asyncio.get_running_loop().run_in_executor(None, self.executor.shutdown)
@@ -108,9 +123,12 @@ class ProcessWorker:
     def __init__(self, settings: Settings, folder: str) -> None:
         self.settings, self.folder = settings, folder
         self.process: asyncio.subprocess.Process | None = None
+        self.usable = False
+        self.number = 0
 
     async def start(self) -> None:
-        """Load the model in a new process; refused where it can not."""
+        """Load the model in a new process; refused where it cannot."""
+        await self.stop()
         inside = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
         inside["model"] = self.folder
         self.process = await asyncio.create_subprocess_exec(
@@ -120,17 +138,29 @@ class ProcessWorker:
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the service, which ends its workers in time
         )
-        async with asyncio.timeout(STARTING):
-            head, _ = await self._ask({"settings": inside})
-        if "problem" in head:
-            raise ServiceError(message(*(head["problem"][k] for k in ("expected", "received", "remedy"))))
+        self.usable = True
+        try:
+            async with asyncio.timeout(STARTING):
+                head, _ = await self._ask({"settings": inside}, "ready")
+        except TimeoutError:
+            received = f"one that needs more than {STARTING:g} seconds"
+            raise _worker_ended("a worker that loads its model", received) from None
+        if "ready" not in head:
+            self.discard()
+            if "problem" in head:
+                raise ServiceError(message(*(head["problem"][k] for k in ("expected", "received", "remedy"))))
+            raise RuntimeError("a worker failed to start; its log says where")
 
     async def run(
         self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
     ) -> list[Reply]:
-        """An answer to each request of the batch."""
+        """Answer each request of the batch, in a new process if the last exchange was not completed."""
+        if not self.usable:
+            await self.start()
         frame = {"operation": operation, "requests": list(requests), "options": options}
-        head, bodies = await self._ask(frame)
+        head, bodies = await self._ask(frame, "answers")
+        if "problem" in head:
+            raise raised(Problem(**head["problem"]))
         if "failed" in head:
             raise RuntimeError("a worker failed; its log says where")
         replies, start = [], 0
@@ -142,16 +172,26 @@ class ProcessWorker:
 
     async def load(self, folder: str, digests: Sequence[str]) -> None:
         """Answer with the model in this folder from now on, if it is the one with these digests."""
-        head, _ = await self._ask({"load": folder})
+        if not self.usable:
+            await self.start()
+        head, _ = await self._ask({"load": folder}, "digests")
         if head.get("digests") != list(digests):
             remedy = "leave a candidate as it is while it is loaded"
             raise ServiceError(message("the model that was audited", "another one", remedy))
         self.folder = folder
 
+    def discard(self) -> None:
+        """Kill the process: another one is started before the worker computes again."""
+        self.usable = False
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
     async def stop(self) -> None:
         """End it, after what it is working on."""
         if self.process is None or self.process.stdin is None:
             return
+        self.usable = False
         self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             try:
@@ -161,23 +201,38 @@ class ProcessWorker:
                 self.process.kill()
                 await self.process.wait()
 
-    async def _ask(self, frame: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    async def _ask(self, frame: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
+        """Send a frame and read its whole answer; kill the process if anything prevents that."""
+        self.number += 1
+        try:
+            return await self._exchange({"number": self.number, **frame}, wanted)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.discard()
+            raise _worker_ended("a worker to answer", "one that ended while it worked") from None
+        except BaseException:
+            self.discard()
+            raise
+
+    async def _exchange(self, frame: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
         assert self.process is not None
         writer, reader = self.process.stdin, self.process.stdout
         assert writer is not None
         assert reader is not None
         data = json.dumps(frame, allow_nan=False).encode()
+        writer.write(LENGTH.pack(len(data)) + data)
+        await writer.drain()
+        (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        text = await reader.readexactly(size)
         try:
-            writer.write(LENGTH.pack(len(data)) + data)
-            await writer.drain()
-            (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-            head = json.loads(await reader.readexactly(size))
-            return head, await reader.readexactly(sum(one["size"] for one in head.get("answers", ())))
-        except (asyncio.IncompleteReadError, ConnectionError, BrokenPipeError):
-            received = "one that ended while it worked"
-            raise refused(
-                503, "worker-ended", "a worker to answer", received, "try again", retry_after=2
-            ) from None
+            head = json.loads(text)
+            sizes = [int(one["size"]) for one in head.get("answers", ())]
+            answers = head["number"] == frame["number"] and not head.keys().isdisjoint({wanted, *FAILURES})
+            whole = "answers" not in head or len(sizes) == len(frame["requests"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            answers = whole = False
+        if not (answers and whole):
+            raise _worker_ended("the answer to the last frame", "another frame")
+        return head, await reader.readexactly(sum(sizes))
 
 
 class Pool:
@@ -203,10 +258,6 @@ class Pool:
         """An answer to each request, by a worker that was taken from ``idle`` and is given back."""
         try:
             return await worker.run(operation, requests, options)
-        except ServiceError:  # it died: another one takes its place
-            await worker.stop()
-            await worker.start()
-            raise
         finally:
             self.idle.put_nowait(worker)
 
@@ -218,13 +269,17 @@ class Pool:
         held = [await self.idle.get() for _ in self.workers]
         old = [getattr(worker, "folder", folder) for worker in held]
         try:
-            await asyncio.gather(*(worker.load(folder, digests) for worker in held))
+            ended = await asyncio.gather(
+                *(worker.load(folder, digests) for worker in held), return_exceptions=True
+            )
+            for error in ended:
+                if error is not None:
+                    raise error
             await also()
         except BaseException:
             for worker, before in zip(held, old, strict=True):
                 worker.folder = before  # type: ignore[attr-defined]  # what it starts with
-                await worker.stop()
-                await worker.start()
+                worker.discard()
             raise
         finally:
             for worker in held:
@@ -246,6 +301,7 @@ def answer_frames(source: BinaryIO, out: BinaryIO) -> None:
     """Read frames until there are no more, and write the answers: settings first, then what is asked."""
     host: ModelHost | None = None
     while (frame := _read(source)) is not None:
+        bodies: list[bytes] = []
         try:
             if host is None:
                 host = _host(frame["settings"])
@@ -254,14 +310,14 @@ def answer_frames(source: BinaryIO, out: BinaryIO) -> None:
                 told = host.load(frame["load"])
                 head = {"digests": [told["model_digest"], told["encoding_digest"]]}
             else:
-                _write_answers(out, getattr(host, frame["operation"])(frame["requests"], frame["options"]))
-                continue
+                answers = getattr(host, frame["operation"])(frame["requests"], frame["options"])
+                head, bodies = {"answers": _listed(answers)}, [one.body for one in answers]
         except VeriTracerError as error:
             head = {"problem": asdict(problem_of(error))}
         except Exception as error:  # a bug of ours, which must not end everybody's worker
             log_failure(error)
             head = {"failed": True}
-        _write(out, head)
+        _write(out, {"number": frame["number"], **head}, *bodies)
     if host is not None:
         host.close()
 
@@ -283,12 +339,12 @@ def _read(source: BinaryIO) -> Any:
     return json.loads(data) if len(data) == size else None
 
 
-def _write_answers(out: BinaryIO, answers: Sequence[Any]) -> None:
-    listed = [
+def _listed(answers: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return size and problem of each answer."""
+    return [
         {"size": len(one.body), "problem": None if one.problem is None else asdict(one.problem)}
         for one in answers
     ]
-    _write(out, {"answers": listed}, *(one.body for one in answers))
 
 
 def _write(out: BinaryIO, head: dict[str, Any], *bodies: bytes) -> None:
@@ -461,6 +517,10 @@ def _tell(one: Waiting, reply: Reply) -> None:
         one.reply.set_result(reply.body)
     else:
         one.reply.set_exception(raised(reply.problem))
+
+
+def _worker_ended(expected: str, received: str) -> ServiceError:
+    return refused(503, "worker-ended", expected, received, "try again", retry_after=2)
 
 
 def _closing() -> VeriTracerError:

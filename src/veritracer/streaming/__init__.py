@@ -13,13 +13,16 @@ __all__ = [
     "LetterTerms",
     "Notes",
     "NullSink",
+    "PendingOutputs",
     "Predicted",
     "Watch",
     "certify_tables",
     "explain_table",
     "issue_table",
     "letter_folder",
+    "letters_at",
     "predict_table",
+    "table_digest",
 ]
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
         explain_table,
         issue_table,
     )
-    from veritracer.streaming.letters import LetterTerms, letter_folder
+    from veritracer.streaming.letters import LetterTerms, letter_folder, letters_at
+    from veritracer.streaming.pending import PendingOutputs, table_digest
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -40,6 +44,7 @@ else:
             "certifying": ["Certified", "Predicted", "certify_tables", "predict_table"],
             "chunks": ["Notes", "Watch"],
             "explaining": ["Explained", "IssueTerms", "NullSink", "explain_table", "issue_table"],
-            "letters": ["LetterTerms", "letter_folder"],
+            "letters": ["LetterTerms", "letter_folder", "letters_at"],
+            "pending": ["PendingOutputs", "table_digest"],
         },
     )

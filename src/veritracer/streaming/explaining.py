@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.ledger.layout import Original, Uncertified
 from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
@@ -26,7 +27,7 @@ from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
-    from veritracer.ledger.issuing import Added
+    from veritracer.ledger.issuing import Added, Batch, Numbered
 
 
 @dataclass(frozen=True)
@@ -177,11 +178,11 @@ class IssueTerms(NamedTuple):
     """What is the same for all promises of one run."""
 
     id_column: str
-    expires: timedelta | datetime | None = None
+    expires: timedelta | datetime | None = PROMISE_TERM
     original: Original = "plain"
     key: bytes | str | None = None
-    uncertified: Uncertified = "promise"
-    again: bool = True
+    uncertified: Uncertified = PROMISE_UNCERTIFIED
+    again: bool = PROMISE_AGAIN
 
 
 def issue_table(
@@ -198,15 +199,18 @@ def issue_table(
     letters: LetterWriter | None = None,
     ignore: Sequence[str] = (),
     rejects: Rejects | None = None,
-    request: Request | None = None,
-    answer: Callable[[], dict[str, Any]] | None = None,
+    request: Callable[[Explained, Batch], Request | None] | None = None,
+    numbered: Numbered | None = None,
 ) -> tuple[Explained, Issued]:
-    """How the rows ended and what was issued, after all counterfactuals went to ``sink``.
+    """Issue the promises of a table, and return how its rows ended and what was issued.
 
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
     commitments to original rows (``original="commitment"``) stands in ``recourse.opening``. ``letters`` are
-    written of what is recorded, with its numbers. A ``request`` is granted once; ``answer`` is asked for what
-    to keep with it when everything was written to the sink, before anything is issued.
+    written of what is recorded, with its numbers.
+
+    ``request`` is called when everything was written to the sink, before anything is issued; the request
+    that it returns is granted once. ``numbered`` is called inside the ledger's transaction, when promises
+    have their numbers. Whatever either of them raises, nothing is issued.
     """
     check_ids(table, terms.id_column)
     with ledger.issuing(
@@ -217,10 +221,9 @@ def issue_table(
         key=terms.key,
         uncertified=terms.uncertified,
         again=terms.again,
-        request=request,
     ) as batch:
-        if letters is not None:
-            batch.numbered.append(letters.number)
+        batch.numbered += [] if letters is None else [letters.number]
+        batch.numbered += [] if numbered is None else [numbered]
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
             first = len(batch.spool)
@@ -243,8 +246,8 @@ def issue_table(
             ignore=ignore,
             rejects=rejects,
         )
-        if batch.request is not None and answer is not None:
-            batch.request = batch.request._replace(answer=answer())
+        if request is not None:
+            batch.request = request(explained, batch)
     return explained, batch.issued
 
 

@@ -2,7 +2,7 @@
 
 The letter of a promise is written of what was recorded, with its number: what it says is prepared while the
 table is read, and filled in when the promises have their numbers, before they are committed. If a letter can
-not be written, nothing is promised.
+not be written, nothing is promised. Where nothing is issued, all letters are drafts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, LetterError, message
 from veritracer.files import whole_folder, write_whole
-from veritracer.ledger.times import in_words
+from veritracer.formatting import is_missing
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter import (
     Format,
+    Recorded,
     Template,
     check_fields,
+    check_recorded,
     facts,
     filled,
     outcome_of,
@@ -38,7 +40,6 @@ from veritracer.recourse.letter import (
 )
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
-from veritracer.schema.values import is_missing
 from veritracer.tablefiles.opening import ADDED
 from veritracer.tablefiles.sinks import writable
 
@@ -66,6 +67,7 @@ class LetterTerms:
         if self.folder.exists():
             remedy = "name a new one, so that nobody gets an old letter"
             raise DataError(message("a folder for letters that is not there yet", str(self.folder), remedy))
+        check_recorded([*self.fields, *self.columns])
         twice = sorted(set(self.fields) & set(self.columns))
         if twice:
             received = f"{twice[0]!r} as both"
@@ -78,12 +80,27 @@ def letter_folder(terms: LetterTerms) -> Iterator[LetterWriter]:
 
     PDF files are added then, one by one: each takes a while, and the letters are safe by that time.
     """
-    with LetterWriter(terms) as writer, writable(terms.folder):
-        with whole_folder(terms.folder) as place:
-            writer.place = place
-            yield writer
-        for page in sorted(terms.folder.glob("*.html")) if terms.pdf else ():
-            write_whole(page.with_suffix(".pdf"), page_pdf(page.read_text(encoding="utf-8")))
+    with letters_at(terms.folder, terms) as writer:
+        yield writer
+    if terms.pdf:
+        with writable(terms.folder / "page.pdf"):
+            add_pages(terms.folder)
+
+
+@contextmanager
+def letters_at(place: Path, terms: LetterTerms) -> Iterator[LetterWriter]:
+    """Write the letters into a folder of another name, without PDF files."""
+    with LetterWriter(terms) as writer, writable(place), whole_folder(place) as partial:
+        writer.place = partial
+        yield writer
+
+
+def add_pages(folder: Path) -> None:
+    """Write the PDF file of each letter that has none yet."""
+    for letter in sorted(folder.glob("*.html")):
+        page = letter.with_suffix(".pdf")
+        if not page.exists():
+            write_whole(page, page_pdf(letter.read_text(encoding="utf-8")))
 
 
 class LetterWriter:
@@ -115,12 +132,13 @@ class LetterWriter:
         return list(dict.fromkeys(self.terms.columns.values()))
 
     def write(self, found: Counterfactuals, kept: pd.DataFrame) -> Mapping[str, pa.Array]:
-        """The name of each declined person's letter, after it was written."""
+        """The name of each declined person's letter, after it was written: drafts, for nothing was issued."""
         names = self._names(found)
         self._check_codes(found, names)
         for i, name in enumerate(names):
             if name is not None:
-                self._put(name, facts(found, i, self.codes, self.words), self._own(found, i, kept))
+                said = facts(found, i, self.codes, self.words)
+                self._put(name, said, self._own(found, i, kept), draft=True)
         return self._column(names)
 
     def prepare(
@@ -132,15 +150,15 @@ class LetterWriter:
         """
         names, order = self._names(found), {i: first + k for k, i in enumerate(promised.tolist())}
         for i in range(len(names)):
-            if outcome_of(found, i) == "promised" and i not in order:
+            if outcome_of(found, i) == "certified" and i not in order:
                 names[i] = None
         self._check_codes(found, names)
         for i, name in enumerate(names):
             if name is None:
                 continue
             said, own = facts(found, i, self.codes, self.words), self._own(found, i, kept)
-            if said["outcome"] == "promised":
-                self._render(said, {**own, "number": order[i]})  # refused before anything is promised
+            if said["outcome"] == "certified":
+                self._render(said, own, Recorded(order[i], np.inf))  # refused before anything is promised
                 self._waiting.write(json.dumps([order[i], name, said, own]) + "\n")
             else:
                 self._put(name, said, own)
@@ -149,13 +167,9 @@ class LetterWriter:
     def number(self, sequence: NDArray[np.int64], issued: float, expires: float) -> None:
         """Write the letters of promises, which have these numbers and end then."""
         self._waiting.seek(0)
-        end: dict[str, Any] = {"expires": None, "ends": None}
-        if np.isfinite(expires):
-            moment = datetime.datetime.fromtimestamp(expires, datetime.UTC)
-            end = {"expires": moment.date(), "ends": in_words(expires)[:19].replace("T", " ")}
         for line in self._waiting:
             k, name, said, own = json.loads(line)
-            self._put(name, said, {**own, **end, "number": int(sequence[k])})
+            self._put(name, said, own, Recorded(int(sequence[k]), expires))
 
     def _check_codes(self, found: Counterfactuals, names: Sequence[str | None]) -> None:
         """Refuse a piece with the names of all codes that it lacks, at once."""
@@ -177,12 +191,29 @@ class LetterWriter:
         cells = {name: kept[column].iloc[row] for name, column in self.terms.columns.items()}
         return {name: None if is_missing(cell) else str(cell) for name, cell in cells.items()}
 
-    def _put(self, name: str, said: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        (self.place / name).write_text(self._render(said, own), encoding="utf-8")
+    def _put(
+        self,
+        name: str,
+        said: Mapping[str, Any],
+        own: Mapping[str, Any],
+        recorded: Recorded | None = None,
+        *,
+        draft: bool = False,
+    ) -> None:
+        text = self._render(said, own, recorded, draft=draft)
+        (self.place / name).write_text(text, encoding="utf-8")
 
-    def _render(self, said: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-        dates = {name: _day(own[name]) for name in ("date", "expires") if isinstance(own.get(name), str)}
-        return self.template.render(filled(said, {**self.terms.fields, **own, **dates}, self.words))
+    def _render(
+        self,
+        said: Mapping[str, Any],
+        own: Mapping[str, Any],
+        recorded: Recorded | None = None,
+        *,
+        draft: bool = False,
+    ) -> str:
+        date = {"date": _day(own["date"])} if isinstance(own.get("date"), str) else {}
+        fields = {**self.terms.fields, **own, **date}
+        return self.template.render(filled(said, fields, self.words, recorded, draft=draft))
 
 
 def _row(found: Counterfactuals, i: int) -> str:

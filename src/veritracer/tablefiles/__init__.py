@@ -21,6 +21,7 @@ __all__ = [
     "check_columns",
     "check_ids",
     "check_pairs",
+    "format_of",
     "inferred",
     "is_database",
     "is_many",
@@ -28,6 +29,7 @@ __all__ = [
     "open_rejects",
     "open_sink",
     "open_table",
+    "output_folder",
     "read_table",
     "tables_in",
     "typed",
@@ -54,7 +56,16 @@ if TYPE_CHECKING:
         tables_in,
         without_password,
     )
-    from veritracer.tablefiles.sinks import Partners, Rejects, Sink, open_rejects, open_sink, writable
+    from veritracer.tablefiles.sinks import (
+        Partners,
+        Rejects,
+        Sink,
+        format_of,
+        open_rejects,
+        open_sink,
+        output_folder,
+        writable,
+    )
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -70,6 +81,15 @@ else:
                 "open_table",
             ],
             "places": ["Found", "is_database", "is_many", "local_path", "tables_in", "without_password"],
-            "sinks": ["Partners", "Rejects", "Sink", "open_rejects", "open_sink", "writable"],
+            "sinks": [
+                "Partners",
+                "Rejects",
+                "Sink",
+                "format_of",
+                "open_rejects",
+                "open_sink",
+                "output_folder",
+                "writable",
+            ],
         },
     )

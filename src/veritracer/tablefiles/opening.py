@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -489,6 +490,18 @@ def _seekable(path: str, stream: Counted) -> Iterator[object]:
             copy.write(data)
         copy.seek(0)
         yield copy
+
+
+def rows_digest(batch: pa.RecordBatch) -> str:
+    """Return the SHA-256 of the rows as a stream of Arrow's, whatever else their table has."""
+    import pyarrow as pa
+
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    plain = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, plain.schema) as writer:
+        writer.write_batch(plain)
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def _sliced(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

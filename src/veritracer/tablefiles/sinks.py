@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
 
@@ -124,6 +124,26 @@ def writable(place: Path) -> Iterator[None]:
         received = os.strerror(error.errno)
         remedy = "nothing was kept: free some space, or choose another place"
         raise DataError(message(f"{place} to be written", received, remedy)) from None
+
+
+@contextmanager
+def output_folder(out: Path) -> Iterator[None]:
+    """Make the folder ``out`` for files that the block writes; if the block fails, remove it again.
+
+    A folder that was there before stays, and so does one that something else has been written into.
+    """
+    if out.exists() and not out.is_dir():
+        raise DataError(message("a folder for --out", f"the file {out}", "choose another name"))
+    made = [place for place in (out, *out.absolute().parents) if not place.exists()]
+    with writable((made[-1] if made else out / "file").absolute()):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            for place in made:
+                with suppress(OSError):  # it is not empty
+                    place.rmdir()
+            raise
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tablefiles
 from veritracer import ledger as ledgers
 from veritracer.cli.options import (
     AsJson,
@@ -23,7 +23,7 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, progress, say
 from veritracer.defaults import AUDIT_RECOURSE
-from veritracer.ledger.times import read_moment
+from veritracer.times import parse_time
 
 if TYPE_CHECKING:
     from veritracer.ledger import Audit, Verification
@@ -70,7 +70,7 @@ def audit_(
     Also if one can not be checked: for a model with another encoding the ledger may not say all that was
     promised.
     """
-    when = None if at is None else read_moment(at)
+    when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     persistence.verified(model)
     check_ledger(ledger)
@@ -79,7 +79,7 @@ def audit_(
     noted = None if head is None else ledgers.head_of(head)
     notes, judging = streaming.Notes(), None
     if workers is not None or engine == "ray":
-        judging = distributed.judging(model, distributed.engine_of(engine, workers))
+        judging = distributed.judging(model, engines.make_engine(engine, workers))
     with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None

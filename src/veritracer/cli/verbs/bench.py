@@ -1,4 +1,4 @@
-"""``veritracer bench``: the paper's evaluation, with its numbers beside ours."""
+"""``veritracer bench``: the paper's evaluation beside our numbers; ``bench figures``: its two examples."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from veritracer import datasets as catalogue
 from veritracer import tablefiles
 from veritracer.cli.options import AsJson, DataDir, EngineName, Quiet, names
-from veritracer.cli.printing import note, print_json, say
+from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DataError, message
 from veritracer.threads import cores, only_compute
 
 if TYPE_CHECKING:
+    from veritracer.certificate import Certificate
     from veritracer_bench import Plan, Standing
+    from veritracer_bench.paper_figures import Example
 
 NOT_ACHIEVED = 1
 PICTURES = "pip install 'veritracer[bench]'; the tables are whole without it"
@@ -32,7 +34,12 @@ EVERY = 10.0
 Names = list[str] | None
 
 
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
 def bench(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="The folder of the run; a second run goes on there.")] = Path(
         "out/bench"
     ),
@@ -67,9 +74,11 @@ def bench(
 ) -> None:
     """Run the paper's evaluation, or go on with it: every finished result is a file that is not made again.
 
-    Prints the tables, and writes results/DATASET.json, tables.json, results.md and plots into the folder.
+    Prints the tables, and writes results/DATASET.*.csv, tables.json, results.md and plots into the folder.
     Exits with 1 while results are missing.
     """
+    if context.invoked_subcommand is not None:
+        return
     _check(out)
     import veritracer_bench as library
 
@@ -96,6 +105,41 @@ def bench(
         say(f"{len(cells):,} of {len(run.keys):,} results, {run.measured:,} of them new: {out}")
     if not complete:
         raise typer.Exit(NOT_ACHIEVED)
+
+
+@app.command(epilog="Example: veritracer bench figures --out out")
+def figures(
+    out: Annotated[Path, typer.Option(help="The folder for the picture.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Certify and draw the two-dimensional examples of the paper, figures 1 and 2."""
+    from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, certificates, draw
+
+    only_compute()
+    with tablefiles.output_folder(out), patience("Drawing"):
+        found = certificates()
+        picture = draw(out / "paper_examples.png")
+    if as_json:
+        examples = [_example_fields(*pair) for pair in found]
+        print_json({"delta": DELTA, "picture": str(picture), "examples": examples})
+        return
+    header = ("model", "x′", "certified", "method", "worst logit", "radius / δ")
+    print_table(f"x = (4, 1), δ = {DELTA:g}", header, [_example_cells(*pair) for pair in found])
+    say(*CONCLUSIONS, f"Picture: {picture}")
+
+
+def _example_fields(example: Example, certificate: Certificate | None) -> dict[str, Any]:
+    kept = ("certified", "method", "conditional", "worst_logit", "radius")
+    known = {name: getattr(certificate, name) for name in kept} if certificate else None
+    return {"model": example.name, "counterfactual": example.counterfactual, "certificate": known}
+
+
+def _example_cells(example: Example, certificate: Certificate | None) -> list[str]:
+    if example.counterfactual is None or certificate is None:
+        return [example.name, "none exists", "", "", "", ""]
+    at = "({:g}, {:g})".format(*example.counterfactual)
+    numbers = [f"{certificate.worst_logit:.3f}", f"{certificate.radius or 0:.3f}"]
+    return [example.name, at, "yes" if certificate.certified else "unknown", certificate.method, *numbers]
 
 
 def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:

@@ -24,6 +24,7 @@ from veritracer.cli.describing import (
     Target,
     check_rejects,
     described,
+    in_one_line,
     protected_note,
     said,
 )
@@ -233,6 +234,7 @@ def _facts(
         "ignored": list(model.schema_.ignored_names),
         "target": model.schema_.target,
         "favourable": model.schema_.favourable,
+        "unfavourable": model.schema_.unfavourable,
         "method": model.method,
         "kappa": model.kappa,
         "threshold": model.threshold_,
@@ -252,16 +254,14 @@ def _share(value: Any) -> float | None:
 
 def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation | None) -> None:
     head = f"Trained on {facts['rows']:,} rows, {facts['features']} features, {facts['epochs']} epochs."
-    say(head)
+    say(in_one_line(model.schema_), head)
     if found is None:
         say("Too few rows to hold some out, or --holdout 0: what it is worth on others is not known.")
     else:
         print_evaluation(found, str(model.param_set()))
-    schema = model.schema_
-    guess = f" ({schema.note})" if schema.note else ""
     at = "" if model.approval_rate is None else f", which accepts {percent(model.approval_rate)} of the rows"
     say(
-        f"{schema.favourable!r} is favourable{guess}; decided at the probability {model.threshold_:.3g}{at}.",
+        f"It decides at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
         f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
         "what can be said) and pass it back with --schema.",

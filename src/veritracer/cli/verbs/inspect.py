@@ -20,11 +20,12 @@ from veritracer.cli.describing import (
     NumberFormats,
     Said,
     Target,
+    in_one_line,
     inspected,
     said,
 )
 from veritracer.cli.options import AsJson, IdColumn, Ignore, Separator, saved_model, schema_file
-from veritracer.cli.printing import percent, print_json, print_table, say
+from veritracer.cli.printing import percent, print_json, print_table, say, say_commands
 from veritracer.errors import as_option
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def _plain(found: Inspection) -> dict[str, Any]:
         "schema": json.loads(found.schema.to_json()),
         "findings": [asdict(finding) for finding in found.findings],
         "targets": list(found.targets),
+        "labels": [{"label": label, "share": share} for label, share in found.shares.items()],
     }
 
 
@@ -101,10 +103,11 @@ def _table(found: Inspection, what: str, told: Said) -> None:
     head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
     print_table(head, ("feature", "read as", "may change", "because"), rows)
     if found.schema.target is not None:
-        say(_schema_line(found.schema), "")
+        shares = ", ".join(f"{label!r} in {percent(share)}" for label, share in found.shares.items())
+        say(in_one_line(found.schema), f"labels: {shares} of the rows", "")
     if found.findings:
         say("Worth a look:", *(f"  {finding}" for finding in found.findings), "")
-    say(*_how_to_go_on(found, what, told))
+    _say_how_to_go_on(found, what, told)
 
 
 def _read_as(feature: Feature) -> str:
@@ -120,22 +123,25 @@ def _read_as(feature: Feature) -> str:
     return "; ".join(parts)
 
 
-def _how_to_go_on(found: Inspection, what: str, told: Said) -> list[str]:
-    """The command that fits this table, and where to read on."""
-    lines = []
-    target = found.schema.target
+def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
+    """Print the commands that fit this table, one for each label that may be the wanted one."""
+    target, options = found.schema.target, _again(told)
     if target is None:
         named = ", ".join(map(repr, found.targets[:5]))
-        lines.append(f"Which column is the decision? Two values have: {named}." if named else NO_TARGET)
-        target = found.targets[0] if found.targets else "NAME"
-    command = ["veritracer", "fit", what, "--target", target, *_again(told)]
-    lines += [
-        f"To train: {shlex.join(command)} --out model",
+        say(f"Which column is the decision? Two values have: {named}. For example:" if named else NO_TARGET)
+        commands = [["inspect", what, "--target", name, *options] for name in found.targets[:1]]
+    else:
+        fit = ["fit", what, "--target", target, *options]
+        is_open = found.schema.favourable is None
+        say("To train, choose the label that people want:" if is_open else "To train:")
+        stated = [["--favourable", str(label)] for label in found.shares] if is_open else [[]]
+        commands = [[*fit, *favourable, "--out", "model"] for favourable in stated]
+    say_commands(shlex.join(["veritracer", *command]) for command in commands)
+    say(
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
         "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
         "(docs/schema.md).",
-    ]
-    return lines
+    )
 
 
 def _again(told: Said) -> list[str]:
@@ -161,18 +167,21 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
     rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in {"method", *named}]
     print_table(f"The model in {folder}", ("what", ""), rows)
     _features(model.schema_, f"Its {len(model.schema_)} features")
-    say(_schema_line(model.schema_))
+    say(in_one_line(model.schema_))
 
 
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
     import pandas as pd
 
-    from veritracer.network import from_module
+    from veritracer.models.network import from_module
 
     content, _ = persistence.verified(folder)
     network, theta = from_module(model.classifier_)
     best = model.history_.iloc[model.best_epoch_ - 1]
     return {
+        "target": model.schema_.target,
+        "favourable": model.schema_.favourable,
+        "unfavourable": model.schema_.unfavourable,
         "method": model.method,
         "kappa": model.kappa,
         "norm": model.norm,
@@ -195,7 +204,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> str:
-    from veritracer.schema.values import value_in_words
+    from veritracer.formatting import format_value
 
     if value is None:
         return "–"
@@ -205,7 +214,7 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(f"{k} {v}" for k, v in value.items())
     if name in SHARES:
         return percent(value)
-    return value_in_words(value)
+    return format_value(value)
 
 
 def _features(schema: Schema, title: str) -> None:
@@ -216,7 +225,3 @@ def _features(schema: Schema, title: str) -> None:
         header,
         [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)],
     )
-
-
-def _schema_line(schema: Schema) -> str:
-    return str(schema).partition("\n")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming
+from veritracer import distributed, persistence, streaming, tablefiles
 from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
     Bulk,
     amounts,
+    check_openings,
     drifts,
     letter_terms,
     names,
@@ -26,15 +27,14 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import percent, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS, PROMISE_DAYS
-from veritracer.errors import DataError, message
-from veritracer.ledger.times import in_words, read_expiry
+from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
+from veritracer.times import format_time, parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, IssueTerms, LetterTerms
+    from veritracer.streaming import Explained, IssueTerms, LetterTerms, PendingOutputs
 
 
 def issue(
@@ -53,10 +53,10 @@ def issue(
             "--require-certified/--advice",
             help="Leave out what is not certified, or keep it as advice, which is no promise.",
         ),
-    ] = True,
+    ] = PROMISE_UNCERTIFIED == "skip",
     again: Annotated[
         bool, typer.Option("--again", help="Promise again what the same application was promised already.")
-    ] = False,
+    ] = PROMISE_AGAIN,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -101,13 +101,14 @@ def issue(
 ) -> None:
     """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
 
-    All of them are issued, or none is; what is not certified becomes no promise. With --workers or --engine
-    ray, or for a folder or pattern of tables, this holds for each block: --out is a folder with a file for
-    each, and the same command goes on where a run was stopped, without promising anything twice. The last
-    line is the head of the ledger: noted elsewhere, it shows in veritracer verify whether the ledger's end
-    was cut off or rewritten.
+    All of them are issued, or none is; what is not certified becomes no promise. If the command is
+    interrupted, repeat it: it completes the files of promises that were issued, or begins anew. With
+    --workers or --engine ray, or for a folder or pattern of tables, this holds for each block: --out is a
+    folder with a file for each, and the same command goes on where a run was stopped, without promising
+    anything twice. The last line is the head of the ledger: noted elsewhere, it shows in veritracer verify
+    whether the ledger's end was cut off or rewritten.
     """
-    until = read_expiry(expires)
+    until = parse_expiry(expires)
     key = None if key_file is None else read_key(key_file)
     options: dict[str, Any] = {
         "kappa": kappa,
@@ -145,12 +146,47 @@ def issue(
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
-    asked.check(ledger, force=force)
-    wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-    _check_recorded(wanted)
-    _at_hand(asked, model, ledger, id_column, terms, wanted)
+    own = {"id_column": id_column, "expires": expires, "original": original, "again": again}
+    own |= {"uncertified": uncertified, "language": language, "pdf": pdf}
+    own |= {"codes": codes, "template": template, "letter_format": letter_format}
+    own |= {"field": field, "field_column": field_column}
+    outputs = {"out": out, "rejects": rejects, "letters": letters}
+    pending = streaming.PendingOutputs(outputs, lambda: {**_identified(asked, model), **own})
+    if not (pending.is_left and _finished(asked, pending, model, ledger)):
+        asked.check(ledger, force=force)
+        check_openings(out, force=force)
+        pending.check(again=again, original=original)
+        wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
+        _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
     if letters is not None and not (quiet or as_json):
         say(f"The letters: {letters}")
+
+
+def _identified(asked: Asked, model: str) -> dict[str, Any]:
+    """What was asked about the rows, of which model: what a repetition has to ask too."""
+    rules = None if asked.rules is None else asked.rules.to_json()
+    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences", "separator")}
+    said["spreadsheet_safe"] = asked.spreadsheet_safe
+    return {"model": distributed.model_digest(model), "rules": rules, **said}
+
+
+def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) -> bool:
+    """Whether an earlier command had issued all this: then its files are in their places now."""
+
+    def rows() -> str:
+        ragged = None if asked.rejects is None else (lambda *_: None)
+        with tablefiles.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
+            return streaming.table_digest(table)
+
+    persistence.verified(model)
+    with vt.Ledger(ledger, create=False) as place:
+        found = pending.resume(place, rows)
+    if found is None:
+        return False
+    said = "an earlier command had issued these promises: its files were completed, and nothing was issued"
+    note([said, *found.notes], quiet=asked.quiet)
+    print_summary(found.explained, found.issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
+    return True
 
 
 def _at_hand(
@@ -160,22 +196,26 @@ def _at_hand(
     id_column: str,
     terms: Callable[[], IssueTerms],
     letters: LetterTerms | None,
+    pending: PendingOutputs,
 ) -> None:
     """Issue for one table in this process."""
     known = persistence.columns(model)
     with ExitStack() as stack:
-        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column]))
+        stack.enter_context(pending)
+        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column], pending=pending))
         loaded = saved_model(model)
         promised = terms()
-        asked = _drifting(asked, asked.rules or loaded.schema_, promised)
+        drifting = _drifting(asked, asked.rules or loaded.schema_, promised)
         place = stack.enter_context(vt.Ledger(ledger))
         explained, issued = streaming.issue_table(
             loaded.recourse(asked.rules),
-            opened.source,
+            pending.watched(opened.source),
             opened.sink,
             place,
             promised,
-            options=asked.options,
+            request=pending.request(place, lambda found: asked.notes(found.notes, opened)),
+            numbered=pending.numbered,
+            options=drifting.options,
             keep=asked.keep,
             sentences=asked.sentences,
             watch=stack.enter_context(progress("issuing", quiet=asked.quiet)),
@@ -183,16 +223,9 @@ def _at_hand(
             ignore=asked.ignore,
             rejects=opened.rejected,
         )
+        pending.publish()
     asked.tell(explained.notes, opened)
     print_summary(explained, issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
-
-
-def _check_recorded(asked: LetterTerms | None) -> None:
-    """Refuse fields of letters that the ledger fills in: a letter says what was recorded."""
-    taken = [n for n in ("number", "expires") if asked is not None and n in (*asked.fields, *asked.columns)]
-    if taken:
-        remedy = "leave it out: letters say what was recorded"
-        raise DataError(message("fields that the ledger does not know", repr(taken[0]), remedy))
 
 
 def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
@@ -224,6 +257,7 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: Issu
     lines = [
         *_told(cast("Explained", outcome.ended)),
         f"{outcome.promises:,} promises are issued in this run.",
+        *_left_out(outcome.left_out),
         f"The head, to be noted elsewhere: {head}",
     ]
     print_outcome(outcome, asked.out, lines, quiet=asked.quiet, as_json=asked.as_json)
@@ -248,11 +282,10 @@ def print_summary(
     """Print how the rows ended, and the head."""
     if as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        counts = {name: getattr(issued, name) for name in ("advice", "uncertified", "repeated")}
-        until = {"expires": in_words(issued.expires)}
+        until = {"expires": format_time(issued.expires)}
         promises = len(issued) - issued.advice
         print_json(
-            {"promises": promises, **counts, **numbers, **until, "head": issued.head, "out": out}
+            {"promises": promises, **issued.left_out, **numbers, **until, "head": issued.head, "out": out}
             | asdict(explained)
         )
     elif not quiet:
@@ -260,23 +293,21 @@ def print_summary(
             *_told(explained),
             f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
             + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
-            *_left_out(issued),
+            *_left_out(issued.left_out),
             *([] if out is None else [f"The recourse: {out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
         )
 
 
-def _left_out(issued: Issued) -> list[str]:
-    """What became no promise, a sentence each."""
+def _left_out(counts: Mapping[str, int]) -> list[str]:
+    """Say what became no promise, in a sentence for each reason but that there is no recourse."""
     lines = []
-    if issued.advice:
-        lines.append(f"{issued.advice:,} of these entries are advice: not certified, and no promise.")
-    if issued.uncertified:
-        lines.append(f"{_count(issued.uncertified, 'answer')} left out: not certified, or not believed.")
-    if issued.repeated:
-        lines.append(
-            f"{_count(issued.repeated, 'answer')} left out: the same application has a promise (--again)."
-        )
+    if advice := counts["advice"]:
+        lines.append(f"{advice:,} of these entries are advice: not certified, and no promise.")
+    if uncertified := counts["uncertified"]:
+        lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
+    if repeated := counts["repeated"]:
+        lines.append(f"{_count(repeated, 'answer')} left out: the same application has a promise (--again).")
     return lines
 
 
@@ -285,7 +316,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _end(expires: float) -> str:
-    return "never" if math.isinf(expires) else f"on {in_words(expires)[:10]}"
+    return "never" if math.isinf(expires) else f"on {format_time(expires)[:10]}"
 
 
 def _numbers(issued: Issued) -> str:

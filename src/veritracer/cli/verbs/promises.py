@@ -11,7 +11,7 @@ import veritracer as vt
 from veritracer.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, check_ledger, read_key
 from veritracer.cli.printing import patience, print_json, print_table, say
 from veritracer.errors import LedgerError, message
-from veritracer.ledger.times import read_moment
+from veritracer.times import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def list_(
 ) -> None:
     """List the promises that are live: number, whose, since when, until when."""
     with _opened(ledger) as opened:
-        when = None if at is None else read_moment(at)
+        when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
     chosen = found if every else found[found["standing"] == "live"]
     if as_json:
@@ -76,7 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one promise as it was told: whose, what, until when, and what was proved."""
-    from veritracer.schema.values import value_in_words  # here: it brings pandas
+    from veritracer.formatting import format_value  # here: it brings pandas
 
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
@@ -90,7 +90,7 @@ def show(
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
     rows = [
-        [name, value_in_words(own[name]) if name in own else "not kept", value_in_words(value)]
+        [name, format_value(own[name]) if name in own else "not kept", format_value(value)]
         for name, value in found["values"].items()
     ]
     print_table("The application", ("", "as it was", "as it is promised"), rows)
@@ -116,20 +116,21 @@ def release(
     say(f"The head, to be noted elsewhere: {head}")
 
 
-@app.command(epilog="Example: veritracer promises erase 0042 --ledger promises.db --yes")
+@app.command(epilog="Example: veritracer promises erase 0042 0043 --ledger promises.db --yes")
 def erase(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Whose records.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
     ledger: LedgerPlace,
     yes: Annotated[bool, typer.Option("--yes", help="Really: it can not be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all that the ledger keeps of a person; the chain still verifies."""
+    """Erase all that the ledger keeps of these people, or of none where one is unknown."""
     with _opened(ledger) as opened:
-        count = len(opened.sequences_of(id_))
+        count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
+            whose = repr(ids[0]) if len(ids) == 1 else f"{len(ids):,} people"
             remedy = "add --yes: it can not be undone"
-            raise LedgerError(message(f"a yes to erase {count:,} records of {id_!r}", "none", remedy))
-        gone, head = opened.erase(id_), opened.head
+            raise LedgerError(message(f"a yes to erase {count:,} records of {whose}", "none", remedy))
+        gone, head = opened.erase(*ids), opened.head
     if as_json:
         print_json({"erased": gone, "head": head})
         return
@@ -139,7 +140,7 @@ def erase(
 
 @app.command(epilog="Example: veritracer promises history --ledger promises.db")
 def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Show what happened besides promises: models, releases, erasures, audits and updates."""
+    """Show what happened besides promises: models, releases, erasures, audits, updates and deployments."""
     with _opened(ledger) as opened:
         found = opened.history()
     if as_json:
@@ -161,6 +162,9 @@ def _said(one: dict[str, Any]) -> str:
         return (
             f"from {one['before'][:12]} to {one['after'][:12]}: {one['broken']:,} of {one['live']:,} broken"
         )
+    if kind == "deployment":
+        why = f", although it breaks {one['broken']:,}: {one['reason']}" if one["reason"] else ""
+        return f"of model {one['model'][:12]} by {one['by']}; {one['live']:,} live promises{why}"
     if kind == "model":
         return str(one["digest"])[:12]
     if kind == "migration":

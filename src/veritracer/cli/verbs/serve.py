@@ -10,6 +10,7 @@ import typer
 from veritracer import persistence
 from veritracer.cli.options import KeyFile, names, read_key, texts
 from veritracer.cli.printing import say
+from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
 
 
@@ -70,8 +71,18 @@ def serve(
         typer.Option(metavar="NAME=TEXT", help="What letters say: institution, ...", show_default=False),
     ] = None,
     expires: Annotated[
+        str, typer.Option(help="Until when promises hold: 365d, a date, or never.")
+    ] = f"{PROMISE_DAYS}d",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
+    ] = False,
+    serve_broken: Annotated[
         str | None,
-        typer.Option(help="Until when promises hold: 365d, or a date.", show_default=False),
+        typer.Option(
+            metavar="REASON",
+            help="Serve MODEL although it breaks promises; the ledger keeps the reason.",
+            show_default=False,
+        ),
     ] = None,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
@@ -87,6 +98,10 @@ def serve(
 
     Single requests are collected for some milliseconds and explained as one batch. Without --keys it listens
     on a loopback address alone; keys are kept as hashes.
+
+    With --ledger the model is audited first. One that breaks live promises is refused (exit code 2) unless
+    --serve-broken says why; it then decides and explains, and promises nothing. A model other than the one
+    that the ledger says was deployed last is refused unless --replace is given.
     """
     from veritracer.serving.settings import Settings
 
@@ -113,6 +128,8 @@ def serve(
         codes=codes,
         fields=texts("--field", field),
         expires=expires,
+        replace=replace,
+        serve_broken=serve_broken,
         original=original,
         ledger_key=None if key_file is None else read_key(key_file),
         allowed_hosts=tuple(allowed_host or ()),

@@ -27,7 +27,7 @@ from veritracer.cli.printing import note, patience, percent, print_json, print_t
 from veritracer.cli.verbs.fit import check_folder, save_model
 from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TargetError, unknown_name
-from veritracer.ledger.times import read_moment
+from veritracer.times import parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def update(
     Exits with 1, and writes nothing, if promises exclude each other, cost too much, or would be broken.
     """
     check_folder(out)
-    when = None if at is None else read_moment(at)
+    when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     persistence.verified(model)
     check_table(table, separator)

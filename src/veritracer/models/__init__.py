@@ -1,0 +1,9 @@
+"""Model families: networks as pure functions of their parameters, and sets of models around them."""
+
+from __future__ import annotations
+
+from veritracer.models.intersection import Intersection
+from veritracer.models.network import Network, from_module, to_module
+from veritracer.models.param_sets import ParamSet
+
+__all__ = ["Intersection", "Network", "ParamSet", "from_module", "to_module"]

@@ -1,0 +1,64 @@
+"""Deployments as entries of the chain, in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from ledger_cases import issue, model, recourse
+
+import veritracer as vt
+from veritracer.errors import DeploymentError
+from veritracer.ledger import audit, digest_of
+from veritracer.ledger.chain import to_bytes
+from veritracer.ledger.sql_store import SqlStore
+
+
+def test_a_deployment_is_an_entry(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        issue(ledger, recourse())
+        found = audit(ledger, model(), recourse=0)
+        head = ledger.record_deployment(found, by="desk")
+        assert ledger.verify(head).ok
+        noted = ledger.history()[-1]
+        assert (noted["kind"], noted["by"], noted["reason"]) == ("deployment", "desk", "")
+        assert (noted["model"], noted["broken"]) == (digest_of(model().classifier_), 0)
+        assert noted["live"] == found.live > 0
+
+
+def test_many_workers_record_one_deployment(place: str) -> None:
+    """Each has its own connection, as processes have."""
+
+    def deploy(_: int) -> str:
+        with vt.Ledger(place) as ledger:
+            return ledger.record_deployment(audit(ledger, model(), recourse=0), by="serve")
+
+    with ThreadPoolExecutor(4) as threads:
+        heads = set()
+        for one in [threads.submit(deploy, k) for k in range(4)]:
+            if one.exception() is None:
+                heads.add(one.result())
+            else:
+                assert isinstance(one.exception(), DeploymentError)
+    with vt.Ledger(place) as ledger:
+        assert [one["kind"] for one in ledger.history()].count("deployment") == 1
+        assert heads == {ledger.head}
+
+
+def test_a_deployment_in_a_ledger_that_knows_none_is_found(tmp_path) -> None:
+    place = str(tmp_path / "promises.db")
+    store = SqlStore(place)
+    content = {"model": "m", "encoding": "e", "threshold": 0.5, "by": "b", "reason": "", "time": 4e9}
+    with store.writing() as (writer, _):
+        counts = dict.fromkeys(("live", "broken", "not_checkable"), 0)
+        writer.append("deployment", to_bytes({**content, **counts}))
+    store.close()
+    with vt.Ledger(place) as ledger:
+        assert [f.what for f in ledger.verify().findings] == [
+            "a deployment in a ledger of a version that has none"
+        ]
+
+
+def test_a_reason_that_is_no_text_is_refused(place: str) -> None:
+    with vt.Ledger(place) as ledger, pytest.raises(vt.errors.DataError, match="a reason"):
+        ledger.record_deployment(audit(ledger, model(), recourse=0), by="serve", reason="\ud800")
