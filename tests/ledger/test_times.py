@@ -68,17 +68,15 @@ def test_promises_and_erasures_are_not_dated_back_either(place: str) -> None:
 def test_clocks_of_several_writers_do_no_harm(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads a clock of its own; nobody is warned, as nobody stated a time."""
     found = recourse(rows=8)
+    clock = time.time() + 1_000.0  # no earlier than what opening writes
     with vt.Ledger(place) as one, vt.Ledger(place) as other:
         for ledger, ahead in ((one, 60.0), (other, -60.0), (one, 61.0), (other, -59.0)):
-            monkeypatch.setattr("veritracer.times.time.time", lambda by=ahead: CLOCK + by)
+            monkeypatch.setattr("veritracer.times.time.time", lambda by=ahead: clock + by)
             issued = issue(ledger, found, f"{ahead}")
         other.release(issued.sequence[:1], "withdrawn")
         assert other.verify().ok
-        assert other.counts(CLOCK + 61.0).released == 1
+        assert other.counts(clock + 61.0).released == 1
     assert times(place) == sorted(times(place))
-
-
-CLOCK = time.time() + 1_000.0
 
 
 def test_a_batch_that_took_long_is_dated_after_what_came_between(tmp_path: Path) -> None:
