@@ -1,13 +1,18 @@
 """CROWN-IBP in the parameters: one backward pass of planes over ranges from IBP.
 
-For a product of a weight and an activation, with w within its ball around w⁰ and h in a box around h⁰ of
-radius ρ,
+Write the product of a weight w, within its ball around w⁰, and an activation h around a point h⁰ as
 
-    w h = w⁰ h + h⁰ (w - w⁰) + (w - w⁰)(h - h⁰),
+    w h = w⁰ h + h⁰ (w - w⁰) + (w - w⁰)(h - h⁰).
 
-and the last term, summed with coefficients A over a layer, is at most radius * ‖A‖_q * ‖ρ‖_q. So the backward
-pass is ordinary matrix products with today's weights, and the slope of a weight matrix is the outer product
-of A and h⁰. (On boxes this is the mean of the two McCormick planes.)
+The first term is passed on to the layer below and the second is linear in w; with coefficients A on the
+layer's outputs, the slope of the weight matrix is the outer product of A and h⁰. The last term, summed over
+the layer, is at most
+
+* on boxes, with h⁰ the lower end: radius * ‖A‖₁ * Σ (h - h⁰), since h - h⁰ >= 0. It is linear in h and joins
+  the first term (the corner of McCormick's envelope at h⁰);
+* on other balls, with h⁰ the centre of a box of radius ρ: radius * ‖A‖_q * ‖ρ‖_q, a constant.
+
+Either way the backward pass is ordinary matrix products with today's weights.
 """
 
 from __future__ import annotations
@@ -56,6 +61,9 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
     """Return an affine function of theta that is nowhere in the set below ``sign * logit``.
 
     Where the inputs are a box, its worst case is part of the offset.
+
+    NOTE[paper]: on boxes the paper's code uses the same corner. The mean of both corners, whose residual is a
+    constant, is looser for most networks: the constant cannot shrink in the layers below.
     """
     q = DUAL[param_set.norm]
     layers = param_set.layers
@@ -65,11 +73,16 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
     for k in reversed(range(len(layers))):
         layer, h = layers[k], ranges.inputs[k]
         value = value + (row * layer.bias.unsqueeze(-2)).sum(-1)
-        cols.append(h.center)
         back = row @ layer.weight
         point = h.lower is h.upper
         if not point:
-            value = value + layer.weight_radius.unsqueeze(-1) * balls.norm(row, q) * balls.norm(h.radius, q)
+            reach = layer.weight_radius.unsqueeze(-1) * balls.norm(row, q)
+            if param_set.norm == "linf":
+                back = back + reach.unsqueeze(-1)
+                value = value - reach * h.lower.sum(-1)
+            else:
+                value = value + reach * balls.norm(h.radius, q)
+        cols.append(h.lower if param_set.norm == "linf" else h.center)
         if k > 0:
             lines = leaky_relu_lines(ranges.outputs[k - 1], param_set.network.slopes[k - 1])
             up, down = back.clamp(min=0), back.clamp(max=0)
@@ -77,6 +90,6 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
             row = up * lines.upper_slope + down * lines.lower_slope
             rows.append(row)
         else:
-            reach = back * h.center if point else back * h.center + back.abs() * h.radius
-            value = value + reach.sum(-1)
+            highest = back * h.center if point else back * h.center + back.abs() * h.radius
+            value = value + highest.sum(-1)
     return Affine(value, tuple(reversed(rows)), tuple(reversed(cols)))

@@ -6,6 +6,7 @@ every h in a box: the one place where an uncertain weight meets an uncertain act
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from veritracer.models import balls
 from veritracer.models.balls import DUAL
 from veritracer.models.network import activate, affine
-from veritracer.models.param_sets import Layer, ParamSet
+from veritracer.models.param_sets import OVERLAP_RATIOS, Layer, ParamSet
 
 
 class Box(NamedTuple):
@@ -75,11 +76,18 @@ def at_box(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
 
 
 def _interval_product(layer: Layer, h: Box, *, nonnegative: bool) -> Box:
-    """Multiply the ends of h, split by sign, by ``Layer.corners``: the interval product."""
+    """Multiply the ends of h, split as ``Layer.corners`` expects them: the interval product."""
     ends = torch.cat(h, -1)
     if not nonnegative:
-        ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0)], -1)
+        ends = torch.cat([ends.clamp(min=0), ends.clamp(max=0), *_overlaps(h)], -1)
     return Box(*affine(ends, *layer.corners(nonnegative=nonnegative)).chunk(2, -1))
+
+
+def _overlaps(h: Box) -> list[Tensor]:
+    """Return min(u, r_m v) - min(u, r_(m-1) v) for the ratios r_m; h reaches up to u and down to -v."""
+    up, down = h.upper.clamp(min=0), h.lower.clamp(max=0).neg()
+    reached = [torch.minimum(up, ratio * down) for ratio in OVERLAP_RATIOS]
+    return [reached[0], *(more - less for less, more in pairwise(reached))]
 
 
 def output_upper(layer: Layer, h: Box, coefficient: Tensor, *, nonnegative: bool) -> Tensor:

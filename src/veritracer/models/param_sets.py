@@ -38,6 +38,10 @@ PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
 """Shares of the way from an inner point to one that rounding may carry outside, in the order tried."""
 
 
+OVERLAP_RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Where the chords of ``Layer.corners`` meet; 100 is the ratio of a LeakyReLU of slope 0.01 around zero."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """An uncertain affine layer: ‖W - weight‖ <= weight_radius and ‖b - bias‖ <= bias_radius.
@@ -52,15 +56,24 @@ class Layer:
     norm: Norm
 
     def corners(self, *, nonnegative: bool) -> tuple[Tensor, Tensor]:
-        """Return the matrix that maps the ends of the inputs to those of the outputs, for a box of weights.
+        r"""Return the matrix that maps the ends of the inputs to those of the outputs, for a box of weights.
 
         Write a⁺ = max(a, 0), a⁻ = min(a, 0) and h = h⁺ + h⁻. Over w in [wl, wu] and h in [hl, hu], w h⁺ is at
-        most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁺ hu⁻ + wl⁻ hl⁻. The sum is exact where h keeps its sign,
-        and errs outwards elsewhere (there the true maximum is the larger of the two, not their sum; with
-        LeakyReLU the part below zero is a hundredth of the one above).
+        most wu⁺ hu⁺ + wu⁻ hl⁺, and w h⁻ at most wl⁺ hu⁻ + wl⁻ hl⁻. Their sum is exact where w or h keeps its
+        sign. Where neither does, the maximum of w h is the larger of wu hu and wl hl, not their sum: the
+        smaller one, with a = wu, b = -wl, u = hu and v = -hl
 
-        The weights (..., 2 out, 4 in) map hl⁺, hu⁺, hl⁻ and hu⁻ to the lower and then the upper ends; inputs
-        that are ``nonnegative`` have only the first two. The biases are (..., 2 out).
+            min(a u, b v) = v g(u / v),    g(r) = min(a r, b),
+
+        was counted too much. As g is concave, chords between the ``OVERLAP_RATIOS`` r_m (and r_0 = 0) lie
+        below it, and taking off
+
+            Σ_m (min(u, r_m v) - min(u, r_(m-1) v)) (g(r_m) - g(r_(m-1))) / (r_m - r_(m-1))
+
+        still errs outwards. It is one more matrix product, which needs no tensor of rows × weights.
+
+        The weights (..., 2 out, 9 in) map hl⁺, hu⁺, hl⁻, hu⁻ and the five differences to the lower and then
+        the upper ends; inputs that are ``nonnegative`` have only the first two. The biases are (..., 2 out).
         """
         if nonnegative in self._corners:
             return self._corners[nonnegative]
@@ -69,8 +82,12 @@ class Layer:
         low_pos, low_neg = low.clamp(min=0), low.clamp(max=0)
         high_pos, high_neg = high.clamp(min=0), high.clamp(max=0)
         down, up = [low_pos, low_neg, high_pos, high_neg], [high_neg, high_pos, low_neg, low_pos]
-        parts = 2 if nonnegative else 4
-        weight = torch.cat([torch.cat(end[:parts], -1) for end in (down, up)], -2)
+        if nonnegative:
+            down, up = down[:2], up[:2]
+        else:
+            down += _chords(high_pos, -low_neg, of_upper=False)
+            up += _chords(high_pos, -low_neg, of_upper=True)
+        weight = torch.cat([torch.cat(end, -1) for end in (down, up)], -2)
         found = weight, torch.cat([self.bias - reach, self.bias + reach], -1)
         if not (self.weight.requires_grad or self.bias.requires_grad):  # a graph must be built anew each time
             self._corners[nonnegative] = found
@@ -79,6 +96,17 @@ class Layer:
     @cached_property
     def _corners(self) -> dict[bool, tuple[Tensor, Tensor]]:
         return {}
+
+
+def _chords(above: Tensor, below: Tensor, *, of_upper: bool) -> list[Tensor]:
+    """Return the slopes of the chords of g, signed as they correct the upper or the lower ends."""
+    first, second = (above, below) if of_upper else (below, above)
+    slopes, last, last_ratio = [], torch.zeros_like(first), 0.0
+    for ratio in OVERLAP_RATIOS:
+        value = torch.minimum(ratio * first, second)
+        slopes.append((value - last) / (ratio - last_ratio))
+        last, last_ratio = value, ratio
+    return [-slope for slope in slopes] if of_upper else slopes
 
 
 @dataclass(frozen=True)
