@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
 from veritracer.ledger.deployments import (
@@ -25,11 +24,12 @@ from veritracer.ledger.deployments import (
     same_model,
 )
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
-from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
+from veritracer.ledger.layout import Terms, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.store import Kept, Reader, Request, Store
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
+from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Counterfactuals
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
@@ -84,12 +84,12 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = PROMISE_TERM,
+        expires: timedelta | datetime | None = IssueOptions.expires,
         now: Moment = None,
-        original: Original = "plain",
+        original: Original = IssueOptions.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = PROMISE_UNCERTIFIED,
-        again: bool = PROMISE_AGAIN,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        again: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
     ) -> Issued:
         """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
@@ -128,12 +128,12 @@ class Ledger:
         module: nn.Module,
         *,
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = PROMISE_TERM,
+        expires: timedelta | datetime | None = IssueOptions.expires,
         now: Moment = None,
-        original: Original = "plain",
+        original: Original = IssueOptions.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = PROMISE_UNCERTIFIED,
-        again: bool = PROMISE_AGAIN,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        again: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
         deployed: bool = False,
     ) -> Iterator[Batch]:

@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer import persistence
-from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, listing, message
+from veritracer.options import IssueOptions
 
 if TYPE_CHECKING:
     import httpx
@@ -216,7 +216,7 @@ class Client:
         expires: str | None = None,
         choose: Sequence[int] | None = None,
         letter: Mapping[str, Any] | None = None,
-        again: bool = PROMISE_AGAIN,
+        again: bool = IssueOptions.allow_duplicate,
         request: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Client:
         body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
         body |= {"expires": expires, "choose": None if choose is None else list(choose)}
         body |= {} if letter is None else {"letter": dict(letter)}
-        body |= {"again": again} if again != PROMISE_AGAIN else {}
+        body |= {"again": again} if again != IssueOptions.allow_duplicate else {}
         headers = {"Idempotency-Key": request or str(uuid.uuid4())}
         return self._ask("POST", "/v1/promises", body, headers, lost=True)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from veritracer.defaults import PROMISE_AGAIN
+from veritracer.options import IssueOptions
 
 Cell = StrictBool | StrictInt | StrictFloat | StrictStr | None
 RowIn = dict[str, Cell]
@@ -95,7 +95,7 @@ class PromisesIn(Strict):
     )
     letter: LetterAsked | None = None
     again: bool = Field(
-        PROMISE_AGAIN,
+        IssueOptions.allow_duplicate,
         description="Promise again what the same application (id and row) was promised already.",
     )
 

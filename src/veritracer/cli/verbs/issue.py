@@ -28,7 +28,7 @@ from veritracer.cli.options import (
     schema_file,
 )
 from veritracer.cli.printing import note, percent, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
+from veritracer.options import BLOCK_ROWS, PROMISE_TERM, IssueOptions
 from veritracer.times import format_time, parse_expiry
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ def issue(
     ],
     expires: Annotated[
         str, typer.Option(help="Until when promises hold: 365d, 52w, 1y, a date, or never.")
-    ] = f"{PROMISE_DAYS}d",
+    ] = f"{PROMISE_TERM.days}d",
     require_certified: Annotated[
         bool,
         typer.Option(
             "--require-certified/--advice",
             help="Leave out what is not certified, or keep it as advice, which is no promise.",
         ),
-    ] = PROMISE_UNCERTIFIED == "skip",
+    ] = IssueOptions.uncertified == "skip",
     again: Annotated[
         bool, typer.Option("--again", help="Promise again what the same application was promised already.")
-    ] = PROMISE_AGAIN,
+    ] = IssueOptions.allow_duplicate,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -230,7 +230,7 @@ def _at_hand(
 
 def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
     """What changes by itself while promises hold; in one year where there is no end."""
-    from veritracer.recourse.options import yearly_drift
+    from veritracer.options import yearly_drift
 
     left = until - datetime.now(UTC) if isinstance(until, datetime) else until
     return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
