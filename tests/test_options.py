@@ -204,7 +204,8 @@ def test_an_editor_sees_every_option_and_its_default(explain: object) -> None:
     shown = inspect.signature(explain).parameters
     assert list(shown) == ["self", "X", *FIELDS]
     plain = ExplainOptions()
-    assert {name: shown[name].default for name in FIELDS} == {name: getattr(plain, name) for name in FIELDS}
+    defaults = {name: None if name in MAPPINGS else getattr(plain, name) for name in FIELDS}
+    assert {name: shown[name].default for name in FIELDS} == defaults
     assert {p.kind for p in list(shown.values())[2:]} == {inspect.Parameter.KEYWORD_ONLY}
     assert shown["kappa"].annotation == float | None
 

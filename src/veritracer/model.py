@@ -291,7 +291,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         answer cannot be certified), and certifies exactly the values that are shown.
         """
         check_is_fitted(self, "classifier_")
-        return self.recourse().explain_with(self._checked(X), options)
+        return self.recourse()._explain(self._checked(X), options)
 
     def issue(
         self,

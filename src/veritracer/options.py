@@ -409,14 +409,12 @@ def _parameters(options: Any) -> list[inspect.Parameter]:
     """Return a keyword of a signature for each field of an options type."""
     hints = get_type_hints(options)  # without bounds and descriptions
     fields: Mapping[str, FieldInfo] = options.__pydantic_fields__
-    return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty
-            if field.is_required()
-            else field.get_default(call_default_factory=True),
-            annotation=hints[name],
-        )
-        for name, field in fields.items()
-    ]
+    parameters = []
+    for name, field in fields.items():
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        annotation = hints[name]
+        if field.default_factory is dict:  # None stands for an empty mapping
+            default, annotation = None, annotation | None
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+    return parameters

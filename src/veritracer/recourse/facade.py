@@ -151,9 +151,9 @@ class Recourse:
             ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
             is certified, and 0 elsewhere.
         """
-        return self.explain_with(X, options)
+        return self._explain(X, options)
 
-    def explain_with(self, X: Any, options: ExplainOptions) -> Counterfactuals:
+    def _explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
         """Return what ``explain`` returns, for options that are one value already."""
         chosen = options.checked(self.encoding)
         self._check_evidence(chosen)
