@@ -304,7 +304,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         original: Original = IssueOptions.original,
         key: bytes | str | None = None,
         uncertified: Uncertified = IssueOptions.uncertified,
-        again: bool = IssueOptions.allow_duplicate,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         **options: Any,
     ) -> Issued:
         """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
@@ -313,13 +313,13 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
         kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
         are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
-        live promise gets no second one unless ``again`` is True: see ``Ledger.issue``. The result says how
-        many of each were left out. ``options`` are those of ``explain``.
+        live promise gets no second one unless ``allow_duplicate`` is True: see ``Ledger.issue``. The result
+        says how many of each were left out. ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 
         terms: dict[str, Any] = {"expires": expires, "now": now, "original": original, "key": key}
-        terms |= {"uncertified": uncertified, "again": again}
+        terms |= {"uncertified": uncertified, "allow_duplicate": allow_duplicate}
         return issue(self, X, ids, ledger, terms, options)
 
     def update(

@@ -115,16 +115,19 @@ def test_the_defaults_are_stated_once() -> None:
     wanted = {
         "expires": IssueOptions.expires,
         "uncertified": IssueOptions.uncertified,
-        "again": IssueOptions.allow_duplicate,
+        "allow_duplicate": IssueOptions.allow_duplicate,
     }
-    assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "again": False}
+    assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "allow_duplicate": False}
     for call in (vt.VeriTraCER.issue, vt.Ledger.issue, vt.Ledger.issuing, IssueTerms):
         found = inspect.signature(call).parameters
         assert {name: found[name].default for name in wanted} == wanted, call
     terms = inspect.signature(Terms).parameters
-    assert {name: terms[name].default for name in ("uncertified", "again")} == {
-        name: wanted[name] for name in ("uncertified", "again")
+    assert {name: terms[name].default for name in ("uncertified", "allow_duplicate")} == {
+        name: wanted[name] for name in ("uncertified", "allow_duplicate")
     }
-    assert inspect.signature(vt.Client.issue).parameters["again"].default is IssueOptions.allow_duplicate
-    assert PromisesIn.model_fields["again"].default is IssueOptions.allow_duplicate
+    assert (
+        inspect.signature(vt.Client.issue).parameters["allow_duplicate"].default
+        is IssueOptions.allow_duplicate
+    )
+    assert PromisesIn.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
     assert Settings(Path("model")).expires == "365d"

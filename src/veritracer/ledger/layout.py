@@ -110,7 +110,7 @@ class Terms:
     """What is the same for all promises of one call: when, until when, and how original rows are kept.
 
     ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's;
-    ``again`` is whether an application that has a live promise may get another one.
+    ``allow_duplicate`` is whether an application that has a live promise may get another one.
     """
 
     issued: float
@@ -120,7 +120,7 @@ class Terms:
     lasting: bool = False
     stated: bool = False
     uncertified: Uncertified = IssueOptions.uncertified
-    again: bool = IssueOptions.allow_duplicate
+    allow_duplicate: bool = IssueOptions.allow_duplicate
 
     def __post_init__(self) -> None:
         if self.uncertified not in get_args(Uncertified):

@@ -89,7 +89,7 @@ class Ledger:
         original: Original = IssueOptions.original,
         key: bytes | str | None = None,
         uncertified: Uncertified = IssueOptions.uncertified,
-        again: bool = IssueOptions.allow_duplicate,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
     ) -> Issued:
         """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
@@ -104,8 +104,8 @@ class Ledger:
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
         model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
         of what was proved of it. An application that has a live promise (the same id and the same row; the
-        same id where the row that is kept cannot be read) gets no second one unless ``again`` is True.
-        ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
+        same id where the row that is kept cannot be read) gets no second one unless ``allow_duplicate`` is
+        True. ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
         issued then, whatever happened in between.
         """
         with self.issuing(
@@ -116,7 +116,7 @@ class Ledger:
             original=original,
             key=key,
             uncertified=uncertified,
-            again=again,
+            allow_duplicate=allow_duplicate,
             request=request,
         ) as batch:
             batch.add(found, ids)
@@ -133,7 +133,7 @@ class Ledger:
         original: Original = IssueOptions.original,
         key: bytes | str | None = None,
         uncertified: Uncertified = IssueOptions.uncertified,
-        again: bool = IssueOptions.allow_duplicate,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
         deployed: bool = False,
     ) -> Iterator[Batch]:
@@ -154,9 +154,9 @@ class Ledger:
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
             uncertified=uncertified,
-            again=again,
+            allow_duplicate=allow_duplicate,
         )
-        known = None if again else Applications(self._store, issued, seal)
+        known = None if allow_duplicate else Applications(self._store, issued, seal)
         permit = self._check_issuing if deployed else None
         batch = Batch(module, threshold, terms, known, request, permit)
         try:

@@ -304,7 +304,7 @@ class ModelHost:
             threshold=self.model.threshold_,
             expires=parse_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            again=bool(request.get("again", IssueOptions.allow_duplicate)),
+            allow_duplicate=bool(request.get("allow_duplicate", IssueOptions.allow_duplicate)),
             deployed=True,
         ) as batch:
             told = batch.add(mine, request["ids"]).rows

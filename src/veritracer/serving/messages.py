@@ -94,7 +94,7 @@ class PromisesIn(Strict):
         None, description="Until when: 365d, 52w, 1y, a date, or never; as the service says if left out."
     )
     letter: LetterAsked | None = None
-    again: bool = Field(
+    allow_duplicate: bool = Field(
         IssueOptions.allow_duplicate,
         description="Promise again what the same application (id and row) was promised already.",
     )

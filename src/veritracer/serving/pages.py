@@ -259,7 +259,7 @@ async def issue(visit: Visit) -> Response:
         "choose": [int(texts.get("chosen", "0"))] if texts.get("chosen", "0").isdecimal() else [0],
         "expires": texts.get("expires", "").strip() or None,
         "letter": LetterAsked(recipient=texts.get("recipient") or None).model_dump(),
-        "again": IssueOptions.allow_duplicate,
+        "allow_duplicate": IssueOptions.allow_duplicate,
     }
     told = json.loads(await visit.service.issue(visit.session.caller, f"page-{texts.get('key', '')}", asked))
     if not told["promises"]:

@@ -181,7 +181,7 @@ class IssueTerms(NamedTuple):
     original: Original = IssueOptions.original
     key: bytes | str | None = None
     uncertified: Uncertified = IssueOptions.uncertified
-    again: bool = IssueOptions.allow_duplicate
+    allow_duplicate: bool = IssueOptions.allow_duplicate
 
 
 def issue_table(
@@ -219,7 +219,7 @@ def issue_table(
         original=terms.original,
         key=terms.key,
         uncertified=terms.uncertified,
-        again=terms.again,
+        allow_duplicate=terms.allow_duplicate,
     ) as batch:
         batch.numbered += [] if letters is None else [letters.number]
         batch.numbered += [] if numbered is None else [numbered]

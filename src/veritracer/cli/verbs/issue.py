@@ -54,8 +54,11 @@ def issue(
             help="Leave out what is not certified, or keep it as advice, which is no promise.",
         ),
     ] = IssueOptions.uncertified == "skip",
-    again: Annotated[
-        bool, typer.Option("--again", help="Promise again what the same application was promised already.")
+    allow_duplicate: Annotated[
+        bool,
+        typer.Option(
+            "--allow-duplicate", help="Promise again what the same application was promised already."
+        ),
     ] = IssueOptions.allow_duplicate,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
@@ -139,14 +142,19 @@ def issue(
     uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
 
     def terms() -> IssueTerms:  # torch comes with it: not before the table is looked at
-        return streaming.IssueTerms(id_column, until, original, key, uncertified, again)
+        return streaming.IssueTerms(id_column, until, original, key, uncertified, allow_duplicate)
 
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
-    own = {"id_column": id_column, "expires": expires, "original": original, "again": again}
+    own = {
+        "id_column": id_column,
+        "expires": expires,
+        "original": original,
+        "allow_duplicate": allow_duplicate,
+    }
     own |= {"uncertified": uncertified, "language": language, "pdf": pdf}
     own |= {"codes": codes, "template": template, "letter_format": letter_format}
     own |= {"field": field, "field_column": field_column}
@@ -155,7 +163,7 @@ def issue(
     if not (pending.is_left and _finished(asked, pending, model, ledger)):
         asked.check(ledger, force=force)
         check_openings(out, force=force)
-        pending.check(again=again, original=original)
+        pending.check(allow_duplicate=allow_duplicate, original=original)
         wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
     if letters is not None and not (quiet or as_json):
@@ -307,7 +315,9 @@ def _left_out(counts: Mapping[str, int]) -> list[str]:
     if uncertified := counts["uncertified"]:
         lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
     if repeated := counts["repeated"]:
-        lines.append(f"{_count(repeated, 'answer')} left out: the same application has a promise (--again).")
+        lines.append(
+            f"{_count(repeated, 'answer')} left out: the same application has a promise (--allow-duplicate)."
+        )
     return lines
 
 
