@@ -105,8 +105,8 @@ class Ledger:
         model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
         of what was proved of it. An application that has a live promise (the same id and the same row; the
         same id where the row that is kept cannot be read) gets no second one unless ``allow_duplicate`` is
-        True. ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what
-        was issued then, whatever happened in between.
+        True. ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets
+        what was issued then, whatever happened in between.
         """
         with self.issuing(
             module,
