@@ -21,7 +21,7 @@ from torch import nn
 
 import veritracer as vt
 from benchmarks.record import save, show
-from veritracer.refine.problem import PRICE_OF_A_CHANGE
+from veritracer.search.problem import PRICE_OF_A_CHANGE
 
 FEATURES, STEPS, HIDDEN, PEOPLE = 10, 20, (8, 6), 5
 MARGIN = 1e-6

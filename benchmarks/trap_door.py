@@ -17,7 +17,7 @@ import pandas as pd
 from veritracer import Recourse, VeriTraCER, datasets
 from veritracer.errors import VeriTracerWarning
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.evidence import Evidence
+from veritracer.search.reference import Evidence
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "trap_door.png"
 LINES = {

@@ -35,7 +35,7 @@ from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.models.network import from_module
-from veritracer.recourse import Neighbours
+from veritracer.search.reference import Neighbours
 from veritracer_bench import truth, truth_tables
 from veritracer_bench.judges import COUNTED, Jury, Labelled, groups_of, jury_of, labelled, quality
 from veritracer_bench.methods import Question, arguments, resolve

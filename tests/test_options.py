@@ -16,7 +16,7 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError
 from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
-from veritracer.recourse.outcomes import Outcome
+from veritracer.search.outcomes import Outcome
 
 FIELDS = {field.name: field for field in dataclasses.fields(ExplainOptions)}
 NUMBERS = ["kappa", "plausibility", "agreement", "time_budget", "overshoot"]

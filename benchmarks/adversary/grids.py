@@ -29,7 +29,7 @@ from benchmarks.adversary.schemas import Column, changed, costs, draw_schema, ev
 from benchmarks.legality import ranges_of
 from benchmarks.legality import violations as illegal
 from veritracer.bounds import Box
-from veritracer.refine.problem import PRICE_OF_A_CHANGE
+from veritracer.search.problem import PRICE_OF_A_CHANGE
 
 PROBLEMS, AT_ONCE, PEOPLE = 420, 5, 24
 """Schemas of a full run, of a job, and people of each (about half of them are turned down)."""

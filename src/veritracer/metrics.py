@@ -18,7 +18,7 @@ from veritracer.bounds.attack import attack
 from veritracer.encoding import Encoding
 from veritracer.models.network import from_module, sign_of
 from veritracer.models.param_sets import ParamSet
-from veritracer.recourse import Neighbours
+from veritracer.search.reference import Neighbours
 
 MOVED = 0.01
 """A feature counts as changed when it moves by more than this in scaled units, as in the paper's code."""

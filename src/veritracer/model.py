@@ -31,10 +31,10 @@ from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, IssueOptions, Original, Uncertified, takes
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Neighbours, Usual, subsample
 from veritracer.recourse.facade import recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
+from veritracer.search.reference import Evidence, Neighbours, Usual, subsample
 from veritracer.training import Panel
 from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig

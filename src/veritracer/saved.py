@@ -27,9 +27,9 @@ from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
 from veritracer.model import VeriTraCER
 from veritracer.models.network import Theta, from_module, to_module
-from veritracer.recourse.evidence import Neighbours, Usual
 from veritracer.schema import POSITIVE, Schema, Value
 from veritracer.schema.feature import plain
+from veritracer.search.reference import Neighbours, Usual
 from veritracer.training import Panel
 from veritracer.training.config import TrainingConfig
 from veritracer.training.generator import Generator, make_generator

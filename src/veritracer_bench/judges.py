@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from veritracer.errors import VeriTracerWarning
 from veritracer.model import VeriTraCER
-from veritracer.recourse import Neighbours
 from veritracer.schema import Feature, Schema
+from veritracer.search.reference import Neighbours
 from veritracer_bench import shifts
 from veritracer_bench.methods import arguments
 

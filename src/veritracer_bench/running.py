@@ -33,8 +33,8 @@ from veritracer.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
 from veritracer.model import VeriTraCER
 from veritracer.models.network import from_module, to_module
-from veritracer.recourse.evidence import Neighbours, subsample
 from veritracer.saved import load
+from veritracer.search.reference import Neighbours, subsample
 from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts
 from veritracer_bench.methods import Question, resolve

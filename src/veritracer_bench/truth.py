@@ -33,8 +33,7 @@ from veritracer.files import whole_file
 from veritracer.metrics import MOVED
 from veritracer.model import VeriTraCER
 from veritracer.models.network import Network, threshold_logit
-from veritracer.recourse import Neighbours
-from veritracer.recourse.evidence import LOF_LABELLED
+from veritracer.search.reference import LOF_LABELLED, Neighbours
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury
 from veritracer_bench.results import Cell, Key
 

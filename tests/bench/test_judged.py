@@ -17,7 +17,7 @@ from sklearn.neighbors import LocalOutlierFactor
 
 import veritracer as vt
 from veritracer.errors import NotSupportedError
-from veritracer.recourse import Neighbours
+from veritracer.search.reference import Neighbours
 from veritracer_bench import judges, truth, truth_tables
 from veritracer_bench.judges import (
     COUNTED,

@@ -15,8 +15,8 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError, NotSupportedError, SchemaError, TargetError
-from veritracer.refine import CoveredRegion, Problem
 from veritracer.schema import Feature, Schema
+from veritracer.search.problem import CoveredRegion, Problem
 
 RANGES = ranges_of(SCHEMA, applicants()[0])
 

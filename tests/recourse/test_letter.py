@@ -24,12 +24,12 @@ from veritracer.errors import LetterError, SchemaError
 from veritracer.options import yearly_drift
 from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
 from veritracer.recourse.letter import Recorded, page_pdf, write_letter
-from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
 from veritracer.recourse.reasons import told as reason_told
 from veritracer.recourse.wording import Change, language, languages
 from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
+from veritracer.search.outcomes import Outcome
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}
 PROMISE = re.compile(r"we promise|will be accepted|was proved", re.IGNORECASE)

@@ -10,9 +10,9 @@ from torch import nn
 
 import veritracer as vt
 from veritracer.errors import AdviceWarning, DataError
-from veritracer.recourse.evidence import Usual
-from veritracer.recourse.leading import convincing, led, nearest
-from veritracer.refine import CoveredRegion, Problem
+from veritracer.search.problem import CoveredRegion, Problem
+from veritracer.search.prototypes import convincing, led, nearest
+from veritracer.search.reference import Usual
 from veritracer.training import Panel
 from veritracer.training.panel import Labelled
 

@@ -35,8 +35,8 @@ from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse.outcomes import BELIEVED
 from veritracer.schema.feature import plain
+from veritracer.search.outcomes import BELIEVED
 from veritracer.times import entry_timestamp, expiry_timestamp
 
 if TYPE_CHECKING:

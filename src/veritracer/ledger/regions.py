@@ -18,8 +18,8 @@ from torch import Tensor
 from veritracer.encoding import Block, Encoding
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
-from veritracer.refine.problem import CoveredRegion, Drift, certified_region
 from veritracer.schema.feature import Feature, is_number
+from veritracer.search.problem import CoveredRegion, Drift, certified_region
 
 if TYPE_CHECKING:
     from veritracer.recourse import Counterfactuals

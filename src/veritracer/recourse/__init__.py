@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from veritracer.lazy import attach
 
-__all__ = ["Counterfactuals", "Neighbours", "Reason", "ReasonCodes", "Recourse", "recourse_of"]
+__all__ = ["Counterfactuals", "Reason", "ReasonCodes", "Recourse", "recourse_of"]
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
-    from veritracer.recourse.evidence import Neighbours
     from veritracer.recourse.facade import Recourse, recourse_of
     from veritracer.recourse.reasons import Reason, ReasonCodes
 else:
@@ -18,7 +17,6 @@ else:
         __name__,
         {
             "counterfactuals": ["Counterfactuals"],
-            "evidence": ["Neighbours"],
             "facade": ["Recourse", "recourse_of"],
             "reasons": ["Reason", "ReasonCodes"],
         },

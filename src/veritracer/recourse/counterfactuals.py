@@ -22,7 +22,6 @@ from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.recourse.advice import Advice
-from veritracer.recourse.evidence import Evidence
 from veritracer.recourse.exporting import NUMBERS, as_table, document
 from veritracer.recourse.letter import Format, write_letter
 from veritracer.recourse.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
@@ -36,6 +35,7 @@ from veritracer.recourse.wording import (
     repeated_changes,
 )
 from veritracer.recourse.wording import language as letters_language
+from veritracer.search.reference import Evidence
 
 Status = Literal["certified", "valid", "none"]
 

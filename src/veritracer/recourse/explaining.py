@@ -20,10 +20,10 @@ from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions
 from veritracer.proving import Decisions, decide
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import INLIER, Evidence
-from veritracer.recourse.exact import exact, is_linear
-from veritracer.recourse.leading import led
-from veritracer.recourse.outcomes import (
+from veritracer.schema import Schema
+from veritracer.search.exact import countable, exact, exhaustive, is_linear
+from veritracer.search.linearised import Found, assess
+from veritracer.search.outcomes import (
     Endings,
     Proof,
     Shown,
@@ -33,12 +33,11 @@ from veritracer.recourse.outcomes import (
     impossible,
     prove_shown,
 )
-from veritracer.refine.exhaustive import countable, exhaustive
-from veritracer.refine.problem import Drift, Problem, certified_region, cost_weights
-from veritracer.refine.search import Found, assess
-from veritracer.refine.selection import alternatives, at_most
-from veritracer.refine.solve import Start, nearer_the_data, solve
-from veritracer.schema import Schema
+from veritracer.search.polish import alternatives, at_most
+from veritracer.search.problem import Drift, Problem, certified_region, cost_weights
+from veritracer.search.prototypes import led
+from veritracer.search.reference import INLIER, Evidence
+from veritracer.search.solve import Start, nearer_the_data, solve
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""

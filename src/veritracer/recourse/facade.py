@@ -21,11 +21,11 @@ from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, takes
 from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
+from veritracer.search.reference import Evidence, Neighbours, Usual
 from veritracer.threads import one_thread
 from veritracer.training import Panel
 from veritracer.training.data import as_table

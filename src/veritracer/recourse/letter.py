@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
 from veritracer.formatting import as_written
-from veritracer.recourse.outcomes import BELIEVED, Outcome
 from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction, told
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
+from veritracer.search.outcomes import BELIEVED, Outcome
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals

@@ -31,8 +31,8 @@ from veritracer.formatting import (
     round_down,
 )
 from veritracer.models.param_sets import ParamSet
-from veritracer.refine.problem import Drift
 from veritracer.schema import Feature
+from veritracer.search.problem import Drift
 
 PLACE = Path(__file__).parent / "catalogues"
 

@@ -19,9 +19,9 @@ from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
-from veritracer.recourse.outcomes import Outcome
 from veritracer.report.charts import Table, percent
 from veritracer.schema import Schema
+from veritracer.search.outcomes import Outcome
 
 if TYPE_CHECKING:
     from veritracer.model import VeriTraCER

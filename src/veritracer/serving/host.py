@@ -36,8 +36,8 @@ from veritracer.options import IssueOptions
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
 from veritracer.recourse.letter import Recorded, write_letter
-from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import ReasonCodes, as_codes
+from veritracer.search.outcomes import Outcome
 from veritracer.serving.problems import Problem, problem_of
 from veritracer.serving.settings import Settings
 from veritracer.threads import only_compute

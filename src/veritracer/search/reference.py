@@ -26,7 +26,7 @@ from veritracer.training import Panel
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 
-    from veritracer.refine.problem import Problem
+    from veritracer.search.problem import Problem
 
 MARGIN = float(np.log(0.65 / 0.35))
 """How clearly both halves of a panel have to decide before a search is content, in logits: 65 % of a vote."""

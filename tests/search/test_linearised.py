@@ -15,10 +15,9 @@ from torch import nn
 
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
-from veritracer.refine import CoveredRegion, Problem
-from veritracer.refine.problem import Slopes
-from veritracer.refine.search import cheapest
 from veritracer.schema import Feature, Schema
+from veritracer.search.linearised import cheapest
+from veritracer.search.problem import CoveredRegion, Problem, Slopes
 
 
 def numbers_only(d: int, generator: torch.Generator, pull: float) -> tuple[Problem, torch.Tensor, Slopes]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
-from veritracer.refine import CoveredRegion, Problem
 from veritracer.schema import Feature, Schema
+from veritracer.search.problem import CoveredRegion, Problem
 
 SCHEMA = Schema(
     [

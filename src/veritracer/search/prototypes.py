@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.recourse.evidence import Evidence, nearest_of
-from veritracer.refine.polish import Accepted, take_back
-from veritracer.refine.problem import Problem
-from veritracer.refine.search import Found, assess
-from veritracer.refine.solve import towards
+from veritracer.search.linearised import Found, assess
+from veritracer.search.polish import Accepted, take_back
+from veritracer.search.problem import Problem
+from veritracer.search.reference import Evidence, nearest_of
+from veritracer.search.solve import towards
 
 PULLS = (0.75, 0.9, 1.0, 1.1)
 """How strongly a role model pulls, in shares of the price; the weakest that contents a panel is taken."""

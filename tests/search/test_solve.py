@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from small_grids import best_of_all, posed
 from torch import Tensor
 
-from veritracer.refine import Problem, alternatives, at_most, nearer_the_data, solve
+from veritracer.search.polish import alternatives, at_most
+from veritracer.search.problem import Problem
+from veritracer.search.solve import nearer_the_data, solve
 
 
 def from_itself(problem: Problem) -> Tensor:

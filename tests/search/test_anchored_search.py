@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from small_grids import best_of_all, posed
 from torch import Tensor
 
-from veritracer.refine import Found, Problem, assess, take_back, towards
+from veritracer.search.linearised import Found, assess
+from veritracer.search.polish import take_back
+from veritracer.search.problem import Problem
+from veritracer.search.solve import towards
 
 PULLS = (0.5, 0.9, 1.2)
 

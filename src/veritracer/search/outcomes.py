@@ -23,7 +23,7 @@ from veritracer.options import ExplainOptions
 from veritracer.proving import CASCADE, ProofBatch, prove
 
 if TYPE_CHECKING:
-    from veritracer.refine.problem import Problem
+    from veritracer.search.problem import Problem
 
 
 class Outcome(Enum):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.refine.problem import Problem, Slopes
+from veritracer.search.problem import Problem, Slopes
 
 ROUNDS = 20
 PATIENCE = 5

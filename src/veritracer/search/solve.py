@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from veritracer.proving import CASCADE
-from veritracer.refine.polish import Accepted, polish
-from veritracer.refine.problem import Problem
-from veritracer.refine.search import Found, assess, refine
+from veritracer.search.linearised import Found, assess, refine
+from veritracer.search.polish import Accepted, polish
+from veritracer.search.problem import Problem
 
 Start = Callable[[Problem], Tensor]
 """Points (n, d) to begin from; they need not be legal yet."""

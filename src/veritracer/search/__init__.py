@@ -1,0 +1,8 @@
+"""The closest certified counterfactual: from any start to one that is near, sparse, legal and proved."""
+
+from __future__ import annotations
+
+from veritracer.search.linearised import Found
+from veritracer.search.problem import Problem
+
+__all__ = ["Found", "Problem"]
