@@ -21,7 +21,7 @@ from torch import nn
 
 import veritracer as vt
 from benchmarks.record import save, show
-from veritracer.search.problem import PRICE_OF_A_CHANGE
+from veritracer.search.problem import COST_OF_A_CHANGE
 
 FEATURES, STEPS, HIDDEN, PEOPLE = 10, 20, (8, 6), 5
 MARGIN = 1e-6
@@ -97,7 +97,7 @@ class Program:
         price, whole = np.zeros(self.size), np.zeros(self.size)
         low, high = np.zeros(self.size), np.full(self.size, np.inf)
         steps, distance, flag = self.parts[:3]
-        price[distance], price[flag] = 1.0, PRICE_OF_A_CHANGE
+        price[distance], price[flag] = 1.0, COST_OF_A_CHANGE
         whole[steps], high[steps] = 1.0, STEPS
         for part in (flag, *self.parts[4::2]):
             whole[part], high[part] = 1.0, 1.0
@@ -136,7 +136,7 @@ def problem(seed: int) -> list[float]:
     for i, x in enumerate(encoding.encode(declined).numpy()):
         best = program.cheapest(x)
         if np.isfinite(best):
-            cost = float(found.cost[i]) + PRICE_OF_A_CHANGE * int(found.n_changes[i])
+            cost = float(found.cost[i]) + COST_OF_A_CHANGE * int(found.n_changes[i])
             ratios.append(cost / best if found.certified[i] else float("inf"))
     return ratios
 

@@ -17,7 +17,7 @@ import pandas as pd
 from veritracer import Recourse, VeriTraCER, datasets
 from veritracer.errors import VeriTracerWarning
 from veritracer.recourse import Counterfactuals
-from veritracer.search.reference import Evidence
+from veritracer.search.reference import ReferenceData
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "trap_door.png"
 LINES = {
@@ -40,9 +40,9 @@ def ways(name: str) -> dict[str, pd.DataFrame]:
         (default.decision_function(split.X_test) <= 0) & (plain.decision_function(split.X_test) <= 0)
     ].head(200)
     # Rows and panel of the default: the plain model has nobody else to ask.
-    witness = Evidence(plain.neighbours_, default.panel_, None, 0.0)
+    witness = ReferenceData(plain.neighbours_, default.panel_, None, 0.0)
     alone = Recourse(
-        plain.classifier_, schema, plain.encoding_, propose=plain.propose_encoded, evidence=witness
+        plain.classifier_, schema, plain.encoding_, propose=plain.propose_encoded, reference=witness
     )
     found = {
         "Algorithm 1 alone": alone.explain(people, plausibility=0.0, extremes=True, search_radius=False),
@@ -67,7 +67,7 @@ def _way(found: Counterfactuals, i: int, *, known: bool) -> pd.DataFrame:
     def truth(rows: pd.DataFrame) -> np.ndarray:
         return datasets.loans_truth(rows, pd.concat([own] * len(rows), ignore_index=True))
 
-    return found.way(i, truth=truth) if known else found.way(i)
+    return found.interpolation_path(i, truth=truth) if known else found.interpolation_path(i)
 
 
 def draw(found: dict[str, dict[str, pd.DataFrame]]) -> None:

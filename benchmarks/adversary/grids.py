@@ -29,7 +29,7 @@ from benchmarks.adversary.schemas import Column, changed, costs, draw_schema, ev
 from benchmarks.legality import ranges_of
 from benchmarks.legality import violations as illegal
 from veritracer.bounds import Box
-from veritracer.search.problem import PRICE_OF_A_CHANGE
+from veritracer.search.problem import COST_OF_A_CHANGE
 
 PROBLEMS, AT_ONCE, PEOPLE = 420, 5, 24
 """Schemas of a full run, of a job, and people of each (about half of them are turned down)."""
@@ -316,7 +316,7 @@ def _objective(problem: Problem, x: Tensor, encoded: Tensor, differs: np.ndarray
     price = torch.tensor([problem.prices.get(name, 1.0) for name in names], dtype=torch.float64)
     moved = (encoded - x).abs()
     cost = torch.where(moved > 0, moved * price, 0.0).sum(-1).numpy()
-    return np.asarray(cost + PRICE_OF_A_CHANGE * differs.sum(1))
+    return np.asarray(cost + COST_OF_A_CHANGE * differs.sum(1))
 
 
 def _is_among(problem: Problem, rows: pd.DataFrame, shown: pd.DataFrame) -> bool:

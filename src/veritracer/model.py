@@ -34,7 +34,7 @@ from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.facade import recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
-from veritracer.search.reference import Evidence, Neighbours, Usual, subsample
+from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData, subsample
 from veritracer.training import Panel
 from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
@@ -386,13 +386,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             norm=self.norm,
             radius=self.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
-            evidence=self.evidence(),
+            reference=self.reference_data(),
             threshold=self.threshold_,
         )
 
-    def evidence(self) -> Evidence:
-        """What is known beside the model: kept training rows, its panel, which values are usual."""
-        return Evidence(self.neighbours_, self.panel_, self.usual_, threshold_logit(self.threshold_))
+    def reference_data(self) -> ReferenceData:
+        """Return the kept training rows, the panel and the quantile bounds."""
+        return ReferenceData(
+            self.neighbours_, self.panel_, self.quantile_bounds_, threshold_logit(self.threshold_)
+        )
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
         """Certificates for counterfactuals from anywhere, both tables as raw values."""
@@ -476,7 +478,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
         self.interrupted_ = trained.stop_reason is StopReason.INTERRUPTED
         x, favourable = fitted.seen(index)
-        self.usual_: Usual | None = Usual.of(prepared.encoding, x, favourable)
+        self.quantile_bounds_: QuantileBounds | None = QuantileBounds.of(prepared.encoding, x, favourable)
         labelled = subsample(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
         ignored = prepared.schema.ignored_names

@@ -29,7 +29,7 @@ from veritracer.model import VeriTraCER
 from veritracer.models.network import Theta, from_module, to_module
 from veritracer.schema import POSITIVE, Schema, Value
 from veritracer.schema.feature import plain
-from veritracer.search.reference import Neighbours, Usual
+from veritracer.search.reference import Neighbours, QuantileBounds
 from veritracer.training import Panel
 from veritracer.training.config import TrainingConfig
 from veritracer.training.generator import Generator, make_generator
@@ -102,8 +102,8 @@ def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
     tensors["rows"] = model.neighbours_.rows.float()
     if model.neighbours_.favourable is not None:
         tensors["labels"] = model.neighbours_.favourable.float()
-    if model.usual_ is not None:
-        tensors |= {f"usual.{end}": t for end, t in model.usual_._asdict().items()}
+    if model.quantile_bounds_ is not None:
+        tensors |= {f"quantile_bounds.{end}": t for end, t in model.quantile_bounds_._asdict().items()}
     if model.panel_ is not None:
         tensors |= {f"panel.{name}": t for name, t in model.panel_.tensors().items()}
     return tensors
@@ -128,7 +128,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     model.generator_theta_ = tensors.layers("generator", sizes)
     rows = tensors.rows("rows", dim)
     model.neighbours_ = Neighbours(rows, tensors.labels(len(rows)))
-    model.usual_ = tensors.usual(dim)
+    model.quantile_bounds_ = tensors.quantile_bounds(dim)
     model.panel_ = _panel(content.panel, tensors, model.encoding_)
     tensors.check_all_used()
     model.history_ = _history(content.history, content.best_epoch)
@@ -158,11 +158,13 @@ class _Tensors:
         """Which of the kept rows are favourable; None in models of the first stage."""
         return self._take("labels", (count,)) > 0.5 if "labels" in self.left else None
 
-    def usual(self, dim: int) -> Usual | None:
+    def quantile_bounds(self, dim: int) -> QuantileBounds | None:
         """Between which values most rows of either label lie; None in models of the first stage."""
-        if "usual.lower" not in self.left:
+        if "quantile_bounds.lower" not in self.left:
             return None
-        return Usual(*(self._take(f"usual.{end}", (2, dim)).double() for end in Usual._fields))
+        return QuantileBounds(
+            *(self._take(f"quantile_bounds.{end}", (2, dim)).double() for end in QuantileBounds._fields)
+        )
 
     def below(self, prefix: str) -> dict[str, Tensor]:
         """All tensors whose names begin so, without that beginning; not checked."""

@@ -20,7 +20,7 @@ from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
 from veritracer.ledger import issuing
 from veritracer.ledger.layout import from_json, table_of
-from veritracer.ledger.regions import reach_of
+from veritracer.ledger.regions import certified_region_of
 
 Edit = Callable[[vt.Counterfactuals], vt.Counterfactuals]
 
@@ -135,7 +135,7 @@ REGIONS: dict[str, tuple[Edit, str]] = {
 def wider_region(found: vt.Counterfactuals, drift: float) -> vt.Counterfactuals:
     """A larger drift, with the region that goes with it."""
     asked = replace(found, drift={"income": drift})
-    region = reach_of(asked).region(found.x_cf, found.x)
+    region = certified_region_of(asked).around(found.x_cf, found.x)
     return replace(asked, lower=region.lower, upper=region.upper)
 
 

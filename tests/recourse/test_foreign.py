@@ -16,7 +16,7 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError, NotSupportedError, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
-from veritracer.search.problem import CoveredRegion, Problem
+from veritracer.search.problem import CoveredRegion, SearchProblem
 
 RANGES = ranges_of(SCHEMA, applicants()[0])
 
@@ -118,13 +118,13 @@ def test_a_linear_model_gets_the_closest_of_all_rows(labels: tuple[object, objec
     own = encoding.encode(people)
     sign = torch.where(torch.from_numpy(found.favourable), 1.0, -1.0).double()
     still = torch.zeros(encoding.dim, dtype=torch.float64)
-    problem = Problem.of(
+    problem = SearchProblem.of(
         encoding, recourse.param_set(), own, sign, prices, CoveredRegion(still, still, still)
     )
     checked = 0
     for i in range(len(people)):
         part = problem.select(torch.full((len(every),), i))
-        legal = (encoding.project(x, part.x) == x).all(-1) & (part.worst(x) < 0)
+        legal = (encoding.project(x, part.x) == x).all(-1) & (part.worst_logit(x) < 0)
         best = torch.where(legal, part.objective(x), torch.inf).min()
         assert bool(torch.isfinite(best)) == bool(found.certified[i])
         if found.certified[i]:

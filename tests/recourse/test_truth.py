@@ -10,9 +10,13 @@ from torch import nn
 
 import veritracer as vt
 from veritracer.errors import AdviceWarning, DataError
-from veritracer.search.problem import CoveredRegion, Problem
-from veritracer.search.prototypes import convincing, led, nearest
-from veritracer.search.reference import Usual
+from veritracer.search.problem import CoveredRegion, SearchProblem
+from veritracer.search.prototypes import (
+    combined_prototypes,
+    nearest_prototypes,
+    search_toward_prototypes,
+)
+from veritracer.search.reference import QuantileBounds
 from veritracer.training import Panel
 from veritracer.training.panel import Labelled
 
@@ -94,23 +98,27 @@ def test_by_default_answers_are_what_the_panel_believes(recourse, declined) -> N
     assert found.plausibility().lof_favourable.median() < 1.3
 
 
-def test_what_several_role_models_have_is_combined_until_it_convinces(recourse, declined) -> None:
+def test_features_of_several_prototypes_are_combined_until_the_panel_accepts(recourse, declined) -> None:
     x = recourse.encoding.encode(declined)
     still = torch.zeros(4, dtype=torch.float64)
     sign = -torch.ones(len(x), dtype=torch.float64)
     reach = CoveredRegion(still, still, still)
-    problem = Problem.of(recourse.encoding, recourse.param_set(), x, sign, torch.ones(4).double(), reach)
-    evidence = recourse.evidence
-    # One may save a little, or earn a little: of a single role model too little is left to be convincing.
-    little = problem.within(torch.zeros(4).double(), (x + torch.tensor([0.28, 0.28, 0.0, 0.0])).clamp(max=1))
+    problem = SearchProblem.of(
+        recourse.encoding, recourse.param_set(), x, sign, torch.ones(4).double(), reach
+    )
+    reference = recourse.reference
+    # One may save a little, or earn a little: a single prototype leaves too little to be accepted.
+    little = problem.with_bounds(
+        torch.zeros(4).double(), (x + torch.tensor([0.28, 0.28, 0.0, 0.0])).clamp(max=1)
+    )
     for posed in (problem, little):
-        alone, guides = nearest(posed, evidence), convincing(posed, evidence)
-        assert guides.convincing.sum() >= alone.convincing.sum()
-        sure = guides.convincing
-        assert evidence.believed(guides.point[sure], sign[sure] < 0).all()
-        assert (posed.worst(guides.point)[sure] < 0).all()
+        alone, guides = nearest_prototypes(posed, reference), combined_prototypes(posed, reference)
+        assert guides.accepted.sum() >= alone.accepted.sum()
+        sure = guides.accepted
+        assert reference.panel_accepts(guides.point[sure], sign[sure] < 0).all()
+        assert (posed.worst_logit(guides.point)[sure] < 0).all()
         assert torch.equal(posed.legal(guides.point), guides.point)
-    assert guides.convincing.sum() > alone.convincing.sum()
+    assert guides.accepted.sum() > alone.accepted.sum()
 
 
 def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
@@ -213,7 +221,7 @@ def test_usual_values_are_those_of_most_rows_of_a_label() -> None:
     X, y = people()
     encoding = vt.Encoding.fit(SCHEMA, X)
     favourable = torch.from_numpy(y == "yes")
-    usual = Usual.of(encoding, encoding.encode(X), favourable)
+    usual = QuantileBounds.of(encoding, encoding.encode(X), favourable)
     x = encoding.encode(X)
     for side in (0, 1):
         rows = x[favourable == bool(side)]
@@ -250,45 +258,47 @@ def test_without_rows_a_model_still_knows_what_is_usual(tmp_path) -> None:
     model.save(tmp_path / "bare")
     again = vt.load(tmp_path / "bare")
     assert len(again.neighbours_) == 0
-    assert torch.equal(again.usual_.lower, model.usual_.lower)
+    assert torch.equal(again.quantile_bounds_.lower, model.quantile_bounds_.lower)
     with pytest.raises(DataError, match="keep_rows"):
         again.explain(X.head(5)).plausibility()
 
 
-def posed(recourse, table) -> Problem:
+def posed(recourse, table) -> SearchProblem:
     x = recourse.encoding.encode(table)
     still = torch.zeros(4, dtype=torch.float64)
     sign, cost = -torch.ones(len(x), dtype=torch.float64), torch.ones(4, dtype=torch.float64)
     reach = CoveredRegion(still, still, still)
-    return Problem.of(recourse.encoding, recourse.param_set(), x, sign, cost, reach)
+    return SearchProblem.of(recourse.encoding, recourse.param_set(), x, sign, cost, reach)
 
 
-def test_whoever_is_content_with_nothing_less_ends_at_what_convinces(recourse, declined) -> None:
+def test_rows_whose_results_are_refused_end_at_an_accepted_prototype(recourse, declined) -> None:
     problem = posed(recourse, declined.head(20))
-    guides = convincing(problem, recourse.evidence)
-    assert guides.convincing.any()
+    guides = combined_prototypes(problem, recourse.reference)
+    assert guides.accepted.any()
 
     def only_guides(points: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
         return (points == guides.point[some]).all(-1)
 
-    found = led(problem, recourse.evidence, only_guides)
-    assert torch.equal(found.x_cf[guides.convincing], guides.point[guides.convincing])
-    assert found.proved[guides.convincing].all()
-    easily = led(problem, recourse.evidence, lambda points, some: torch.ones(len(some), dtype=torch.bool))
-    both = easily.proved & guides.convincing
+    found = search_toward_prototypes(problem, recourse.reference, only_guides)
+    assert torch.equal(found.x_cf[guides.accepted], guides.point[guides.accepted])
+    assert found.proved[guides.accepted].all()
+    easily = search_toward_prototypes(
+        problem, recourse.reference, lambda points, some: torch.ones(len(some), dtype=torch.bool)
+    )
+    both = easily.proved & guides.accepted
     assert both.sum() > 10
-    assert easily.objective[both].mean() < found.objective[both].mean()  # they follow at a distance
+    assert easily.objective[both].mean() < found.objective[both].mean()  # further from prototypes
 
 
-def test_nobody_is_led_where_nothing_may_change(recourse, declined) -> None:
+def test_rows_without_changes_have_no_prototype(recourse, declined) -> None:
     problem = posed(recourse, declined.head(5))
-    nowhere = problem.within(problem.x, problem.x)
-    guides = convincing(nowhere, recourse.evidence)
-    assert not guides.convincing.any()
+    nowhere = problem.with_bounds(problem.x, problem.x)
+    guides = combined_prototypes(nowhere, recourse.reference)
+    assert not guides.accepted.any()
     assert torch.equal(guides.point, problem.x)
 
 
-def test_led_answers_can_be_asked_to_be_usual_too(recourse, declined) -> None:
+def test_prototype_searches_can_require_plausible_results(recourse, declined) -> None:
     found = recourse.explain(declined.head(6), plausible=True)
     assert found.valid.any()
     assert (found.plausibility().lof_favourable[found.valid] <= 1.5).all()

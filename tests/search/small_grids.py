@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
 from veritracer.schema import Feature, Schema
-from veritracer.search.problem import CoveredRegion, Problem
+from veritracer.search.problem import CoveredRegion, SearchProblem
 
 SCHEMA = Schema(
     [
@@ -29,7 +29,7 @@ def everybody() -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=["a", "b", "c", "d"])
 
 
-def posed(seed: int, kappa: float = 0.05) -> tuple[Problem, Tensor]:
+def posed(seed: int, kappa: float = 0.05) -> tuple[SearchProblem, Tensor]:
     """Twelve people before a random network, and every encoded row there is."""
     torch.manual_seed(seed)
     frame = everybody()
@@ -45,15 +45,15 @@ def posed(seed: int, kappa: float = 0.05) -> tuple[Problem, Tensor]:
     sign = torch.where(models.network.logit(models.center, x) > 0, 1.0, -1.0).double()
     still = torch.zeros(encoding.dim, dtype=torch.float64)
     price = torch.ones(encoding.dim, dtype=torch.float64)
-    return Problem.of(encoding, models, x, sign, price, CoveredRegion(still, still, still)), every
+    return SearchProblem.of(encoding, models, x, sign, price, CoveredRegion(still, still, still)), every
 
 
-def best_of_all(problem: Problem, every: Tensor) -> Tensor:
+def best_of_all(problem: SearchProblem, every: Tensor) -> Tensor:
     """The lowest objective of any legal row that IBP proves, for each person; infinite where none is."""
     lowest = []
     for i in range(len(problem)):
         part = problem.select(torch.full((len(every),), i))
         legal = (problem.encoding.project(every, part.x) == every).all(-1)
-        proved = (part.worst(every) < 0) & legal
+        proved = (part.worst_logit(every) < 0) & legal
         lowest.append(torch.where(proved, part.objective(every), torch.inf).min())
     return torch.stack(lowest)

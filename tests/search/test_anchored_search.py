@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 from small_grids import best_of_all, posed
 from torch import Tensor
 
-from veritracer.search.linearised import Found, assess
-from veritracer.search.polish import take_back
-from veritracer.search.problem import Problem
-from veritracer.search.solve import towards
+from veritracer.search.linearised import Solutions, assess
+from veritracer.search.polish import undo_changes
+from veritracer.search.problem import SearchProblem
+from veritracer.search.solve import anchored_search
 
-PULLS = (0.5, 0.9, 1.2)
+WEIGHTS = (0.5, 0.9, 1.2)
 
 
-def anchors(problem: Problem, every: Tensor) -> Tensor:
+def anchors(problem: SearchProblem, every: Tensor) -> Tensor:
     """A proved legal row for everybody who has one, else their own."""
     found = problem.x.clone()
     for i in range(len(problem)):
         part = problem.select(torch.full((len(every),), i))
-        good = (problem.encoding.project(every, part.x) == every).all(-1) & (part.worst(every) < 0)
+        good = (problem.encoding.project(every, part.x) == every).all(-1) & (part.worst_logit(every) < 0)
         if bool(good.any()):
             found[i] = every[good][len(every[good]) // 2]
     return found
@@ -32,19 +32,19 @@ def anchors(problem: Problem, every: Tensor) -> Tensor:
 def test_the_weakest_pull_that_is_accepted_is_taken(seed: int) -> None:
     problem, every = posed(seed)
     anchor = anchors(problem, every)
-    alone = [towards(problem, anchor, PULLS[k : k + 1] * 2, _nobody).found for k in range(3)]
+    alone = [anchored_search(problem, anchor, WEIGHTS[k : k + 1] * 2, _nobody).found for k in range(3)]
     picky = {
         (int(row), tuple(point.tolist()))
         for k, found in enumerate(alone)
         for row, point in enumerate(found.x_cf)
-        if k == row % 4  # of three rows in four one pull each is accepted
+        if k == row % 4  # of three rows in four one weight each is accepted
     }
 
     def accepted(points: Tensor, rows: Tensor) -> Tensor:
         asked = zip(rows.tolist(), points.tolist(), strict=True)
         return torch.tensor([(row, tuple(point)) in picky for row, point in asked], dtype=torch.bool)
 
-    together = towards(problem, anchor, PULLS, accepted)
+    together = anchored_search(problem, anchor, WEIGHTS, accepted)
     for row in range(len(problem)):
         answers = [found for found in alone if bool(found.proved[row])]
         if not answers:
@@ -68,15 +68,15 @@ def test_changes_are_taken_back_whole_and_only_while_accepted(seed: int) -> None
     def accepted(points: Tensor, rows: Tensor) -> Tensor:
         return (points[:, first] == start.x_cf[rows][:, first]).all(-1)
 
-    found = take_back(problem, start, accepted)
+    found = undo_changes(problem, start, accepted)
     kept = (found.x_cf == start.x_cf) | (found.x_cf == problem.x)
     assert bool(kept.all())
     assert bool((found.x_cf[:, first] == start.x_cf[:, first]).all())
     assert torch.equal(found.proved, start.proved)
-    assert bool((problem.worst(found.x_cf)[found.proved] < 0).all())
+    assert bool((problem.worst_logit(found.x_cf)[found.proved] < 0).all())
     assert bool((found.objective <= start.objective).all())
     assert bool((found.objective >= best_of_all(problem, every) - 1e-9)[found.proved].all())
-    assert torch.equal(take_back(problem, found, accepted).x_cf, found.x_cf)
+    assert torch.equal(undo_changes(problem, found, accepted).x_cf, found.x_cf)
 
 
 def _nobody(points: Tensor, rows: Tensor) -> Tensor:
@@ -90,9 +90,9 @@ def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch() -> None:
     def accepted(points: Tensor, rows: Tensor) -> Tensor:
         return points.sum(-1) > 1.5
 
-    whole = towards(problem, anchor, PULLS, accepted)
+    whole = anchored_search(problem, anchor, WEIGHTS, accepted)
     for i in range(len(problem)):
         one = torch.tensor([i])
-        single = towards(problem.select(one), anchor[one], PULLS, accepted)
+        single = anchored_search(problem.select(one), anchor[one], WEIGHTS, accepted)
         assert torch.equal(single.found.x_cf[0], whole.found.x_cf[i])
-        assert isinstance(single.found, Found)
+        assert isinstance(single.found, Solutions)

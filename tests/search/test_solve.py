@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from small_grids import best_of_all, posed
 from torch import Tensor
 
-from veritracer.search.polish import alternatives, at_most
-from veritracer.search.problem import Problem
-from veritracer.search.solve import nearer_the_data, solve
+from veritracer.search.polish import alternatives, limit_changes
+from veritracer.search.problem import SearchProblem
+from veritracer.search.solve import anchor_to_data, closest
 
 
-def from_itself(problem: Problem) -> Tensor:
+def from_itself(problem: SearchProblem) -> Tensor:
     return problem.x
 
 
@@ -21,11 +21,11 @@ def from_itself(problem: Problem) -> Tensor:
 @given(st.integers(0, 2**31))
 def test_an_answer_is_legal_proved_and_never_better_than_the_best(seed: int) -> None:
     problem, every = posed(seed)
-    found = solve(problem, [from_itself])
+    found = closest(problem, [from_itself])
     best = best_of_all(problem, every)
     proved = found.proved
     assert torch.equal(problem.encoding.project(found.x_cf, problem.x), found.x_cf)
-    by_ibp = proved & (problem.worst(found.x_cf) < 0)
+    by_ibp = proved & (problem.worst_logit(found.x_cf) < 0)
     assert bool((found.objective[by_ibp] >= best[by_ibp] - 1e-9).all())
     torch.testing.assert_close(found.objective[by_ibp], problem.objective(found.x_cf)[by_ibp])
 
@@ -34,11 +34,11 @@ def test_answers_are_near_the_best_of_all_legal_rows() -> None:
     gaps, missed, total = [], 0, 0
     for seed in range(25):
         problem, every = posed(seed)
-        found, best = solve(problem, [from_itself, lambda p: 1 - p.x]), best_of_all(problem, every)
+        found, best = closest(problem, [from_itself, lambda p: 1 - p.x]), best_of_all(problem, every)
         possible = torch.isfinite(best)
         total += int(possible.sum())
         missed += int((possible & ~found.proved).sum())
-        both = possible & found.proved & (problem.worst(found.x_cf) < 0)
+        both = possible & found.proved & (problem.worst_logit(found.x_cf) < 0)
         gaps.append(found.objective[both] / best[both])
     ratio = torch.cat(gaps)
     assert total > 100
@@ -51,22 +51,22 @@ def test_fewer_changes_are_kept_to() -> None:
     for seed in range(8):
         problem, _ = posed(seed, kappa=0.02)
 
-        def solver(part: Problem) -> object:
-            return solve(part, [from_itself])
+        def solver(part: SearchProblem) -> object:
+            return closest(part, [from_itself])
 
         free = solver(problem)
-        found = at_most(problem, free, 1, solver)
+        found = limit_changes(problem, free, 1, solver)
         count = problem.encoding.changed(found.x_cf, problem.x).sum(-1)
         assert int(count.max()) <= 1
-        assert bool((found.worst[found.proved] < 0).all())
+        assert bool((found.worst_logit[found.proved] < 0).all())
 
 
 def test_alternatives_change_different_features() -> None:
     several = 0
     for seed in range(6):
         problem, _ = posed(seed, kappa=0.01)
-        found = solve(problem, [from_itself])
-        options = alternatives(problem, found, 3, lambda part: solve(part, [from_itself]))
+        found = closest(problem, [from_itself])
+        options = alternatives(problem, found, 3, lambda part: closest(part, [from_itself]))
         for row, answers in enumerate(options):
             sets = [
                 tuple(problem.encoding.changed(a.x_cf[0], problem.x[row]).tolist())
@@ -81,16 +81,16 @@ def test_alternatives_change_different_features() -> None:
 
 def test_a_pull_brings_answers_nearer_to_the_data() -> None:
     problem, every = posed(3, kappa=0.02)
-    found = solve(problem, [from_itself])
+    found = closest(problem, [from_itself])
     data = every[::37]
 
     def nearest(points: Tensor) -> Tensor:
         return data[torch.cdist(points, data, p=1.0).argmin(-1)]
 
-    pulled = nearer_the_data(problem, found, nearest, 1.5)
-    assert torch.equal(pulled.proved, found.proved)
+    anchored = anchor_to_data(problem, found, nearest, 1.5)
+    assert torch.equal(anchored.proved, found.proved)
     rows = found.proved
-    far = [(f.x_cf - nearest(f.x_cf)).abs().sum(-1)[rows].mean() for f in (found, pulled)]
+    far = [(f.x_cf - nearest(f.x_cf)).abs().sum(-1)[rows].mean() for f in (found, anchored)]
     assert far[1] < far[0]
-    assert bool((problem.cost(pulled.x_cf)[rows] >= problem.cost(found.x_cf)[rows] - 1e-9).all())
-    assert bool((pulled.worst[rows] < 0).all())
+    assert bool((problem.cost(anchored.x_cf)[rows] >= problem.cost(found.x_cf)[rows] - 1e-9).all())
+    assert bool((anchored.worst_logit[rows] < 0).all())

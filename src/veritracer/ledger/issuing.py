@@ -44,7 +44,7 @@ from veritracer.ledger.layout import (
 )
 from veritracer.ledger.promises import IssuingModel
 from veritracer.ledger.reading import Revocations
-from veritracer.ledger.regions import reach_of
+from veritracer.ledger.regions import certified_region_of
 from veritracer.ledger.store import Reader, Request, Store, Writer
 from veritracer.models.network import to_module
 from veritracer.proving import decide
@@ -440,7 +440,7 @@ def _check_encoded(expected: str, encoding: Encoding, rows: list[Row], certified
 
 def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
     """The region is the one that overshoot and drift say, where something is proved of it."""
-    region = reach_of(found).region(found.x_cf[rows].cpu(), found.x[rows].cpu())
+    region = certified_region_of(found).around(found.x_cf[rows].cpu(), found.x[rows].cpu())
     box = region if isinstance(region, Box) else Box(region, region)
     pairs = (box.lower, found.lower[rows].cpu()), (box.upper, found.upper[rows].cpu())
     other = torch.stack([(ours != theirs).any(-1) for ours, theirs in pairs]).any(0).numpy()
@@ -465,7 +465,7 @@ def _check_proofs(
     _refuse("certificates whose bound is below 0", certified != (worst < 0))
     _refuse("a radius of at least kappa, and finite numbers", ~(radius >= kappa) | np.isinf(radius))
     region = Box(found.lower[rows].cpu(), found.upper[rows].cpu())
-    proofs = _Proofs(issuing, x, x_cf, None if reach_of(found).is_point else region)
+    proofs = _Proofs(issuing, x, x_cf, None if certified_region_of(found).is_point else region)
     for value in np.unique(kappa[_proved(found)[rows]]):
         some = np.flatnonzero(_proved(found)[rows] & (kappa == value))
         again = proofs.at(float(value), some)

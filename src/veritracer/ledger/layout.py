@@ -36,7 +36,7 @@ from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.schema.feature import plain
-from veritracer.search.outcomes import BELIEVED
+from veritracer.search.outcomes import LEAST_AGREEMENT
 from veritracer.times import entry_timestamp, expiry_timestamp
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bo
     there: NDArray[np.bool_] = found.status != "none"
     if uncertified == "promise":
         return there
-    there = there & ~(found.agreement < BELIEVED)
+    there = there & ~(found.agreement < LEAST_AGREEMENT)
     return there if uncertified == "advice" else there & is_promised(found)
 
 

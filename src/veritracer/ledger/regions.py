@@ -50,8 +50,8 @@ class Ends(NamedTuple):
         return Ends(*(np.where(rows[:, None], end, np.nan) for end in self))
 
 
-def reach_of(found: Counterfactuals) -> CoveredRegion:
-    """How far people may go beyond what they are told."""
+def certified_region_of(found: Counterfactuals) -> CoveredRegion:
+    """Return how far people may go beyond what they are told."""
     return certified_region(found.encoding, found.overshoot, found.drift)
 
 
@@ -62,7 +62,7 @@ def promised_ends(found: Counterfactuals) -> Ends:
     if len(found) == 0 or (found.overshoot == 0 and not moves):
         nothing = np.full((len(found), len(encoding.schema)), np.nan)
         return Ends(nothing, nothing)
-    below, above = reach_of(found).widths(found.x_cf, found.x)
+    below, above = certified_region_of(found).widths(found.x_cf, found.x)
     shown = encoding.numbers(found.frame)
     for block in encoding.blocks:
         name = block.feature.name

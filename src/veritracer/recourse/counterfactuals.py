@@ -35,7 +35,7 @@ from veritracer.recourse.wording import (
     repeated_changes,
 )
 from veritracer.recourse.wording import language as letters_language
-from veritracer.search.reference import Evidence
+from veritracer.search.reference import ReferenceData
 
 Status = Literal["certified", "valid", "none"]
 
@@ -80,8 +80,8 @@ class Counterfactuals:
     agreement
         The share of panel members held out of training and search that decide as was asked for; NaN where
         there is no counterfactual, or no panel.
-    evidence
-        What is known beside the model: training rows, panel, usual values.
+    reference
+        Reference data beside the model: training rows, panel, quantile bounds.
     """
 
     frame: pd.DataFrame
@@ -116,7 +116,7 @@ class Counterfactuals:
     lower: Tensor
     upper: Tensor
     agreement: NDArray[np.float64]
-    evidence: Evidence
+    reference: ReferenceData
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -155,7 +155,7 @@ class Counterfactuals:
     @property
     def probability(self) -> NDArray[np.float64]:
         """Today's probability of the favourable label for each original row."""
-        logit = self.param_set.network.logit(self.param_set.center, self.x) + self.evidence.threshold_logit
+        logit = self.param_set.network.logit(self.param_set.center, self.x) + self.reference.threshold_logit
         return torch.sigmoid(logit).detach().numpy()
 
     @property
@@ -260,7 +260,7 @@ class Counterfactuals:
         ``lof_favourable`` are the same among training rows with the label that the counterfactual is meant
         to get (10 neighbours); NaN where labels are not known.
         """
-        near = self.evidence.neighbours
+        near = self.reference.neighbours
         if len(near) == 0:
             remedy = "fit with keep_rows above 0, or give rows= to Recourse"
             raise DataError(message("training rows to compare with", "none", remedy))
@@ -268,12 +268,12 @@ class Counterfactuals:
         columns = {
             "distance": near.nearest(self.x_cf)[1],
             "lof": near.outlier_factor(self.x_cf),
-            "distance_favourable": self.evidence.distance(self.x_cf, wanted),
-            "lof_favourable": self.evidence.outlier_factor(self.x_cf, wanted),
+            "distance_favourable": self.reference.distance(self.x_cf, wanted),
+            "lof_favourable": self.reference.outlier_factor(self.x_cf, wanted),
         }
         return pd.DataFrame(columns, index=self.frame.index)
 
-    def way(
+    def interpolation_path(
         self, i: int, feature: str | None = None, *, truth: Callable[[pd.DataFrame], Any] | None = None
     ) -> pd.DataFrame:
         """What is said of the favourable decision on the way from x (0) to x′ (1), and a quarter beyond.
@@ -282,7 +282,7 @@ class Counterfactuals:
         probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
         probabilities, where one is known: it adds a column of that name.
         """
-        return along_the_way(self, i, feature, truth)
+        return interpolation_path(self, i, feature, truth)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """One JSON document with everything, under a versioned schema; also written to ``path``."""
@@ -314,20 +314,20 @@ class Counterfactuals:
         return self.n > 1
 
 
-def along_the_way(
+def interpolation_path(
     found: Counterfactuals, i: int, feature: str | None, truth: Callable[[pd.DataFrame], Any] | None
 ) -> pd.DataFrame:
-    """The probabilities of ``Counterfactuals.way``, a column for everybody who has one."""
+    """The probabilities of ``Counterfactuals.interpolation_path``, a column for everybody who has one."""
     share = torch.linspace(0.0, 1.25, 51, dtype=found.x.dtype)
     end = found.x_cf[i]
     if feature is not None:
         moved = found.encoding.owner == found.encoding.schema.names.index(feature)
         end = torch.where(moved, end, found.x[i])
     points = (found.x[i] + share.unsqueeze(-1) * (end - found.x[i])).clamp(0.0, 1.0)
-    logit = found.param_set.network.logit(found.param_set.center, points) + found.evidence.threshold_logit
+    logit = found.param_set.network.logit(found.param_set.center, points) + found.reference.threshold_logit
     said = {"model": torch.sigmoid(logit)}
-    if found.evidence.panel is not None:
-        panel = found.evidence.panel
+    if found.reference.panel is not None:
+        panel = found.reference.panel
         said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
     columns = {name: each.detach().double().numpy() for name, each in said.items()}
     if truth is not None:

@@ -18,11 +18,11 @@ from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions
-from veritracer.proving import Decisions, decide
+from veritracer.proving import CASCADE, Decisions, decide
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.schema import Schema
-from veritracer.search.exact import countable, exact, exhaustive, is_linear
-from veritracer.search.linearised import Found, assess
+from veritracer.search.exact import closest_linear, countable, exhaustive, is_linear
+from veritracer.search.linearised import Solutions, assess
 from veritracer.search.outcomes import (
     Endings,
     Proof,
@@ -33,11 +33,11 @@ from veritracer.search.outcomes import (
     impossible,
     prove_shown,
 )
-from veritracer.search.polish import alternatives, at_most
-from veritracer.search.problem import Drift, Problem, certified_region, cost_weights
-from veritracer.search.prototypes import led
-from veritracer.search.reference import INLIER, Evidence
-from veritracer.search.solve import Start, nearer_the_data, solve
+from veritracer.search.polish import alternatives, limit_changes
+from veritracer.search.problem import Drift, SearchProblem, certified_region, cost_weights
+from veritracer.search.prototypes import search_toward_prototypes
+from veritracer.search.reference import INLIER, ReferenceData
+from veritracer.search.solve import Start, anchor_to_data, closest
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
@@ -95,7 +95,7 @@ class Explanation:
     radius_rule: RadiusRule | float
     threshold: float | None
     propose: Callable[[Tensor], Tensor] | None
-    evidence: Evidence
+    reference: ReferenceData
     options: ExplainOptions
 
     def of(self, table: Any) -> Counterfactuals:
@@ -119,21 +119,21 @@ class Explanation:
         ]
         return self._conclude(table, x, today, Answers.joined(parts))
 
-    def _problem(self, table: Any, x: Tensor, sign: Tensor) -> Problem:
+    def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
         """What is asked for all rows, within the limits of the data and of what may be asked of people."""
         problem = self._unlimited(x, sign)
         if not self.options.refine:
             return problem
-        if self.evidence.usual is not None and not self.options.extremes:
-            problem = self.evidence.usual.within(problem)
+        if self.reference.quantile_bounds is not None and not self.options.extremes:
+            problem = self.reference.quantile_bounds.applied_to(problem)
         shares = _shares(self.encoding.schema, self.options.limits)
-        return problem.within(*_own_limits(self.encoding, table, x, shares)) if shares else problem
+        return problem.with_bounds(*_own_limits(self.encoding, table, x, shares)) if shares else problem
 
-    def _unlimited(self, x: Tensor, sign: Tensor) -> Problem:
+    def _unlimited(self, x: Tensor, sign: Tensor) -> SearchProblem:
         """What is asked for the rows, within the limits of the schema alone."""
-        prices = cost_weights(self.encoding, self.options.cost).to(x)
+        weights = cost_weights(self.encoding, self.options.cost).to(x)
         region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
-        return Problem.of(self.encoding, self.param_set, x, sign, prices, region)
+        return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
 
     def _conclude(self, table: Any, x: Tensor, today: Decisions, answers: Answers) -> Counterfactuals:
         """The answers as people read them, with certificates and reasons for exactly these values."""
@@ -190,8 +190,8 @@ class Explanation:
             x_cf=shown.x_cf.cpu(),
             lower=proof.lower.cpu(),
             upper=proof.upper.cpu(),
-            agreement=np.where(valid, self.evidence.agreement(shown.x_cf, shown.sign < 0), np.nan),
-            evidence=self.evidence,
+            agreement=np.where(valid, self.reference.agreement(shown.x_cf, shown.sign < 0), np.nan),
+            reference=self.reference,
         )
 
     def _set_and_options(self) -> dict[str, Any]:
@@ -215,12 +215,12 @@ class Explanation:
         found: dict[int, str] = {}
         there, wanted = shown.valid.cpu().numpy(), shown.sign < 0
         if self.options.plausible:
-            factor = self.evidence.outlier_factor(shown.x_cf, wanted)
+            factor = self.reference.outlier_factor(shown.x_cf, wanted)
             found |= {
                 int(i): implausible(float(factor[i])) for i in np.flatnonzero(there & (factor > INLIER))
             }
         if self.options.agreement is not None:
-            share = self.evidence.agreement(shown.x_cf, wanted)
+            share = self.reference.agreement(shown.x_cf, wanted)
             lacking = np.flatnonzero(there & (share < self.options.agreement))
             found |= {int(i): disagreed(float(share[i])) for i in lacking}
         return found
@@ -249,13 +249,13 @@ class Explanation:
         valid[rows] = decide(self.module, x_cf[rows]).sign != sign[rows]
         return valid
 
-    def _search(self, problem: Problem, rows: Tensor, expired: Callable[[], bool]) -> Answers:
+    def _search(self, problem: SearchProblem, rows: Tensor, expired: Callable[[], bool]) -> Answers:
         """The answers of these rows, by refinement or straight from the start."""
         if not self.options.refine:
             found = assess(problem, problem.legal(self._begin(problem)))
             return _single(rows, found.x_cf, complete=True)
 
-        def solver(part: Problem) -> Found:
+        def solver(part: SearchProblem) -> Solutions:
             return self._solve(part, expired)
 
         found = self._at_smaller_kappas(problem, solver(problem), solver)
@@ -268,9 +268,9 @@ class Explanation:
         person = rows.repeat_interleave(count)
         return Answers(person, number, points, torch.full_like(person, not expired(), dtype=torch.bool))
 
-    def _solve(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+    def _solve(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """The best point of each row, within the limits that were asked for."""
-        if self._is_led or self.options.plausibility:
+        if self._has_prototypes or self.options.plausibility:
             return self._searched(problem, expired)
         few = countable(problem)
         small, large = few.nonzero().squeeze(-1), (~few).nonzero().squeeze(-1)
@@ -282,67 +282,73 @@ class Explanation:
             found = found.merge(small, whole)
         return found
 
-    def _searched(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+    def _searched(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """The best point that the search finds for each row."""
 
-        def best(part: Problem) -> Found:
-            return self._led(part, expired) if self._is_led else self._closest(part, expired)
+        def best(part: SearchProblem) -> Solutions:
+            return (
+                self._toward_prototypes(part, expired)
+                if self._has_prototypes
+                else self._closest(part, expired)
+            )
 
         found = best(problem)
-        if self.options.plausibility and len(self.evidence.neighbours) > 0:
-            found = nearer_the_data(
+        if self.options.plausibility and len(self.reference.neighbours) > 0:
+            found = anchor_to_data(
                 problem,
                 found,
-                lambda points: self.evidence.neighbours.nearest(points)[0],
+                lambda points: self.reference.neighbours.nearest(points)[0],
                 self.options.plausibility,
                 expired=expired,
             )
         if self.options.max_changes is not None:
-            found = at_most(problem, found, self.options.max_changes, best)
+            found = limit_changes(problem, found, self.options.max_changes, best)
         return found
 
     @property
-    def _is_led(self) -> bool:
+    def _has_prototypes(self) -> bool:
         """Whether answers follow role models until the panel is content: unless a soft pull was asked for."""
-        return self.evidence.leads and self.options.plausibility is None
+        return self.reference.has_prototypes and self.options.plausibility is None
 
-    def _led(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+    def _toward_prototypes(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Answers on the way to a role model that the panel believes; the closest where there are none."""
         favourable = problem.sign < 0
 
         def accepted(points: Tensor, rows: Tensor) -> Tensor:
-            content = self.evidence.believed(points, favourable[rows])
+            content = self.reference.panel_accepts(points, favourable[rows])
             if self.options.plausible:
-                factor = self.evidence.outlier_factor(points, favourable[rows])
+                factor = self.reference.outlier_factor(points, favourable[rows])
                 content &= torch.from_numpy(factor <= INLIER).to(content.device)
             return content
 
-        found = led(problem, self.evidence, accepted, expired=expired)
+        found = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
         rows = (~found.proved).nonzero().squeeze(-1)
         return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
 
-    def _closest(self, problem: Problem, expired: Callable[[], bool]) -> Found:
+    def _closest(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """The closest proved answers, whatever anybody else makes of them."""
         if not is_linear(problem):
-            return solve(problem, self._starts(), expired=expired)
-        found = exact(problem, expired=expired)
-        rows = (~found.proved).nonzero().squeeze(-1)  # exact leaves missing cells alone
+            return closest(problem, self._starts(), expired=expired)
+        found = closest_linear(problem, expired=expired)
+        rows = (~found.proved).nonzero().squeeze(-1)  # the program leaves missing cells alone
         if len(rows) == 0:
             return found
-        return found.merge(rows, solve(problem.select(rows), self._starts(), expired=expired))
+        return found.merge(rows, closest(problem.select(rows), self._starts(), expired=expired))
 
-    def _at_smaller_kappas(self, problem: Problem, found: Found, solver: Callable[[Problem], Found]) -> Found:
+    def _at_smaller_kappas(
+        self, problem: SearchProblem, found: Solutions, solver: Callable[[SearchProblem], Solutions]
+    ) -> Solutions:
         """The same, and where nothing is proved the answer at the largest smaller kappa that has one.
 
         Only where the point that came closest is proved at a kappa, or at the last one, is everything tried.
         """
-        closest = found.x_cf
+        best = found.x_cf
         for share in FALLBACK_KAPPAS:
             rows = (~found.proved).nonzero().squeeze(-1)
             if len(rows) == 0:
                 break
-            smaller = replace(problem.select(rows), param_set=self.param_set.at(share * self.param_set.kappa))
-            promising = (smaller.best_bound(closest[rows]) < 0) | (share == FALLBACK_KAPPAS[-1])
+            smaller = replace(problem.select(rows), model_set=self.param_set.at(share * self.param_set.kappa))
+            promising = (smaller.worst_logit(best[rows], CASCADE) < 0) | (share == FALLBACK_KAPPAS[-1])
             some = promising.nonzero().squeeze(-1)
             if len(some) > 0:
                 found = found.merge(rows[some], solver(smaller.select(some)))
@@ -350,21 +356,21 @@ class Explanation:
 
     def _starts(self) -> list[Start]:
         first = [self._begin] if self.propose is not None else []
-        near = [self._from_neighbours] if len(self.evidence.neighbours) > 0 else []
+        near = [self._from_neighbours] if len(self.reference.neighbours) > 0 else []
         return [*first, *near, _mirrored]
 
-    def _begin(self, problem: Problem) -> Tensor:
+    def _begin(self, problem: SearchProblem) -> Tensor:
         if self.propose is not None:
             return self.propose(problem.x)
-        return self._from_neighbours(problem) if len(self.evidence.neighbours) > 0 else problem.x
+        return self._from_neighbours(problem) if len(self.reference.neighbours) > 0 else problem.x
 
-    def _from_neighbours(self, problem: Problem) -> Tensor:
+    def _from_neighbours(self, problem: SearchProblem) -> Tensor:
         """Of the nearest training rows that are decided otherwise by proof, made legal, the best one."""
         best = assess(problem, problem.x)
         for sign in (1.0, -1.0):
             rows = (problem.sign == -sign).nonzero().squeeze(-1)
             part = problem.select(rows)
-            near = self.evidence.neighbours.decided(problem.param_set, part.x, sign, NEIGHBOURS)
+            near = self.reference.neighbours.decided(problem.model_set, part.x, sign, NEIGHBOURS)
             for k in range(near.shape[1]):
                 best = best.merge(rows, assess(part, part.legal(near[:, k])))
         return best.x_cf
@@ -399,7 +405,7 @@ def _own_limits(
     return lower, upper
 
 
-def _mirrored(problem: Problem) -> Tensor:
+def _mirrored(problem: SearchProblem) -> Tensor:
     """Every column at the other end of its limits: far away, but the tangent there is not that of x."""
     return problem.lower + problem.upper - problem.x
 

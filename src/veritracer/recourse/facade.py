@@ -25,7 +25,7 @@ from veritracer.recourse.explaining import Explanation
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
-from veritracer.search.reference import Evidence, Neighbours, Usual
+from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
 from veritracer.threads import one_thread
 from veritracer.training import Panel
 from veritracer.training.data import as_table
@@ -58,7 +58,7 @@ class Recourse:
         The set of models, as in ``ParamSet.around``.
     propose
         Where to begin: a function of encoded rows; ``None`` begins at training rows or at the row itself.
-    evidence
+    reference
         Rows, labels and panel as one value, for those who have it already.
     favourable
         Which class of a ``LogisticRegression`` is favourable, where its classes leave that open: the class,
@@ -88,7 +88,7 @@ class Recourse:
         norm: Norm = "linf",
         radius: RadiusRule | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
-        evidence: Evidence | None = None,
+        reference: ReferenceData | None = None,
         favourable: Any = None,
         threshold: float | None = None,
     ) -> None:
@@ -101,10 +101,10 @@ class Recourse:
             raise DataError(message(f"a model of {self.encoding.dim} inputs", f"{width}", remedy))
         self.kappa, self.norm, self.radius, self.propose = kappa, norm, radius, propose
         self.threshold = threshold
-        if evidence is None:
+        if reference is None:
             logit = 0.0 if threshold is None else threshold_logit(threshold)
-            evidence = _evidence_of(self.encoding, rows, labels, panel, logit)
-        self.evidence = evidence
+            reference = _reference_of(self.encoding, rows, labels, panel, logit)
+        self.reference = reference
 
     @takes(ExplainOptions)
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
@@ -156,7 +156,7 @@ class Recourse:
     def _explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
         """Return what ``explain`` returns, for options that are one value already."""
         chosen = options.checked(self.encoding)
-        self._check_evidence(chosen)
+        self._check_reference(chosen)
         explanation = Explanation(
             module=self.module,
             encoding=self.encoding,
@@ -164,7 +164,7 @@ class Recourse:
             radius_rule=self.radius,
             threshold=self.threshold,
             propose=self.propose,
-            evidence=self.evidence,
+            reference=self.reference,
             options=chosen,
         )
         with one_thread(next(self.module.parameters()).device.type == "cpu"):
@@ -173,12 +173,12 @@ class Recourse:
             warnings.warn(note, AdviceWarning, stacklevel=4)  # where explain() was called
         return found
 
-    def _check_evidence(self, options: ExplainOptions) -> None:
+    def _check_reference(self, options: ExplainOptions) -> None:
         """Refuse requirements that nobody is there to judge."""
-        if options.agreement is not None and self.evidence.panel is None:
+        if options.agreement is not None and self.reference.panel is None:
             remedy = "train with a panel (the default), or give panel= to Recourse"
             raise DataError(message("a panel to agree", "a model without one", remedy))
-        if options.plausible and len(self.evidence.neighbours.labelled(True)) < 2:
+        if options.plausible and len(self.reference.neighbours.labelled(True)) < 2:
             remedy = "fit with keep_rows above 0, or give rows= and labels= to Recourse"
             raise DataError(message("labelled rows to compare with", "none", remedy))
 
@@ -234,13 +234,13 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
     return Encoding(schema, encoding.fitted)
 
 
-def _evidence_of(
+def _reference_of(
     encoding: Encoding,
     rows: pd.DataFrame | None,
     labels: ArrayLike | None,
     panel: Panel | Literal["default"] | None,
     logit: float,
-) -> Evidence:
+) -> ReferenceData:
     """What rows, labels and panel say, each as far as it was given."""
     if (labels is not None or panel == "default") and (rows is None or labels is None):
         missing = "labels without rows" if rows is None else "a panel to be fitted without labels"
@@ -250,11 +250,11 @@ def _evidence_of(
         raise DataError(message("a panel with the model's encoding", "one with another", remedy))
     x = torch.empty(0, encoding.dim).double() if rows is None else encoding.encode(rows)
     if labels is None:
-        return Evidence(Neighbours(x), None if panel == "default" else panel, None, logit)
+        return ReferenceData(Neighbours(x), None if panel == "default" else panel, None, logit)
     y = torch.as_tensor(encoding.schema.labels(labels), dtype=torch.float32)
     if panel == "default":
         panel = Panel().fit_encoded(encoding, Labelled(x.float(), y, torch.ones_like(y)), seed=0)
-    return Evidence(Neighbours(x, y > 0.5), panel, Usual.of(encoding, x, y > 0.5), logit)
+    return ReferenceData(Neighbours(x, y > 0.5), panel, QuantileBounds.of(encoding, x, y > 0.5), logit)
 
 
 def _meaning(feature: Feature) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from veritracer.errors import LetterError, listing, message, unknown_name
 from veritracer.formatting import as_written
 from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction, told
 from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
-from veritracer.search.outcomes import BELIEVED, Outcome
+from veritracer.search.outcomes import LEAST_AGREEMENT, Outcome
 
 if TYPE_CHECKING:
     from veritracer.recourse.counterfactuals import Counterfactuals
@@ -188,7 +188,7 @@ def outcome_of(found: Counterfactuals, i: int) -> Subject:
     """
     if found.favourable[i]:
         return "accepted"
-    if found.status[i] == "none" or found.agreement[i] < BELIEVED:
+    if found.status[i] == "none" or found.agreement[i] < LEAST_AGREEMENT:
         return "none"
     return "certified" if found.certified[i] and found.kappa > 0 else "valid"
 

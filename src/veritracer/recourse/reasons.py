@@ -250,10 +250,10 @@ def contributions(found: Counterfactuals, x: Tensor, accepted: Tensor) -> Tensor
 
 def accepted_rows(found: Counterfactuals) -> Tensor:
     """Training rows that today's model accepts, evenly spread: (at most so many, d)."""
-    rows = found.evidence.neighbours.rows
+    rows = found.reference.neighbours.rows
     if len(rows) == 0:
         return rows
-    return found.evidence.neighbours.subsample(_logit(found, rows) > 0, ACCEPTED_ROWS)
+    return found.reference.neighbours.subsample(_logit(found, rows) > 0, ACCEPTED_ROWS)
 
 
 def _logit(found: Counterfactuals, x: Tensor) -> Tensor:

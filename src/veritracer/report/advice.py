@@ -102,11 +102,11 @@ def agreement_figures(subject: Subject) -> list[Figure]:
     """Return the panel's agreement and one interpolation path; nothing without a panel."""
     recourse = subject.recourse
     given = subject.first[subject.given]
-    if recourse.evidence.panel is None or len(given) == 0:
+    if recourse.reference.panel is None or len(given) == 0:
         return []
     agreement = recourse.agreement[given]
     typical = given[np.argsort(recourse.cost[given], kind="stable")[len(given) // 2]]
-    figures = [way_figure(recourse.way(int(typical)), "the row of median cost")]
+    figures = [way_figure(recourse.interpolation_path(int(typical)), "the row of median cost")]
     return figures if np.isnan(agreement).all() else [_agreement(agreement), *figures]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from veritracer.search.linearised import Found
-from veritracer.search.problem import Problem
+from veritracer.search.linearised import Solutions
+from veritracer.search.problem import SearchProblem
 
-__all__ = ["Found", "Problem"]
+__all__ = ["SearchProblem", "Solutions"]

@@ -5,7 +5,7 @@ be searched: the first proved row in the order of the objective is the best one;
 
 For one layer and a box of models the worst case is linear in a row of nonnegative numbers,
 :math:`s(w·p + b) + δ_w Σ p_j + δ_b`, so that the closest certified row is a mixed-integer linear program:
-whole steps of grids, whole categories, a price for each change. HiGHS solves it to the end, or proves that
+whole steps of grids, whole categories, a cost for each change. HiGHS solves it to the end, or proves that
 there is none.
 """
 
@@ -24,31 +24,34 @@ from torch import Tensor
 from veritracer.bounds.ibp import Box, trace
 from veritracer.bounds.rounding import logit_error
 from veritracer.proving import CASCADE, PRECISION, ProofBatch, prove
-from veritracer.search.linearised import Found, assess
-from veritracer.search.problem import PRICE_OF_A_CHANGE, Problem
+from veritracer.search.linearised import Solutions, assess
+from veritracer.search.problem import COST_OF_A_CHANGE, SearchProblem
 
 MOST_ROWS = 4096
-"""Rows that a person could have, at most, for all of them to be looked at."""
+"""Largest number of legal rows of one person that is enumerated."""
 
 ROWS_AT_ONCE = 512
+"""Rows that are proved at once; cheaper rows come first."""
 
 MARGIN = 1e-9
-"""How far below zero the bound must be: certified means strictly below, and the solver has a tolerance."""
+"""Distance of the bound below zero: certified means strictly below, and the solver has a tolerance."""
 
 FINE = 1e-7
-"""A grid whose steps are smaller than this is not counted step by step."""
+"""Steps of a grid below this size are treated as a continuous length."""
 
 
 # ---------------------------------------------------------------- enumeration
 
 
-def countable(problem: Problem) -> Tensor:
-    """Whose rows (n,) are few enough."""
+def countable(problem: SearchProblem) -> Tensor:
+    """Return a mask (n,) of the people whose legal rows are few enough to enumerate."""
     return _counts(problem).log().sum(-1) <= torch.log(torch.tensor(float(MOST_ROWS)))
 
 
-def exhaustive(problem: Problem, most: int | None, *, expired: Callable[[], bool] = lambda: False) -> Found:
-    """The best proved row of each countable person, with at most so many changes; else the row itself."""
+def exhaustive(
+    problem: SearchProblem, most: int | None, *, expired: Callable[[], bool] = lambda: False
+) -> Solutions:
+    """Return the best proved row of each countable person with at most ``most`` changes, else the row."""
     found = assess(problem, problem.x)
     for i in range(len(problem)):
         if expired():
@@ -58,7 +61,7 @@ def exhaustive(problem: Problem, most: int | None, *, expired: Callable[[], bool
     return found
 
 
-def _best(problem: Problem, most: int | None) -> Found:
+def _best(problem: SearchProblem, most: int | None) -> Solutions:
     rows = _rows(problem)
     whole = problem.select(torch.zeros(len(rows), dtype=torch.long, device=rows.device))
     rows = torch.unique(whole.legal(rows), dim=0)
@@ -68,9 +71,9 @@ def _best(problem: Problem, most: int | None) -> Found:
     order = whole.objective(rows).argsort(stable=True)
     for some in torch.split(order, ROWS_AT_ONCE):
         part = whole.select(some)
-        batch = ProofBatch(part.x, part.region(rows[some]), part.sign)
+        batch = ProofBatch(part.x, part.covered(rows[some]), part.sign)
         with torch.no_grad():
-            worst = prove(problem.param_set, batch, CASCADE, sign_only=True).worst_logit
+            worst = prove(problem.model_set, batch, CASCADE, sign_only=True).worst_logit
         proved = (worst < 0).nonzero().squeeze(-1)
         if len(proved) > 0:
             first = proved[:1]
@@ -78,8 +81,8 @@ def _best(problem: Problem, most: int | None) -> Found:
     return assess(problem, problem.x)
 
 
-def _counts(problem: Problem) -> Tensor:
-    """How many values each feature may have, (n, n_features), as numbers that may be too many."""
+def _counts(problem: SearchProblem) -> Tensor:
+    """Return an upper bound of the number of values of each feature, (n, n_features)."""
     _, step = problem.encoding.display_grid(problem.x.device)
     span = torch.floor((problem.upper - problem.lower) / step + 1e-6)
     missing = problem.encoding.missing(problem.x).to(span)
@@ -94,8 +97,8 @@ def _counts(problem: Problem) -> Tensor:
     return torch.stack(found, -1)
 
 
-def _rows(problem: Problem) -> Tensor:
-    """All combinations (m, d) of what each feature of one person may be; not all of them are different."""
+def _rows(problem: SearchProblem) -> Tensor:
+    """Return all combinations (m, d) of the values of one person's features; some may repeat."""
     first, step = problem.encoding.display_grid(problem.x.device)
     rows, own = problem.x.clone(), problem.x[0]
     for block in problem.encoding.blocks:
@@ -126,14 +129,14 @@ def _rows(problem: Problem) -> Tensor:
 # ---------------------------------------------------------------- linear models
 
 
-def is_linear(problem: Problem) -> bool:
-    """Whether the exact method applies: one layer, a box of models, a point for each row, no anchors."""
-    one_layer, free = problem.param_set.network.depth == 1, not bool(problem.pull.any())
-    return one_layer and free and problem.param_set.norm == "linf" and problem.reach.is_point
+def is_linear(problem: SearchProblem) -> bool:
+    """Return whether the program applies: one layer, a box of models, a point for each row, no anchors."""
+    one_layer, free = problem.model_set.network.depth == 1, not bool(problem.prototype_weight.any())
+    return one_layer and free and problem.model_set.norm == "linf" and problem.region.is_point
 
 
-def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> Found:
-    """The cheapest certified row of each person among those that leave missing cells as they are.
+def closest_linear(problem: SearchProblem, *, expired: Callable[[], bool] = lambda: False) -> Solutions:
+    """Return the cheapest certified row of each person, among those that leave missing cells as they are.
 
     The slack for floating point is that of the person's whole range.
     """
@@ -153,9 +156,9 @@ def exact(problem: Problem, *, expired: Callable[[], bool] = lambda: False) -> F
     return best
 
 
-def _worst_case(problem: Problem) -> tuple[Tensor, Tensor]:
-    """The worst case over the set as slope (n, d) and offset (n,), slack included; exact for rows >= 0."""
-    param_set = problem.param_set
+def _worst_case(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Return the worst case over the set as slope (n, d) and offset (n,) with slack; exact for rows >= 0."""
+    param_set = problem.model_set
     weight, bias = param_set.center
     readout = weight.new_tensor(param_set.network.readout)
     size = readout.abs().sum()
@@ -166,14 +169,14 @@ def _worst_case(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _span(first: Tensor, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """The first point of each column's grid within its limits, and how many steps follow; -1: no point."""
+    """Return the first point of each column's grid in its bounds, and the steps that follow; -1: no point."""
     start = torch.ceil((lower - first) / step - 1e-6).clamp(min=0.0)
     stop = torch.floor((upper - first) / step + 1e-6)
     return first + step * start, torch.where(stop >= start, stop - start, -1.0)
 
 
 class _Columns(NamedTuple):
-    """Where the variables of the numbers begin: changed or not, steps, distance; and of the categories."""
+    """Positions of the first variable of each kind: changed or not, steps, distance; then categories."""
 
     changed: int
     steps: int
@@ -185,7 +188,9 @@ class _Columns(NamedTuple):
 class _Program:
     """The mixed-integer program of one row, built from triplets."""
 
-    def __init__(self, problem: Problem, slope: Tensor, offset: float, first: Tensor, step: Tensor) -> None:
+    def __init__(
+        self, problem: SearchProblem, slope: Tensor, offset: float, first: Tensor, step: Tensor
+    ) -> None:
         self.problem, self.x = problem, problem.x[0].cpu().numpy()
         self.slope, self.offset = slope.cpu().numpy(), offset
         lower, upper = (t[0].cpu().numpy() for t in (problem.lower, problem.upper))
@@ -210,7 +215,7 @@ class _Program:
         self.rows: list[tuple[list[int], list[float], float, float]] = []
 
     def solution(self) -> Tensor | None:
-        """The cheapest row, encoded; None where there is none."""
+        """Return the cheapest row, encoded; None if there is none."""
         if self.at.total == 0:
             return None
         cost, bounds, whole = self._variables()
@@ -220,10 +225,10 @@ class _Program:
         return None if found.x is None else self._row(found.x)
 
     def _variables(self) -> tuple[NDArray[np.float64], Bounds, NDArray[np.int64]]:
-        at, price = self.at, self.problem.price.cpu().numpy()
+        at, weights = self.at, self.problem.cost_weights.cpu().numpy()
         cost = np.zeros(at.total)
-        cost[at.changed : at.steps] = PRICE_OF_A_CHANGE
-        cost[at.distance : at.categories] = price[self.numbers]
+        cost[at.changed : at.steps] = COST_OF_A_CHANGE
+        cost[at.distance : at.categories] = weights[self.numbers]
         upper = np.ones(at.total)
         upper[at.steps : at.distance] = self.steps
         whole = np.ones(at.total, dtype=np.int64)
@@ -231,13 +236,13 @@ class _Program:
         whole[at.distance : at.categories] = 0
         position = at.categories
         for group in self.categories:
-            switched = (2.0 * price[group] + PRICE_OF_A_CHANGE) * (self.x[group] < 0.5)
+            switched = (2.0 * weights[group] + COST_OF_A_CHANGE) * (self.x[group] < 0.5)
             cost[position : position + len(group)] = switched
             position += len(group)
         return cost, Bounds(np.zeros(at.total), upper), whole
 
     def _constrain(self, bounds: Bounds) -> None:
-        """Distances, steps only of what changes, one category of each group, the worst case below zero."""
+        """Constrain distances, steps of what changes, categories (one a group), and the worst case."""
         at, base = self.at, self.base
         total_columns: list[int] = []
         total_values: list[float] = []

@@ -3,11 +3,11 @@ r"""Sequential linear programming over legal rows, all rows of a batch at once.
 Each round replaces the bound by its tangent at the present point, solves that problem exactly, rounds to the
 grid towards the certified side, and looks at the true bound there. Points that turn out proved and cheaper
 are kept; a trust region shrinks where the tangent promised too much. Rows leave the batch when they are done,
-and nothing in a row's course depends on the other rows.
+and the course of a row does not depend on the other rows.
 
 The linearised problem is a continuous knapsack: with the bound replaced by :math:`v + g·(y - p)`, every
 column offers up to two stretches (towards the anchor, and beyond it), every category group one switch; each
-has a price and a gain, and the best ratio comes first.
+has a cost and a gain, and the best ratio comes first.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veritracer.search.problem import Problem, Slopes
+from veritracer.search.problem import SearchProblem, Slopes
 
 ROUNDS = 20
+"""Largest number of rounds."""
 PATIENCE = 5
 """Rounds without a cheaper proved point after which a row that has one is done."""
 MARGIN = 1e-5
-"""How far below zero the tangent is brought: the true bound is curved, and certified means strictly below."""
+"""Target of the tangent below zero: the true bound is curved, and certified means strictly below."""
 STUCK = 2e-3
-"""A row without a proved point is given up (from this start) once its trust region is smaller than this."""
+"""Trust radius below which a row without a proved point is given up (from this start)."""
 PROGRESS = 1e-3
-"""A point counts as progress if its objective is lower by this share."""
+"""Share by which the objective has to fall to count as progress."""
 
 
-class Found(NamedTuple):
+class Solutions(NamedTuple):
     """The best point of each row (n, d), its objective (n,), infinite if it is not proved, its bound (n,).
 
     Where none is proved, the point is the one with the lowest bound that was seen.
@@ -39,51 +40,51 @@ class Found(NamedTuple):
 
     x_cf: Tensor
     objective: Tensor
-    worst: Tensor
+    worst_logit: Tensor
 
     @property
     def proved(self) -> Tensor:
-        """Which rows have a proved counterfactual."""
+        """Return a mask of the rows that have a proved counterfactual."""
         return torch.isfinite(self.objective)
 
-    def better(self, other: Found) -> Found:
-        """The better point of the two for each row: the cheaper proved one, else the lower bound."""
+    def better(self, other: Solutions) -> Solutions:
+        """Return the better point of the two for each row: the cheaper proved one, else the lower bound."""
         cheaper = other.objective < self.objective
-        closer = ~self.proved & ~other.proved & (other.worst < self.worst)
+        closer = ~self.proved & ~other.proved & (other.worst_logit < self.worst_logit)
         take = cheaper | closer
-        return Found(
+        return Solutions(
             torch.where(take.unsqueeze(-1), other.x_cf, self.x_cf),
             torch.where(take, other.objective, self.objective),
-            torch.where(take, other.worst, self.worst),
+            torch.where(take, other.worst_logit, self.worst_logit),
         )
 
-    def select(self, rows: Tensor | slice) -> Found:
-        """The points of the given rows."""
-        return Found(*(field[rows] for field in self))
+    def select(self, rows: Tensor | slice) -> Solutions:
+        """Return the points of the given rows."""
+        return Solutions(*(field[rows] for field in self))
 
-    def replace(self, rows: Tensor, part: Found) -> Found:
-        """The same with other points in these rows."""
-        return Found(*(f.index_copy(0, rows, p) for f, p in zip(self, part, strict=True)))
+    def replace(self, rows: Tensor, part: Solutions) -> Solutions:
+        """Return the same with other points in these rows."""
+        return Solutions(*(f.index_copy(0, rows, p) for f, p in zip(self, part, strict=True)))
 
-    def merge(self, rows: Tensor, part: Found) -> Found:
-        """The same with the better of the two in these rows."""
+    def merge(self, rows: Tensor, part: Solutions) -> Solutions:
+        """Return the same with the better of the two in these rows."""
         return self.replace(rows, self.select(rows).better(part))
 
 
-def assess(problem: Problem, x_cf: Tensor, worst: Tensor | None = None) -> Found:
-    """What legal points are worth: their objective where they are proved."""
-    worst = problem.worst(x_cf) if worst is None else worst
-    return Found(x_cf, torch.where(worst < 0, problem.objective(x_cf), torch.inf), worst)
+def assess(problem: SearchProblem, x_cf: Tensor, worst: Tensor | None = None) -> Solutions:
+    """Return legal points with their bound, and their objective where it is a proof."""
+    worst = problem.worst_logit(x_cf) if worst is None else worst
+    return Solutions(x_cf, torch.where(worst < 0, problem.objective(x_cf), torch.inf), worst)
 
 
 def refine(
-    problem: Problem,
+    problem: SearchProblem,
     start: Tensor,
     *,
     rounds: int = ROUNDS,
     expired: Callable[[], bool] = lambda: False,
-) -> Found:
-    """The cheapest proved point found for each row, from the legal points ``start`` (n, d)."""
+) -> Solutions:
+    """Return the cheapest proved point found for each row, from the legal points ``start`` (n, d)."""
     here = problem.linearised(start)
     best = assess(problem, start, here.value)
     rows = torch.arange(len(problem), device=start.device)
@@ -101,7 +102,7 @@ def refine(
 
 
 class _Course(NamedTuple):
-    """Where each row's search stands: point, tangent there, trust radius, rounds without progress."""
+    """State of each row's search: point, tangent there, trust radius, rounds without progress."""
 
     p: Tensor
     at: Slopes
@@ -112,8 +113,8 @@ class _Course(NamedTuple):
         return _Course(self.p[rows], Slopes(*(t[rows] for t in self.at)), self.trust[rows], self.idle[rows])
 
 
-def _round(problem: Problem, course: _Course, record: Tensor) -> tuple[_Course, Found, Tensor]:
-    """One step of every row: the new state, the point that was seen, and which rows are settled."""
+def _round(problem: SearchProblem, course: _Course, record: Tensor) -> tuple[_Course, Solutions, Tensor]:
+    """Take one step of every row; return the new state, the point seen, and a mask of the settled rows."""
     p, at, trust, idle = course
     radius = trust.unsqueeze(-1)
     lower, upper = _held(problem, p)
@@ -133,16 +134,16 @@ def _round(problem: Problem, course: _Course, record: Tensor) -> tuple[_Course, 
     return _Course(y, there, trust, idle), seen, settled
 
 
-def _held(problem: Problem, p: Tensor) -> tuple[Tensor, Tensor]:
-    """The limits of each column while a cell that is missing at ``p`` stays missing."""
+def _held(problem: SearchProblem, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the bounds of each column while a cell that is missing at ``p`` stays missing."""
     missing = problem.encoding.missing(p)
     return torch.where(missing, p, problem.lower), torch.where(missing, p, problem.upper)
 
 
 class _Items(NamedTuple):
-    """What can be bought: the price of all of it, and how much lower the tangent gets, (n, items) each."""
+    """Moves to choose from: cost of a whole move, and how much it lowers the tangent, (n, items) each."""
 
-    price: Tensor
+    cost: Tensor
     gain: Tensor
 
 
@@ -158,8 +159,10 @@ class _Switches(NamedTuple):
     base_value: Tensor
 
 
-def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tensor, target: float) -> Tensor:
-    """The cheapest y (n, d) between ``lower`` and ``upper`` whose tangent is at most ``target``.
+def cheapest(
+    problem: SearchProblem, p: Tensor, at: Slopes, lower: Tensor, upper: Tensor, target: float
+) -> Tensor:
+    """Return the cheapest y (n, d) between ``lower`` and ``upper`` whose tangent is at most ``target``.
 
     Where that cannot be reached, y is as low on the tangent as it gets. Numbers may be off their grid;
     a category is always a whole one, switched if any part of the switch is needed.
@@ -167,8 +170,8 @@ def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tens
     numeric = problem.encoding.numeric.to(p.device)
     base, turn, end = _corners(problem, at.slope, lower, upper)
     lengths = torch.stack([(turn - base).abs(), (end - turn).abs()], -1) * numeric.unsqueeze(-1)
-    prices = torch.stack([_rate(problem, base, turn), _rate(problem, turn, end)], -1)
-    items = _Items((prices * lengths).flatten(1), (at.slope.abs().unsqueeze(-1) * lengths).flatten(1))
+    rates = torch.stack([_rate(problem, base, turn), _rate(problem, turn, end)], -1)
+    items = _Items((rates * lengths).flatten(1), (at.slope.abs().unsqueeze(-1) * lengths).flatten(1))
     value = at.value + (at.slope * (base - p) * numeric).sum(-1)
     slots, filled = problem.encoding.group_slots(p.device)
     if len(slots) > 0:
@@ -185,45 +188,47 @@ def cheapest(problem: Problem, p: Tensor, at: Slopes, lower: Tensor, upper: Tens
     return y
 
 
-def _corners(problem: Problem, slope: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For each column: where it costs least, where its price turns, and the end in the useful direction."""
-    led = problem.pull.unsqueeze(-1) > 1
-    free = torch.where(led, problem.anchor, problem.x)
-    other = torch.where(led, problem.x, problem.anchor)
-    base = torch.minimum(torch.maximum(free, lower), upper)
+def _corners(
+    problem: SearchProblem, slope: Tensor, lower: Tensor, upper: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for each column, its cheapest value, the turn of its cost, and the end on the useful side."""
+    heavy = problem.prototype_weight.unsqueeze(-1) > 1
+    cheapest_value = torch.where(heavy, problem.anchor, problem.x)
+    other = torch.where(heavy, problem.x, problem.anchor)
+    base = torch.minimum(torch.maximum(cheapest_value, lower), upper)
     end = torch.where(slope > 0, lower, upper)
     low, high = torch.minimum(base, end), torch.maximum(base, end)
     return base, torch.minimum(torch.maximum(other, low), high), end
 
 
-def _rate(problem: Problem, start: Tensor, stop: Tensor) -> Tensor:
-    """The price for one unit of the way from ``start`` to ``stop``, along which it does not turn."""
-    middle, way = (start + stop) / 2, torch.sign(stop - start)
-    pull = problem.pull.unsqueeze(-1)
-    rate = way * torch.sign(middle - problem.x) + pull * way * torch.sign(middle - problem.anchor)
-    return (rate * problem.price).clamp(min=0.0)
+def _rate(problem: SearchProblem, start: Tensor, stop: Tensor) -> Tensor:
+    """Return the cost of one unit between ``start`` and ``stop``, between which it does not turn."""
+    middle, side = (start + stop) / 2, torch.sign(stop - start)
+    weight = problem.prototype_weight.unsqueeze(-1)
+    rate = side * torch.sign(middle - problem.x) + weight * side * torch.sign(middle - problem.anchor)
+    return (rate * problem.cost_weights).clamp(min=0.0)
 
 
-def _switches(problem: Problem, p: Tensor, slope: Tensor, upper: Tensor) -> _Switches:
-    """From the person's own category to the one with the best ratio of price and gain, in every group."""
+def _switches(problem: SearchProblem, p: Tensor, slope: Tensor, upper: Tensor) -> _Switches:
+    """Return the switch of category with the best ratio of cost and gain, in every group."""
     slots, filled = problem.encoding.group_slots(p.device)
     own, gradient, anchor = (part[:, slots] * filled for part in (problem.x, slope, problem.anchor))
     here = (gradient * own).sum(-1, keepdim=True)
     gain = (here - gradient) * (filled & (upper[:, slots] >= 0.5))
-    pull = problem.pull[:, None, None]
-    price = 2 + 2 * pull * ((own * anchor).sum(-1, keepdim=True) - anchor)
-    price = (price * problem.price[slots]).clamp(min=1e-9)
-    ratio = torch.where(gain > 0, price / gain.clamp(min=_TINY), torch.inf)
+    weight = problem.prototype_weight[:, None, None]
+    cost = 2 + 2 * weight * ((own * anchor).sum(-1, keepdim=True) - anchor)
+    cost = (cost * problem.cost_weights[slots]).clamp(min=1e-9)
+    ratio = torch.where(gain > 0, cost / gain.clamp(min=_TINY), torch.inf)
     best = ratio.argmin(-1, keepdim=True)
     other = torch.zeros_like(own).scatter(-1, best, 1.0)
-    items = _Items(price.gather(-1, best)[..., 0], gain.gather(-1, best)[..., 0].clamp(min=0.0))
+    items = _Items(cost.gather(-1, best)[..., 0], gain.gather(-1, best)[..., 0].clamp(min=0.0))
     base_value = (here[..., 0] - (gradient * p[:, slots]).sum(-1)).sum(-1)
     return _Switches(items, own, other, base_value)
 
 
 def _buy(items: _Items, need: Tensor) -> Tensor:
-    """The share (n, items) of each item, best ratio first, until the gains add up to ``need`` (n,)."""
-    ratio = torch.where(items.gain > 0, items.price / items.gain.clamp(min=_TINY), torch.inf)
+    """Return the share (n, items) of each item, best ratio first, until the gains reach ``need`` (n,)."""
+    ratio = torch.where(items.gain > 0, items.cost / items.gain.clamp(min=_TINY), torch.inf)
     order = ratio.argsort(dim=-1, stable=True)
     gains = items.gain.gather(-1, order)
     before = gains.cumsum(-1) - gains

@@ -23,7 +23,7 @@ from veritracer.options import ExplainOptions
 from veritracer.proving import CASCADE, ProofBatch, prove
 
 if TYPE_CHECKING:
-    from veritracer.search.problem import Problem
+    from veritracer.search.problem import SearchProblem
 
 
 class Outcome(Enum):
@@ -42,8 +42,8 @@ class Outcome(Enum):
 
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
-BELIEVED = 0.5
-"""Advice goes out, in a letter or as a promise, if this share of the panel's held-out members believes it."""
+LEAST_AGREEMENT = 0.5
+"""Least share of the panel's held-out members that accept a counterfactual of a letter or a promise."""
 
 MOST_ROWS_RELAXED = 2000
 """For so many rows without a certificate it is found out which constraint would have to give."""
@@ -73,14 +73,14 @@ class Proof:
     upper: Tensor
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays by name."""
+        """Return the arrays by name."""
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 
 
-def prove_shown(module: nn.Module, problem: Problem, shown: Shown, *, radius: bool = True) -> Proof:
+def prove_shown(module: nn.Module, problem: SearchProblem, shown: Shown, *, radius: bool = True) -> Proof:
     """Certificates for the shown values, or for the region around them; ``radius`` looks for the largest."""
     n = len(shown.x)
-    region = problem.region(shown.x_cf)
+    region = problem.covered(shown.x_cf)
     box = region if isinstance(region, Box) else Box(region, region)
     proof = Proof(
         certified=np.zeros(n, dtype=bool),
@@ -95,28 +95,28 @@ def prove_shown(module: nn.Module, problem: Problem, shown: Shown, *, radius: bo
     if len(rows) == 0:
         return proof
     target = region.select(rows) if isinstance(region, Box) else region[rows]
-    found = certify(module, shown.x[rows], target, problem.param_set, radius=radius)
+    found = certify(module, shown.x[rows], target, problem.model_set, radius=radius)
     where = rows.cpu().numpy()
     for name, array in proof.arrays().items():
         if name != "radius" or radius:
             array[where] = getattr(found, name)
     if not radius:  # the proof at kappa itself is all that is known
-        proof.radius[proof.certified] = problem.param_set.kappa
+        proof.radius[proof.certified] = problem.model_set.kappa
     # A bound that does not prove anything has no condition either, but the proof at a smaller radius may.
     proof.conditional[~proof.certified] = False
     _look_at_smaller_radii(module, problem, shown, proof)
     return proof
 
 
-def _look_at_smaller_radii(module: nn.Module, problem: Problem, shown: Shown, proof: Proof) -> None:
+def _look_at_smaller_radii(module: nn.Module, problem: SearchProblem, shown: Shown, proof: Proof) -> None:
     """Set whether the proofs of rows that are certified only below kappa need that x keeps its decision."""
     rows = np.flatnonzero(~proof.certified & (proof.radius > 0))
     for radius in np.unique(proof.radius[rows]):
         some = rows[proof.radius[rows] == radius]
         part = torch.from_numpy(some).to(shown.x.device)
         region = Box(proof.lower[part], proof.upper[part])
-        target = region if not problem.reach.is_point else shown.x_cf[part]
-        found = certify(module, shown.x[part], target, problem.param_set.at(float(radius)), radius=False)
+        target = region if not problem.region.is_point else shown.x_cf[part]
+        found = certify(module, shown.x[part], target, problem.model_set.at(float(radius)), radius=False)
         proof.conditional[some] = found.conditional
 
 
@@ -133,7 +133,7 @@ class Endings(NamedTuple):
             self.outcome[i], self.reason[i] = Outcome.UNMET, reason
 
 
-def endings(problem: Problem, shown: Shown, proof: Proof, options: ExplainOptions) -> Endings:
+def endings(problem: SearchProblem, shown: Shown, proof: Proof, options: ExplainOptions) -> Endings:
     """How each row ended."""
     valid = shown.valid.cpu().numpy()
     status = np.where(proof.certified, "certified", np.where(valid, "valid", "none"))
@@ -144,14 +144,14 @@ def endings(problem: Problem, shown: Shown, proof: Proof, options: ExplainOption
         outcome[rows], reason[rows] = ended, ended.value  # favourable last: nobody was turned down
     open_ = ~favourable & ~unclear
     outcome[open_ & proof.certified] = Outcome.CERTIFIED
-    _say_certified(reason, open_ & proof.certified, proof, complete, problem.param_set)
+    _say_certified(reason, open_ & proof.certified, proof, complete, problem.model_set)
     helpers = _what_would_help(problem, shown, proof, options)
     never = _never(problem, shown, open_)
     for i in (open_ & ~proof.certified).nonzero()[0].tolist():
         helps, done = helpers.get(i, []), bool(complete[i])
         outcome[i] = Outcome.IMPOSSIBLE if i in never else _in_vain(done)
         if valid[i]:
-            reason[i] = _uncertified(problem.param_set, float(proof.radius[i]), helps, complete=done)
+            reason[i] = _uncertified(problem.model_set, float(proof.radius[i]), helps, complete=done)
         else:
             reason[i] = Outcome.IMPOSSIBLE.value if i in never else _not_found(helps, complete=done)
     return Endings(status, outcome, reason)
@@ -164,7 +164,7 @@ def _say_certified(
     complete: NDArray[np.bool_],
     models: ParamSet,
 ) -> None:
-    """Writes the reason of certified rows: a few sentences for any number of them."""
+    """Write the reason of certified rows: a few sentences for any number of them."""
     for method in np.unique(proof.method[rows]):
         for conditional in (False, True):
             for done in (False, True):
@@ -181,7 +181,7 @@ def _searched(shown: Shown, options: ExplainOptions) -> NDArray[np.bool_]:
 
 
 def _what_would_help(
-    problem: Problem, shown: Shown, proof: Proof, options: ExplainOptions
+    problem: SearchProblem, shown: Shown, proof: Proof, options: ExplainOptions
 ) -> dict[int, list[str]]:
     """For rows that were searched to the end in vain: the features whose constraint would have to give."""
     if not options.refine:
@@ -200,17 +200,17 @@ def _what_would_help(
     )
 
 
-def _never(problem: Problem, shown: Shown, searched: NDArray[np.bool_]) -> set[int]:
-    """The searched rows of which it is proved that no legal row of theirs is decided otherwise today."""
+def _never(problem: SearchProblem, shown: Shown, searched: NDArray[np.bool_]) -> set[int]:
+    """Return the searched rows of which it is proved that no legal row of theirs is decided otherwise today."""
     rows = (~shown.valid & torch.from_numpy(searched).to(shown.valid.device)).nonzero().squeeze(-1)
     if len(rows) == 0:
         return set()
-    proved = impossible(problem.encoding, problem.param_set, shown.x[rows], shown.sign[rows])
+    proved = impossible(problem.encoding, problem.model_set, shown.x[rows], shown.sign[rows])
     return set(rows[proved].tolist())
 
 
 def _certified(models: ParamSet, method: str, *, conditional: bool, complete: bool) -> str:
-    """What was proved."""
+    """Say what was proved."""
     scope = ", as long as the original row keeps its decision" if conditional else ""
     proof = f"certified at {models} by {method}{scope}"
     return proof if complete else f"{proof} ({SO_FAR})"
@@ -241,7 +241,7 @@ def implausible(factor: float) -> str:
 
 
 def _in_vain(complete: bool) -> Outcome:
-    """What a search without a proof ended with."""
+    """Return the outcome of a search without a proof."""
     return Outcome.NOT_FOUND if complete else Outcome.OUT_OF_TIME
 
 
@@ -268,7 +268,7 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
 
 
 @torch.no_grad()
-def sufficient_relaxations(problem: Problem, closest: Tensor, most: int | None) -> list[list[str]]:
+def sufficient_relaxations(problem: SearchProblem, closest: Tensor, most: int | None) -> list[list[str]]:
     """For each row the features that, set free alone, would make a certified counterfactual possible.
 
     Each constrained feature is tried at its ends (or at every category) from the closest point found.
@@ -285,7 +285,7 @@ def sufficient_relaxations(problem: Problem, closest: Tensor, most: int | None) 
             tried = closest.clone()
             tried[:, block.start : block.stop] = 0.0
             tried[:, block.group or slice(block.start, block.start + 1)] = value
-            works = open_ & (problem.worst(tried) < 0).cpu()
+            works = open_ & (problem.worst_logit(tried) < 0).cpu()
             if most is not None:
                 works &= (encoding.changed(tried, problem.x).sum(-1) <= most).cpu()
             for row in works.nonzero().squeeze(-1).tolist():
@@ -295,7 +295,7 @@ def sufficient_relaxations(problem: Problem, closest: Tensor, most: int | None) 
 
 
 def _values(group: slice | None, values: slice, x: Tensor) -> list[Tensor]:
-    """What a feature's columns are set to: each category, or both ends of a number."""
+    """Return the values of a feature's columns that are tried: each category, or both ends of a number."""
     if group is None:
         return [x.new_tensor([0.0]), x.new_tensor([1.0])]
     width, categories = group.stop - group.start, values.stop - values.start

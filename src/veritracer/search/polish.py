@@ -12,44 +12,45 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from veritracer.search.linearised import Found, assess
-from veritracer.search.problem import Problem
+from veritracer.search.linearised import Solutions, assess
+from veritracer.search.problem import SearchProblem
 
-Solver = Callable[[Problem], Found]
+Solver = Callable[[SearchProblem], Solutions]
 
 WIDEST = 6
-"""How many features of one answer are forbidden in turn to find its alternatives."""
+"""Features of one counterfactual that are forbidden in turn to find its alternatives."""
 
 MOST_MOVES = 12
+"""Largest number of moves of one row."""
 
 SHARES = (0.5, 0.25, 0.125)
-"""Parts of a change that are tried to do without."""
+"""Parts of a change that are taken back."""
 
 SMALLEST_GAIN = 1e-4
-"""A move has to lower the objective by this share; steps of a fine grid are not worth a look."""
+"""Share by which a move has to lower the objective; steps of a fine grid are too small."""
 
 
 Accepted = Callable[[Tensor, Tensor], Tensor]
-"""Which of the points (m, d) of these rows of a problem (m,) somebody else does not turn down."""
+"""Return a mask of the points (m, d), of these rows of a problem (m,), that pass an acceptance test."""
 
-_Moves = Callable[[Problem, Tensor, Tensor], Tensor]
-"""The points (k * m, d) that points (m, d) could move to, in one feature each, whose columns are marked."""
+_Moves = Callable[[SearchProblem, Tensor, Tensor], Tensor]
+"""Return the points (k * m, d) that points (m, d) can move to, each in the one feature that is marked."""
 
 
-def polish(problem: Problem, found: Found) -> Found:
-    """The same points after the moves that keep them proved and make them cheaper."""
+def polish(problem: SearchProblem, found: Solutions) -> Solutions:
+    """Return the points after the moves that keep them proved and make them cheaper."""
     return _moved(problem, found, _undone_or_smaller, lambda points, rows: torch.ones_like(rows).bool())
 
 
-def take_back(problem: Problem, found: Found, accepted: Accepted) -> Found:
-    """The same points without the changes that they stay proved and accepted without.
+def undo_changes(problem: SearchProblem, found: Solutions, accepted: Accepted) -> Solutions:
+    """Return the points without the changes that are not needed for the proof and the acceptance.
 
-    A change is taken back as a whole or not at all: halves of changes lead to the edge of what is accepted.
+    A change is undone as a whole or not at all: halves of changes lead to the edge of the acceptance.
     """
     return _moved(problem, found, _undone, accepted)
 
 
-def _moved(problem: Problem, found: Found, moves: _Moves, accepted: Accepted) -> Found:
+def _moved(problem: SearchProblem, found: Solutions, moves: _Moves, accepted: Accepted) -> Solutions:
     best = found
     rows = found.proved.nonzero().squeeze(-1)
     for _ in range(MOST_MOVES):
@@ -66,13 +67,13 @@ def _moved(problem: Problem, found: Found, moves: _Moves, accepted: Accepted) ->
     return best
 
 
-def _undone(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
-    """The points (m, d) with the columns of one feature (m, d) as the person has them."""
+def _undone(problem: SearchProblem, p: Tensor, mine: Tensor) -> Tensor:
+    """Return the points (m, d) with the columns of one feature (m, d) as the person has them."""
     return torch.where(mine, problem.x, p)
 
 
-def _undone_or_smaller(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
-    """The same, then with a part of the change less, then with a step of the grid less: (k m, d)."""
+def _undone_or_smaller(problem: SearchProblem, p: Tensor, mine: Tensor) -> Tensor:
+    """Return the points without the change, without a part of it, and one step of the grid back: (k m, d)."""
     x = problem.x
     number = mine & problem.encoding.numeric.to(mine.device)
     share = p.new_tensor(SHARES)[:, None, None]
@@ -82,8 +83,10 @@ def _undone_or_smaller(problem: Problem, p: Tensor, mine: Tensor) -> Tensor:
     return torch.cat([_undone(problem, p, mine), less, back])
 
 
-def _best_move(problem: Problem, found: Found, moves: _Moves, accepted: Accepted) -> tuple[Found, Tensor]:
-    """Each row after its most saving proved move, and which rows had one."""
+def _best_move(
+    problem: SearchProblem, found: Solutions, moves: _Moves, accepted: Accepted
+) -> tuple[Solutions, Tensor]:
+    """Return each row after its best proved move, and a mask of the rows that had one."""
     owner = problem.encoding.owner.to(found.x_cf.device)
     row, feature = problem.encoding.changed(found.x_cf, problem.x).nonzero(as_tuple=True)
     tries = moves(problem.select(row), found.x_cf[row], owner == feature.unsqueeze(-1))
@@ -93,7 +96,7 @@ def _best_move(problem: Problem, found: Found, moves: _Moves, accepted: Accepted
     new = objective < found.objective[rows] * (1 - SMALLEST_GAIN)
     tries, rows, objective = tries[new], rows[new], objective[new]
     many = many.select(new.nonzero().squeeze(-1))
-    worst = many.worst(tries)
+    worst = many.worst_logit(tries)
     proved = worst < 0
     proved[worst < 0] = accepted(tries[worst < 0], rows[worst < 0])
     objective = torch.where(proved, objective, torch.inf)
@@ -106,66 +109,66 @@ def _best_move(problem: Problem, found: Found, moves: _Moves, accepted: Accepted
     take = first.clamp(max=max(len(rows) - 1, 0))
     if len(rows) == 0:
         return found, some
-    moved = Found(tries[take], torch.where(some, objective[take], torch.inf), worst[take])
+    moved = Solutions(tries[take], torch.where(some, objective[take], torch.inf), worst[take])
     return found.better(moved), some & (moved.objective < found.objective)
 
 
 # ---------------------------------------------------------------- which features change
 
 
-def at_most(problem: Problem, found: Found, changes: int, solver: Solver) -> Found:
-    """Answers with at most so many changed features; rows that had more are searched again with fewer.
+def limit_changes(problem: SearchProblem, found: Solutions, changes: int, solver: Solver) -> Solutions:
+    """Return counterfactuals with at most so many changed features; rows with more are searched again.
 
-    Those kept are the ones that do most of the work in the answer; failing that, those that could do most.
+    The features kept are those that lower the bound most; failing that, those that could lower it most.
     """
     rows = (problem.encoding.changed(found.x_cf, problem.x).sum(-1) > changes).nonzero().squeeze(-1)
     if len(rows) == 0:
         return found
     part, before = problem.select(rows), found.x_cf[rows]
     answer = assess(part, part.x)
-    for worth in (_work_done(part, before), _work_possible(part)):
+    for worth in (_gain_of_changes(part, before), _largest_gain(part)):
         open_ = (~answer.proved).nonzero().squeeze(-1)
         if len(open_) > 0:
-            few = part.select(open_).only(_largest(worth[open_], changes))
+            few = part.select(open_).with_features(_largest(worth[open_], changes))
             answer = answer.merge(open_, solver(few))
     return found.replace(rows, answer)
 
 
-def _work_done(problem: Problem, x_cf: Tensor) -> Tensor:
-    """How much each feature's change lowers the bound, by the tangent at the answer, (n, n_features)."""
+def _gain_of_changes(problem: SearchProblem, x_cf: Tensor) -> Tensor:
+    """Return how much each feature's change lowers the bound, by the tangent at ``x_cf``, (n, n_features)."""
     slope = problem.linearised(x_cf).slope
     return problem.encoding.by_feature(-slope * (x_cf - problem.x))
 
 
-def _work_possible(problem: Problem) -> Tensor:
-    """How much each feature could lower the bound at most, by the tangent at the row itself."""
+def _largest_gain(problem: SearchProblem) -> Tensor:
+    """Return how much each feature could lower the bound at most, by the tangent at the row itself."""
     slope = problem.linearised(problem.x).slope
     end = torch.where(slope > 0, problem.lower, problem.upper)
     return problem.encoding.by_feature(slope.abs() * (end - problem.x).abs())
 
 
 def _largest(worth: Tensor, count: int) -> Tensor:
-    """Bool like ``worth``: the ``count`` largest entries of each row."""
+    """Return a mask of the ``count`` largest entries of each row."""
     top = worth.topk(min(count, worth.shape[-1]), dim=-1).indices
     return torch.zeros_like(worth, dtype=torch.bool).scatter(-1, top, True)
 
 
 @dataclass(frozen=True)
 class _Option:
-    """An answer of one row, the features it changes, and those that it was not allowed to."""
+    """A counterfactual of one row, the features it changes, and those that it was not allowed to."""
 
     objective: float
     x_cf: Tensor
-    worst: Tensor
+    worst_logit: Tensor
     changed: frozenset[int]
     closed: frozenset[int]
 
 
-def alternatives(problem: Problem, found: Found, n: int, solver: Solver) -> list[list[Found]]:
-    """Up to n answers for each row (a Found of one row each), cheapest first, no two with the same features.
+def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solver) -> list[list[Solutions]]:
+    """Return up to n counterfactuals of each row, cheapest first, each with other features changed.
 
-    Each next one is the cheapest of those found when the features of the answers before it are forbidden one
-    at a time; its own are forbidden in turn after that (Murty's scheme for the k best solutions).
+    The next one is the cheapest of those found when the features of the ones before it are forbidden one at a
+    time; its own are forbidden in turn after that (Murty's scheme for the k best solutions).
     """
     everybody = range(len(problem))
     chosen = [[option] for option in _options(problem, found, [frozenset()] * len(problem))]
@@ -189,25 +192,27 @@ def alternatives(problem: Problem, found: Found, n: int, solver: Solver) -> list
     return [[_as_found(option) for option in options] for options in ranked]
 
 
-def _branch(problem: Problem, branches: list[tuple[int, frozenset[int]]], solver: Solver) -> list[_Option]:
-    """The answers of the given rows with the given features forbidden, all in one batch."""
+def _branch(
+    problem: SearchProblem, branches: list[tuple[int, frozenset[int]]], solver: Solver
+) -> list[_Option]:
+    """Search the given rows with the given features forbidden, all in one batch."""
     if not branches:
         return []
     rows = torch.tensor([row for row, _ in branches], device=problem.x.device)
     part = problem.select(rows)
-    open_ = part.free
+    open_ = part.changeable
     for position, (_, closed) in enumerate(branches):
         open_[position, sorted(closed)] = False
-    return _options(part, solver(part.only(open_)), [closed for _, closed in branches])
+    return _options(part, solver(part.with_features(open_)), [closed for _, closed in branches])
 
 
-def _options(problem: Problem, found: Found, closed: list[frozenset[int]]) -> list[_Option]:
+def _options(problem: SearchProblem, found: Solutions, closed: list[frozenset[int]]) -> list[_Option]:
     changed = problem.encoding.changed(found.x_cf, problem.x)
     return [
         _Option(
             float(found.objective[i]),
             found.x_cf[i],
-            found.worst[i],
+            found.worst_logit[i],
             frozenset(changed[i].nonzero().squeeze(-1).tolist()),
             closed[i],
         )
@@ -215,9 +220,9 @@ def _options(problem: Problem, found: Found, closed: list[frozenset[int]]) -> li
     ]
 
 
-def _as_found(option: _Option) -> Found:
-    return Found(
+def _as_found(option: _Option) -> Solutions:
+    return Solutions(
         option.x_cf.unsqueeze(0),
-        option.worst.new_tensor([option.objective]),
-        option.worst.unsqueeze(0),
+        option.worst_logit.new_tensor([option.objective]),
+        option.worst_logit.unsqueeze(0),
     )

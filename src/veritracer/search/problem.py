@@ -1,7 +1,4 @@
-"""What is asked for a batch of rows: within which limits, at which prices, proved by which bound.
-
-And for which rows around the shown one: how far people may end up from what they were told.
-"""
+"""What is searched for a batch of rows: bounds of the columns, cost weights, the region, the proof method."""
 
 from __future__ import annotations
 
@@ -18,42 +15,42 @@ from veritracer.bounds.rounding import logit_error
 from veritracer.encoding import Encoding
 from veritracer.formatting import strip_float_noise
 from veritracer.models.param_sets import ParamSet
-from veritracer.proving import CASCADE, PRECISION, ProofBatch, prove
+from veritracer.proving import PRECISION, ProofBatch, prove
 
 OUTWARDS = 1e-12
-"""A region is wider by this much than what it stands for: a row on its edge is inside once it is encoded."""
+"""Width added to a region on each side, so that a row on its edge is still inside once it is encoded."""
+
+COST_OF_A_CHANGE = 0.01
+"""Cost of changing one more feature, in scaled units: as much as moving a number by 1 % of its range."""
 
 
 class Drift(NamedTuple):
-    """How far a value may move by itself, in its own units (or levels), wherever its owner brings it.
+    """How far a value may move by itself, in its own units (or levels).
 
-    From ``least``, which is not above 0, to ``most``, which is not below. What a person may be *asked* to
-    change plays no part: savings that one is asked to raise only may fall all the same.
+    ``least`` is at most 0 and ``most`` at least 0. Actionability plays no part: savings that a person can
+    only be asked to raise may still fall.
     """
 
     least: float
     most: float
 
     @classmethod
-    def of(cls, asked: float | Sequence[float]) -> Drift:
-        """What was asked for: one number goes both ways, a pair from its first to its second."""
-        if isinstance(asked, Sequence):
-            least, most = asked
-        else:
-            least, most = -asked, asked
+    def of(cls, given: float | Sequence[float]) -> Drift:
+        """Return the drift of an option: one number goes both ways, a pair from its first to its second."""
+        least, most = given if isinstance(given, Sequence) else (-given, given)
         return cls(strip_float_noise(least) + 0.0, strip_float_noise(most) + 0.0)
 
     @property
     def asked(self) -> float | Sequence[float]:
-        """What to ask for to get it: a number where both ways are equal, else the two ends."""
+        """Return the option that gives this drift: a number if both ways are equal, else the two ends."""
         return self.most if self.most == -self.least else self
 
 
 class CoveredRegion(NamedTuple):
-    """What a person may do beyond the shown values, in units of each column, (d,) each.
+    """How far a person may end up from the shown row, in units of each column, (d,) each.
 
-    ``overshoot`` is how far a changed number may be carried on in the direction of its change; ``down``
-    and ``up`` are how far a column may drift by itself, whether it was changed or not.
+    ``overshoot`` is how far a changed number may be carried on in the direction of its change; ``down`` and
+    ``up`` are how far a column may drift by itself, whether it was changed or not.
     """
 
     overshoot: Tensor
@@ -62,14 +59,14 @@ class CoveredRegion(NamedTuple):
 
     @property
     def is_point(self) -> bool:
-        """Whether the shown row alone is spoken for."""
+        """Return whether only the shown row is covered."""
         return not any(bool(part.any()) for part in self)
 
-    def region(self, x_cf: Tensor, x: Tensor) -> Tensor | Box:
-        """Every row that is spoken for: the shown one, or the box around all that may become of it.
+    def around(self, x_cf: Tensor, x: Tensor) -> Tensor | Box:
+        """Return the covered rows: the shown ones (n, d), or boxes around them.
 
-        The box also covers rows between the points of a grid, and so errs towards more rows. Values beyond
-        the encoding's range are clipped to it whenever a row is encoded, hence the clamp.
+        A box also covers rows between the points of a grid, and so errs towards more rows. Values beyond the
+        encoding's range are clipped to it whenever a row is encoded, hence the clamp.
         """
         if self.is_point:
             return x_cf
@@ -77,7 +74,7 @@ class CoveredRegion(NamedTuple):
         return Box((x_cf - below).clamp(0.0, 1.0), (x_cf + above).clamp(0.0, 1.0))
 
     def widths(self, x_cf: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """How far below and how far above the shown row is spoken for, (n, d) each, beyond any range too."""
+        """Return how far below and above the shown row is covered, (n, d) each, not clipped to any range."""
         still = torch.zeros_like(x_cf)
         below = torch.where(x_cf < x, self.overshoot, still) + self.down
         above = torch.where(x_cf > x, self.overshoot, still) + self.up
@@ -89,7 +86,7 @@ def _outwards(width: Tensor) -> Tensor:
 
 
 def cost_weights(encoding: Encoding, cost: Mapping[str, float]) -> Tensor:
-    """Return the price of one unit of each encoded column, (dim,): 1 by default, infinite for never."""
+    """Return the cost of one unit of each encoded column, (d,): 1 by default, infinite for never."""
     each = torch.tensor([float(cost.get(name, 1.0)) for name in encoding.schema.names], dtype=torch.float64)
     return each[encoding.owner]
 
@@ -97,19 +94,15 @@ def cost_weights(encoding: Encoding, cost: Mapping[str, float]) -> Tensor:
 def certified_region(
     encoding: Encoding, overshoot: float, drift: Mapping[str, float | Sequence[float]]
 ) -> CoveredRegion:
-    """Return how far people may go beyond what they are told, in units of the encoded columns."""
+    """Return the region of the options ``overshoot`` and ``drift``, in units of the encoded columns."""
     still = torch.zeros(encoding.dim, dtype=torch.float64)
     down, up = still.clone(), still.clone()
-    for name, asked in drift.items():
+    for name, given in drift.items():
         start = encoding.blocks[encoding.schema.names.index(name)].start
-        moves, rounding = Drift.of(asked), encoding.units.rounding(name)
-        for way, amount in ((down, -moves.least), (up, moves.most)):
-            way[start] = encoding.units.of(name, amount) + rounding if amount > 0 else 0.0
+        moves, rounding = Drift.of(given), encoding.units.rounding(name)
+        for side, amount in ((down, -moves.least), (up, moves.most)):
+            side[start] = encoding.units.of(name, amount) + rounding if amount > 0 else 0.0
     return CoveredRegion(torch.where(encoding.numeric, overshoot, still), down, up)
-
-
-PRICE_OF_A_CHANGE = 0.01
-"""What touching one more feature costs, in scaled units: as much as moving a number by 1 % of its range."""
 
 
 class Slopes(NamedTuple):
@@ -120,79 +113,90 @@ class Slopes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The closest certified counterfactual for each of n encoded rows, as a problem to be solved.
+class SearchProblem:
+    """The closest certified counterfactual for each of n encoded rows, as an optimisation problem.
 
-    Minimise Σ price·|x_cf - x| + pull·price·|x_cf - anchor| + a little for each changed feature, over legal
-    rows between ``lower`` and ``upper`` whose bound over the set is below zero, everywhere in their reach.
+    Minimise Σ w·|x_cf - x| + ρ·Σ w·|x_cf - anchor| + a little for each changed feature, over legal rows
+    between ``lower`` and ``upper`` whose bound over the set is below zero, everywhere in their region. Here w
+    are the ``cost_weights`` and ρ is the ``prototype_weight``.
 
     Attributes
     ----------
+    encoding, model_set
+        The map from raw rows to columns, and the set of models that certificates cover.
     x, sign
         The rows (n, d) and today's decisions on them, +1 or -1 (n,).
     lower, upper
-        What each column may become (n, d); equal where it must stay.
-    price
-        Of each column, for one unit, (d,).
-    anchor, pull
-        A training row for each row to stay near to (n, d), and how strongly, in shares of the price (n,).
+        Bounds of each column (n, d); equal where it must stay.
+    cost_weights
+        Cost of one unit of each column, (d,).
+    region
+        The region around a counterfactual that its certificate has to cover.
+    anchor, prototype_weight
+        A row for each row to stay near to (n, d), and how strongly, in shares of the cost (n,).
     method
-        The bound that has to be below zero.
+        Name of the bound that has to be below zero.
     """
 
     encoding: Encoding
-    param_set: ParamSet
+    model_set: ParamSet
     x: Tensor
     sign: Tensor
     lower: Tensor
     upper: Tensor
-    price: Tensor
-    reach: CoveredRegion
+    cost_weights: Tensor
+    region: CoveredRegion
     anchor: Tensor
-    pull: Tensor
+    prototype_weight: Tensor
     method: str = "ibp"
 
     @classmethod
     def of(
         cls,
         encoding: Encoding,
-        param_set: ParamSet,
+        model_set: ParamSet,
         x: Tensor,
         sign: Tensor,
-        price: Tensor,
-        reach: CoveredRegion,
-    ) -> Problem:
-        """The problem in which everything may change that the schema allows and whose price is finite."""
+        weights: Tensor,
+        region: CoveredRegion,
+    ) -> SearchProblem:
+        """Return the problem in which every feature may change as the schema allows, at a finite cost."""
         lower, upper = encoding.limits(x)
-        fixed = torch.isinf(price)
-        lower, upper = torch.where(fixed, x, lower), torch.where(fixed, x, upper)
+        fixed = torch.isinf(weights)
         return cls(
-            *(encoding, param_set, x, sign, lower, upper, torch.where(fixed, 1.0, price).to(x), reach),
+            encoding=encoding,
+            model_set=model_set,
+            x=x,
+            sign=sign,
+            lower=torch.where(fixed, x, lower),
+            upper=torch.where(fixed, x, upper),
+            cost_weights=torch.where(fixed, 1.0, weights).to(x),
+            region=region,
             anchor=x,
-            pull=torch.zeros_like(sign),
+            prototype_weight=torch.zeros_like(sign),
         )
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def select(self, rows: Tensor) -> Problem:
-        """The problem of the given rows."""
-        of_rows = ("x", "sign", "lower", "upper", "anchor", "pull")
+    def select(self, rows: Tensor) -> SearchProblem:
+        """Return the problem of the given rows."""
+        of_rows = ("x", "sign", "lower", "upper", "anchor", "prototype_weight")
         return replace(self, **{name: getattr(self, name)[rows] for name in of_rows})
 
-    def proved_by(self, method: str) -> Problem:
-        """The same problem with another bound."""
+    def with_method(self, method: str) -> SearchProblem:
+        """Return the same problem with another bound."""
         return replace(self, method=method)
 
-    def near(self, anchor: Tensor, pull: Tensor | float) -> Problem:
-        """The same problem, in which staying near the anchors is worth something, (n,) or to all alike."""
-        return replace(self, anchor=anchor, pull=torch.zeros_like(self.sign) + pull)
+    def with_anchor(self, anchor: Tensor, weight: Tensor | float) -> SearchProblem:
+        """Return the same problem with anchors (n, d), and how strongly to stay near them, (n,) or one."""
+        return replace(self, anchor=anchor, prototype_weight=torch.zeros_like(self.sign) + weight)
 
-    def within(self, lowest: Tensor, highest: Tensor) -> Problem:
-        """The same problem, in which changed columns end between ``lowest`` and ``highest`` (d,) or (n, d).
+    def with_bounds(self, lowest: Tensor, highest: Tensor) -> SearchProblem:
+        """Return the same problem, with changed columns between ``lowest`` and ``highest``, (d,) or (n, d).
 
-        Limits of numbers are moved inwards to values that may be shown; what a person has already may stay.
-        A category is allowed where its ``highest`` is at least one half.
+        Bounds of numbers are moved inwards to values that may be shown; a person may keep their own value. A
+        category is allowed if its ``highest`` is at least one half.
         """
         numeric = self.encoding.numeric.to(self.x.device)
         low, high = (
@@ -209,8 +213,8 @@ class Problem:
             upper=torch.where(numeric, torch.minimum(self.upper, high), allowed),
         )
 
-    def only(self, features: Tensor) -> Problem:
-        """The same problem, in which only these features (n, n_features) may change."""
+    def with_features(self, features: Tensor) -> SearchProblem:
+        """Return the same problem, in which only these features (n, n_features) may change."""
         fixed = ~features[:, self.encoding.owner.to(features.device)]
         return replace(
             self,
@@ -219,50 +223,47 @@ class Problem:
         )
 
     def legal(self, x_cf: Tensor) -> Tensor:
-        """The legal row next to each proposal, within the limits and with what must stay as it is."""
-        open_ = self.free
+        """Return the legal row next to each proposal, inside the bounds, with fixed features as they are."""
+        changeable = self.changeable
         inside = torch.minimum(torch.maximum(x_cf.to(self.x), self.lower), self.upper)
         row = self.encoding.project(inside, self.x)
-        return torch.where(open_[:, self.encoding.owner.to(open_.device)], row, self.x)
+        return torch.where(changeable[:, self.encoding.owner.to(changeable.device)], row, self.x)
 
     @property
-    def free(self) -> Tensor:
-        """Which features may change at all, (n, n_features)."""
+    def changeable(self) -> Tensor:
+        """Return a mask of the features that may change at all, (n, n_features)."""
         return self.encoding.changed(self.upper, self.lower)
 
     def cost(self, x_cf: Tensor) -> Tensor:
-        """The price of all changes (n,), as people are told."""
-        return ((x_cf - self.x).abs() * self.price).sum(-1)
+        """Return the cost of all changes (n,), as people are told."""
+        return ((x_cf - self.x).abs() * self.cost_weights).sum(-1)
 
     def objective(self, x_cf: Tensor) -> Tensor:
-        """What is minimised (n,): cost, distance from the anchor, and number of changed features."""
+        """Return what is minimised (n,): cost, distance from the anchor, and number of changed features."""
         changes = self.encoding.changed(x_cf, self.x).sum(-1)
-        apart = ((x_cf - self.anchor).abs() * self.price).sum(-1)
-        return self.cost(x_cf) + PRICE_OF_A_CHANGE * changes + self.pull * apart
+        apart = ((x_cf - self.anchor).abs() * self.cost_weights).sum(-1)
+        return self.cost(x_cf) + COST_OF_A_CHANGE * changes + self.prototype_weight * apart
 
-    def region(self, x_cf: Tensor) -> Tensor | Box:
-        """All rows that a certificate for ``x_cf`` has to speak for."""
-        return self.reach.region(x_cf, self.x)
+    def covered(self, x_cf: Tensor) -> Tensor | Box:
+        """Return all rows that a certificate of ``x_cf`` has to cover."""
+        return self.region.around(x_cf, self.x)
 
-    def worst(self, x_cf: Tensor) -> Tensor:
-        """The bound (n,) with all slack: below zero is a proof."""
-        return self._proved(x_cf, (self.method,))
+    def worst_logit(self, x_cf: Tensor, methods: Sequence[str] | None = None) -> Tensor:
+        """Return the bound (n,) with all slack; below zero is a proof.
 
-    def best_bound(self, x_cf: Tensor) -> Tensor:
-        """The same by all bounds, one after the other until one of them is a proof."""
-        return self._proved(x_cf, CASCADE)
-
-    def _proved(self, x_cf: Tensor, methods: Sequence[str]) -> Tensor:
+        It is that of the problem's method, or of ``methods``, one after the other until one is a proof.
+        """
         with torch.no_grad():
-            batch = ProofBatch(self.x, self.region(x_cf), self.sign)
-            return prove(self.param_set, batch, methods, sign_only=True).worst_logit
+            batch = ProofBatch(self.x, self.covered(x_cf), self.sign)
+            names = (self.method,) if methods is None else methods
+            return prove(self.model_set, batch, names, sign_only=True).worst_logit
 
     def linearised(self, x_cf: Tensor) -> Slopes:
-        """The bound with its slack, and how it changes with each column."""
+        """Return the bound with its slack, and its gradient with respect to each column."""
         point = x_cf.detach().requires_grad_()
-        asked = BoundProblem(self.param_set, self.x, self.region(point), self.sign)
-        value = method_named(self.method).bound(asked).worst_logit
+        problem = BoundProblem(self.model_set, self.x, self.covered(point), self.sign)
+        value = method_named(self.method).bound(problem).worst_logit
         (slope,) = torch.autograd.grad(value.sum(), point)
         with torch.no_grad():
-            slack = logit_error(self.param_set, asked.ranges, PRECISION)
+            slack = logit_error(self.model_set, problem.ranges, PRECISION)
         return Slopes(value.detach() + slack, slope)

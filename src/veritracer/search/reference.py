@@ -1,7 +1,7 @@
-"""What is known beside the model: labelled rows, a panel of independent models, and which values are usual.
+"""Reference data beside the model: training rows, their labels, a panel, and quantile bounds.
 
-A certificate says that a set of models agrees about a row. Evidence says whether anybody else does.
-``Neighbours`` are the training rows to start from, to follow and to stay near to, found by an index.
+A certificate covers one set of models. Reference data tell whether independent models accept a
+counterfactual, and whether it resembles people with the wanted label.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from veritracer.training import Panel
 if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 
-    from veritracer.search.problem import Problem
+    from veritracer.search.problem import SearchProblem
 
 MARGIN = float(np.log(0.65 / 0.35))
-"""How clearly both halves of a panel have to decide before a search is content, in logits: 65 % of a vote."""
+"""Margin at which half of a panel accepts a row, in logits: 65 % of its vote."""
 
 INLIER = 1.5
-"""Up to this local outlier factor among rows of the wanted label a row is plausible."""
+"""Largest local outlier factor, among rows of the wanted label, of a plausible row."""
 
-USUAL, SEEN = 0.05, 0.005
-"""Usual numbers lie between these quantiles of the rows of a label; usual levels are those of so many."""
+QUANTILE, LEAST_SHARE = 0.05, 0.005
+"""Quantile at which numbers are bounded, and least share of the rows of a label that have a category."""
 
 LOF_NEIGHBOURS = 20
 """Neighbours of the local outlier factor: scikit-learn's default, and the paper's."""
@@ -43,18 +43,18 @@ LOF_NEIGHBOURS = 20
 LOF_LABELLED = 10
 """Neighbours of the local outlier factor among rows of one label."""
 
-ROLE_MODELS = 3000
-"""Rows that a person's way may lead to, at most: more of them are closer, but take longer to compare."""
+MOST_PROTOTYPES = 3000
+"""Largest number of prototypes: more of them are closer, but take longer to compare."""
 
-Believed = Callable[[Tensor, Tensor], Tensor]
-"""Which of the encoded rows (n, d) are believed to be favourable where the second (n,) holds, else not."""
+PanelTest = Callable[[Tensor, Tensor], Tensor]
+"""Return a mask of the rows (n, d) that a panel decides with a margin as the second argument (n,) says."""
 
 
 class Neighbours:
     """Encoded training rows (N, d) with an index over them in the L1 distance; there may be none.
 
-    ``favourable`` (N,) are their labels, where they are known. What was indexed is kept: the rows that a set
-    of models decides one way by proof, those of one label, and all of them.
+    ``favourable`` (N,) are their labels if known. Indices are kept: of the rows that a set of models decides
+    one way by proof, of those of one label, and of all rows.
     """
 
     def __init__(self, rows: Tensor, favourable: Tensor | None = None) -> None:
@@ -68,9 +68,9 @@ class Neighbours:
         return len(self.rows)
 
     def decided(self, param_set: ParamSet, x: Tensor, sign: float, k: int) -> Tensor:
-        """The k nearest training rows (n, k, d) that every model of the set decides as ``sign``.
+        """Return the k nearest training rows (n, k, d) that every model of the set decides as ``sign``.
 
-        Fewer where there are not so many; (n, 0, d) where there are none.
+        There may be fewer, and k may be 0.
         """
         pool, index = self._index(param_set, sign)
         k = min(k, len(pool))
@@ -80,14 +80,14 @@ class Neighbours:
         return pool[torch.from_numpy(positions)].to(x)
 
     def nearest(self, x: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
-        """The nearest training row of each row (n, d), and how far it is in L1 over the number of columns."""
+        """Return the nearest training row of each row (n, d), and its L1 distance divided by d."""
         distance, position = self._everybody.kneighbors(x.detach().cpu().numpy(), 1)
         return self.rows[torch.from_numpy(position[:, 0])].to(x), distance[:, 0] / x.shape[1]
 
     def outlier_factor(
         self, x: Tensor, k: int = LOF_NEIGHBOURS, *, favourable: bool | None = None
     ) -> NDArray[np.float64]:
-        """The local outlier factor of each row among the training rows: about 1 inside, larger outside.
+        """Return the local outlier factor of each row among training rows: about 1 inside, larger outside.
 
         With ``favourable``: among the rows of that label. Repeated training rows count once: twenty copies of
         a row would have no distance to compare with.
@@ -96,30 +96,30 @@ class Neighbours:
         return factor
 
     def subsample(self, chosen: Tensor, most: int) -> Tensor:
-        """At most so many of the rows that are ``chosen`` (N,), evenly spread over the table."""
+        """Return at most so many of the ``chosen`` rows (a mask (N,)), evenly spread over the table."""
         return subsample(self.rows[chosen], most)
 
     def labelled(self, favourable: bool) -> Tensor:
-        """The rows of one label, each once; none where labels are not known."""
+        """Return the rows of one label, each once; none if labels are unknown."""
         if self.favourable is None:
             return self.rows[:0]
         found: Tensor = torch.unique(self.rows[self.favourable == favourable], dim=0)
         return found
 
-    def role_models(self, param_set: ParamSet, favourable: bool, believed: Believed, key: Hashable) -> Tensor:
-        """Training rows of one label that the whole set and the panel decide so: somebody to follow, (m, d).
+    def prototypes(self, param_set: ParamSet, favourable: bool, accepts: PanelTest, key: Hashable) -> Tensor:
+        """Return training rows of one label that the whole set and the panel decide so, (m, d).
 
-        ``key`` is who believes, for what is kept. Those that only the set decides so where nobody is left.
+        If the panel accepts none, they are those that the whole set decides so. ``key`` identifies the panel.
         """
         about = (*self._key(param_set), favourable, key)
         if about not in self._models:
             pool = self.labelled(favourable)
             proved = pool[_decided(pool, param_set, 1.0 if favourable else -1.0)]
             wanted = torch.full((len(proved),), favourable)
-            sure = proved[believed(proved, wanted)] if len(proved) else proved
+            sure = proved[accepts(proved, wanted)] if len(proved) else proved
             chosen = sure if len(sure) else proved
             order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))
-            self._models[about] = chosen[order[:ROLE_MODELS]]
+            self._models[about] = chosen[order[:MOST_PROTOTYPES]]
         return self._models[about]
 
     @cached_property
@@ -151,7 +151,7 @@ class Neighbours:
 
 
 def _by_l1() -> NearestNeighbors:
-    """An index in the L1 distance, to be fitted."""
+    """Return an index in the L1 distance, to be fitted."""
     from sklearn.neighbors import NearestNeighbors  # here: a loaded model may never be asked for one
 
     return NearestNeighbors(metric="manhattan")
@@ -159,7 +159,7 @@ def _by_l1() -> NearestNeighbors:
 
 @torch.no_grad()
 def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
-    """Which rows every model of the set decides as ``sign``, by a proof that needs no x."""
+    """Return a mask of the rows with an unconditional proof that every model decides them as ``sign``."""
     parts = []
     for some in torch.split(rows, CHUNK):
         against = torch.full((len(some),), -sign, dtype=torch.float64)
@@ -170,7 +170,7 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
 
 
 def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
-    """The nearest rows of ``pool`` (m, d) to each row of ``x`` (n, d) in L1: (n, at most count, d)."""
+    """Return the nearest rows of ``pool`` (m, d) to each row of ``x`` (n, d) in L1: (n, at most count, d)."""
     found = []
     for some in torch.split(x, CHUNK):
         distance = torch.cdist(some.float(), pool.to(some.device).float(), p=1.0)
@@ -179,21 +179,21 @@ def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
 
 
 def subsample(rows: Tensor, most: int) -> Tensor:
-    """At most so many of the rows, evenly spread over the table."""
+    """Return at most so many of the rows, evenly spread over the table."""
     if most >= len(rows):
         return rows
     return rows[torch.linspace(0, len(rows) - 1, max(most, 0), dtype=torch.float64).round().long()]
 
 
-class Usual(NamedTuple):
-    """Between which encoded values most rows of a label lie: (2, d) each, unfavourable rows first."""
+class QuantileBounds(NamedTuple):
+    """Ends of the encoded values of most rows of a label: (2, d) each, unfavourable rows first."""
 
     lower: Tensor
     upper: Tensor
 
     @classmethod
     def of(cls, encoding: Encoding, x: Tensor, favourable: Tensor) -> Self:
-        """The ends among rows (n, d) with these labels (n,); everything where a label has no row."""
+        """Return the bounds of rows (n, d) with these labels (n,); a label without rows has no bounds."""
         number = torch.tensor([encoding.blocks[i].feature.is_numeric for i in encoding.owner.tolist()])
         ends = torch.zeros(2, encoding.dim, dtype=torch.float64), torch.ones(2, encoding.dim).double()
         for side in (0, 1):
@@ -201,66 +201,66 @@ class Usual(NamedTuple):
             if len(rows) == 0:
                 continue
             for end, from_below in zip(ends, (True, False), strict=True):
-                wide, narrow = (_quantile(rows, q if from_below else 1 - q) for q in (SEEN, USUAL))
+                wide, narrow = (_quantile(rows, q if from_below else 1 - q) for q in (LEAST_SHARE, QUANTILE))
                 end[side] = torch.where(number & encoding.numeric, narrow, wide)
-        seen = [x[favourable == bool(side)].double().mean(0) >= SEEN for side in (0, 1)]
+        seen = [x[favourable == bool(side)].double().mean(0) >= LEAST_SHARE for side in (0, 1)]
         ends[1][:, ~encoding.numeric] = torch.stack(seen).double()[:, ~encoding.numeric]
         return cls(*ends)
 
-    def within(self, problem: Problem) -> Problem:
-        """The problem in which changes end where most rows of the wanted label are."""
+    def applied_to(self, problem: SearchProblem) -> SearchProblem:
+        """Return the problem with changes inside the bounds of the wanted label."""
         side = (problem.sign < 0).long().cpu()
-        return problem.within(self.lower[side].to(problem.x), self.upper[side].to(problem.x))
+        return problem.with_bounds(self.lower[side].to(problem.x), self.upper[side].to(problem.x))
 
 
 def _quantile(rows: Tensor, level: float) -> Tensor:
-    """The quantile of each column: a value that occurs, on the inner side of the level."""
+    """Return the quantile of each column: a value that occurs, on the inner side of the level."""
     position = int(np.ceil(level * (len(rows) - 1)) if level < 0.5 else np.floor(level * (len(rows) - 1)))
     found: Tensor = rows.sort(dim=0).values[position]
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a counterfactual can be held to besides its certificate; any part of it may be absent.
+class ReferenceData:
+    """Training rows, panel and quantile bounds to compare a counterfactual with; each part may be absent.
 
-    ``threshold_logit`` is where the model decides, and so do the panel's members.
+    ``threshold_logit`` is the logit at which the model and the panel's members decide.
     """
 
     neighbours: Neighbours
     panel: Panel | None = None
-    usual: Usual | None = None
+    quantile_bounds: QuantileBounds | None = None
     threshold_logit: float = 0.0
 
     @property
-    def leads(self) -> bool:
-        """Whether there are role models: a panel that teaches, and rows whose labels are known."""
+    def has_prototypes(self) -> bool:
+        """Return whether there are prototypes: a panel, and rows whose labels are known."""
         return self.panel is not None and self.neighbours.favourable is not None and len(self.neighbours) > 0
 
     @torch.no_grad()
-    def conviction(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
-        """How clearly both halves of the panel's teachers decide as ``favourable`` wants, in logits (n,).
+    def panel_margin(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
+        """Return the margin by which both halves of the panel's teachers decide as wanted, in logits (n,).
 
-        From 0 on they are sure: the less certain half counts, and 65 % of its vote are asked for.
+        The less certain half counts. At 0 and above the panel accepts: 65 % of the vote.
         """
         assert self.panel is not None
-        way = torch.where(favourable, 1.0, -1.0).to(x_cf)
+        side = torch.where(favourable, 1.0, -1.0).to(x_cf)
         halves = [torch.logit(half.to(x_cf)) for half in self.panel.opinions(x_cf)]
-        return (way * (torch.stack(halves) - self.threshold_logit) - MARGIN).amin(0)
+        return (side * (torch.stack(halves) - self.threshold_logit) - MARGIN).amin(0)
 
-    def believed(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
-        """Where both halves of the panel's teachers decide clearly as ``favourable`` (n,) wants."""
-        return self.conviction(x_cf, favourable) >= 0
+    def panel_accepts(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
+        """Return a mask of the rows that both halves of the panel's teachers decide as wanted."""
+        return self.panel_margin(x_cf, favourable) >= 0
 
     def agreement(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
-        """The share (n,) of held-out members that decide as ``favourable`` wants; NaN without a panel."""
+        """Return the share (n,) of held-out members that decide as wanted; NaN without a panel."""
         if self.panel is None or len(x_cf) == 0:
             return np.full(len(x_cf), np.nan)
         share = self.panel.agreement(x_cf, favourable, self.threshold_logit)
         return share.double().cpu().numpy()
 
     def outlier_factor(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
-        """The local outlier factor (n,) among rows of the wanted label; NaN where labels are not known."""
+        """Return the local outlier factor (n,) among rows of the wanted label; NaN if labels are unknown."""
         found = np.full(len(x_cf), np.nan)
         for side in (False, True):
             rows = (favourable == side).cpu().numpy()
@@ -269,7 +269,7 @@ class Evidence:
         return found
 
     def distance(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
-        """The L1 distance (n,) to the nearest row of the wanted label over the number of columns, or NaN."""
+        """Return the L1 distance (n,) to the nearest row of the wanted label, over d; NaN without one."""
         found = np.full(len(x_cf), np.nan)
         for side in (False, True):
             rows, pool = (favourable == side).cpu().numpy(), self.neighbours.labelled(side)

@@ -1,4 +1,4 @@
-"""From starts to answers: which start, which bound, in which order, until every row has its best."""
+"""Choose starts and bounds, and their order, until every row has its best counterfactual."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import torch
 from torch import Tensor
 
 from veritracer.proving import CASCADE
-from veritracer.search.linearised import Found, assess, refine
+from veritracer.search.linearised import Solutions, assess, refine
 from veritracer.search.polish import Accepted, polish
-from veritracer.search.problem import Problem
+from veritracer.search.problem import SearchProblem
 
-Start = Callable[[Problem], Tensor]
-"""Points (n, d) to begin from; they need not be legal yet."""
+Start = Callable[[SearchProblem], Tensor]
+"""Return points (n, d) to start from; they need not be legal."""
 
 TIGHTENING_GAIN = 0.03
-"""A tighter bound is tried where it could bring a proved row closer by this share."""
+"""Share by which a tighter bound has to be able to bring a proved row closer, to be tried."""
 
 
-def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bool] = lambda: False) -> Found:
-    """The best counterfactual found for each row.
+def closest(
+    problem: SearchProblem, starts: Sequence[Start], *, expired: Callable[[], bool] = lambda: False
+) -> Solutions:
+    """Return the closest certified counterfactual found for each row.
 
-    The first start and the row itself serve everybody, and the better end counts (the search is local);
-    the other starts are for the rows that have no proof yet. Rows that IBP cannot prove go on with the
-    tighter bounds, from the point where they came closest; and where a tighter one promises closer answers,
-    it refines them.
+    Every row is searched from the first start and from itself, and the better result counts (the search is
+    local); the other starts are for rows without a proof. Rows that IBP cannot prove go on with the tighter
+    bounds, from the point where they came closest; where a tighter bound promises closer counterfactuals, it
+    refines them.
     """
     found = _from_both(problem, problem.legal(starts[0](problem)), expired)
     for start in starts[1:]:
@@ -39,102 +41,102 @@ def solve(problem: Problem, starts: Sequence[Start], *, expired: Callable[[], bo
     return _tighten(problem, found, expired)
 
 
-def _by_tighter_bounds(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
-    """The same, with open rows refined by tighter bounds, from the points that came closest."""
+def _by_tighter_bounds(problem: SearchProblem, found: Solutions, expired: Callable[[], bool]) -> Solutions:
+    """Refine the rows without a proof by tighter bounds, from the points that came closest."""
     for method in CASCADE[1:]:
         rows = _open(found)
         if len(rows) > 0 and not expired():
-            part = problem.select(rows).proved_by(method)
+            part = problem.select(rows).with_method(method)
             found = found.merge(rows, refine(part, found.x_cf[rows], expired=expired))
     return found
 
 
-def _from_both(problem: Problem, start: Tensor, expired: Callable[[], bool]) -> Found:
-    """The better of what comes of ``start`` and of the rows themselves, searched as one batch."""
+def _from_both(problem: SearchProblem, start: Tensor, expired: Callable[[], bool]) -> Solutions:
+    """Search from ``start`` and from the rows themselves as one batch; return the better of the two."""
     n = len(problem)
     twice = torch.arange(n, device=start.device).repeat(2)
     found = refine(problem.select(twice), torch.cat([start, problem.x]), expired=expired)
     return found.select(slice(n)).better(found.select(slice(n, None)))
 
 
-def _open(found: Found) -> Tensor:
+def _open(found: Solutions) -> Tensor:
     return (~found.proved).nonzero().squeeze(-1)
 
 
-def _tighten(problem: Problem, found: Found, expired: Callable[[], bool]) -> Found:
-    """The same, with rows refined again by CROWN-IBP where its lower bound leaves room to come closer."""
+def _tighten(problem: SearchProblem, found: Solutions, expired: Callable[[], bool]) -> Solutions:
+    """Refine rows again by CROWN-IBP where its lower bound leaves room to come closer."""
     rows = found.proved.nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
         return found
-    part = problem.select(rows).proved_by("crown-ibp")
+    part = problem.select(rows).with_method("crown-ibp")
     point = found.x_cf[rows]
-    slack = (found.worst[rows] - part.worst(point)).clamp(min=0)
-    pull = (problem.select(rows).linearised(point).slope.abs() / part.price).amax(-1)
-    worthwhile = slack > TIGHTENING_GAIN * found.objective[rows] * pull
+    slack = (found.worst_logit[rows] - part.worst_logit(point)).clamp(min=0)
+    steepest = (problem.select(rows).linearised(point).slope.abs() / part.cost_weights).amax(-1)
+    worthwhile = slack > TIGHTENING_GAIN * found.objective[rows] * steepest
     rows = rows[worthwhile]
     if len(rows) == 0:
         return found
-    part = problem.select(rows).proved_by("crown-ibp")
+    part = problem.select(rows).with_method("crown-ibp")
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 
 class Led(NamedTuple):
-    """Answers near their anchors, and which of them were accepted (n,)."""
+    """Counterfactuals near their anchors, and a mask of those that were accepted (n,)."""
 
-    found: Found
+    found: Solutions
     accepted: Tensor
 
 
-def towards(
-    problem: Problem,
+def anchored_search(
+    problem: SearchProblem,
     anchor: Tensor,
-    pulls: Sequence[float],
+    weights: Sequence[float],
     accepted: Accepted,
     *,
     expired: Callable[[], bool] = lambda: False,
 ) -> Led:
-    """Answers that stay near an ``anchor`` (n, d) of each row, as near as it takes to be accepted.
+    """Search near an ``anchor`` (n, d) of each row, with growing weights until the result is accepted.
 
-    All pulls, which grow, are searched as one batch. Of each row's answers the first one counts that is
-    ``accepted``; where there is none, the last one that is proved; where none is, the anchor itself.
-    Objectives are those of the pull that each row ended with.
+    All prototype weights are searched as one batch. The result of a row is that of the first weight that is
+    ``accepted``; failing that, of the last weight with a proof; failing that, the anchor itself. Objectives
+    are those of the weight that each row ended with.
     """
-    n, most = len(problem), len(pulls)
+    n, most = len(problem), len(weights)
     each = torch.arange(n, device=anchor.device)
     rows = each.repeat(most)
-    strength = problem.sign.new_tensor(pulls).repeat_interleave(n)
-    many = problem.select(rows).near(anchor[rows], strength)
+    strength = problem.sign.new_tensor(weights).repeat_interleave(n)
+    many = problem.select(rows).with_anchor(anchor[rows], strength)
     here = (
         _from_both(many, anchor[rows], expired) if most == 1 else refine(many, anchor[rows], expired=expired)
     )
     here = polish(many, here)
-    content = here.proved
-    content[here.proved] = accepted(here.x_cf[here.proved], rows[here.proved])
+    passed = here.proved
+    passed[here.proved] = accepted(here.x_cf[here.proved], rows[here.proved])
     order = torch.arange(most, device=anchor.device).unsqueeze(-1)
     rank = torch.where(here.proved.reshape(most, n), 2 * most - order, 3 * most)
-    rank = torch.where(content.reshape(most, n), order, rank)
+    rank = torch.where(passed.reshape(most, n), order, rank)
     best = rank.argmin(0) * n + each
     found = here.select(best)
     proved = found.proved.nonzero().squeeze(-1)
-    return Led(assess(problem, anchor).replace(proved, found.select(proved)), content[best])
+    return Led(assess(problem, anchor).replace(proved, found.select(proved)), passed[best])
 
 
-def nearer_the_data(
-    problem: Problem,
-    found: Found,
+def anchor_to_data(
+    problem: SearchProblem,
+    found: Solutions,
     nearest: Callable[[Tensor], Tensor],
-    pull: float,
+    weight: float,
     *,
     expired: Callable[[], bool] = lambda: False,
-) -> Found:
-    """Answers that also stay near training rows: the one ``nearest`` to each answer pulls, twice over."""
+) -> Solutions:
+    """Search again near the training row ``nearest`` to each counterfactual, twice."""
     rows = found.proved.nonzero().squeeze(-1)
     for _ in range(2):
         if len(rows) == 0 or expired():
             break
         here = found.x_cf[rows]
         anchor = nearest(here)
-        part = problem.select(rows).near(anchor, pull)
+        part = problem.select(rows).with_anchor(anchor, weight)
         best = assess(part, here)
         for start in (here, part.legal(anchor)):
             best = best.better(refine(part, start, expired=expired))
