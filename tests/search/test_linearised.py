@@ -95,6 +95,6 @@ def test_a_category_is_switched_where_that_is_the_better_buy() -> None:
     slope = torch.tensor([[-1.0, 1.0, -4.0, 0.0]], dtype=torch.float64)
     y = cheapest(problem, x, Slopes(one, slope), problem.lower, problem.upper, -0.5)
     assert y.tolist() == [[0.0, 0.0, 1.0, 0.0]]  # 5 for 2 is better than 1 for 1
-    dear = replace(problem, cost=torch.tensor([1.0, 9.0, 9.0, 9.0], dtype=torch.float64))
+    dear = replace(problem, cost_weights=torch.tensor([1.0, 9.0, 9.0, 9.0], dtype=torch.float64))
     y = cheapest(dear, x, Slopes(0.2 * one, slope), problem.lower, problem.upper, -0.5)
     torch.testing.assert_close(y, torch.tensor([[0.7, 1.0, 0.0, 0.0]], dtype=torch.float64))
