@@ -103,7 +103,7 @@ def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
     if model.neighbours_.favourable is not None:
         tensors["labels"] = model.neighbours_.favourable.float()
     if model.quantile_bounds_ is not None:
-        tensors |= {f"quantile_bounds.{end}": t for end, t in model.quantile_bounds_._asdict().items()}
+        tensors |= {f"usual.{end}": t for end, t in model.quantile_bounds_._asdict().items()}
     if model.panel_ is not None:
         tensors |= {f"panel.{name}": t for name, t in model.panel_.tensors().items()}
     return tensors
@@ -160,10 +160,10 @@ class _Tensors:
 
     def quantile_bounds(self, dim: int) -> QuantileBounds | None:
         """Between which values most rows of either label lie; None in models of the first stage."""
-        if "quantile_bounds.lower" not in self.left:
+        if "usual.lower" not in self.left:
             return None
         return QuantileBounds(
-            *(self._take(f"quantile_bounds.{end}", (2, dim)).double() for end in QuantileBounds._fields)
+            *(self._take(f"usual.{end}", (2, dim)).double() for end in QuantileBounds._fields)
         )
 
     def below(self, prefix: str) -> dict[str, Tensor]:

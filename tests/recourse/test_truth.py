@@ -112,13 +112,14 @@ def test_features_of_several_prototypes_are_combined_until_the_panel_accepts(rec
         torch.zeros(4).double(), (x + torch.tensor([0.28, 0.28, 0.0, 0.0])).clamp(max=1)
     )
     for posed in (problem, little):
-        alone, guides = nearest_prototypes(posed, reference), combined_prototypes(posed, reference)
-        assert guides.accepted.sum() >= alone.accepted.sum()
-        sure = guides.accepted
-        assert reference.panel_accepts(guides.point[sure], sign[sure] < 0).all()
-        assert (posed.worst_logit(guides.point)[sure] < 0).all()
-        assert torch.equal(posed.legal(guides.point), guides.point)
-    assert guides.accepted.sum() > alone.accepted.sum()
+        nearest = nearest_prototypes(posed, reference)
+        alone = (posed.worst_logit(nearest) < 0) & reference.panel_accepts(nearest, sign < 0)
+        point, sure = combined_prototypes(posed, reference)
+        assert sure.sum() >= alone.sum()
+        assert reference.panel_accepts(point[sure], sign[sure] < 0).all()
+        assert (posed.worst_logit(point)[sure] < 0).all()
+        assert torch.equal(posed.legal(point), point)
+    assert sure.sum() > alone.sum()
 
 
 def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
@@ -273,19 +274,19 @@ def posed(recourse, table) -> SearchProblem:
 
 def test_rows_whose_results_are_refused_end_at_an_accepted_prototype(recourse, declined) -> None:
     problem = posed(recourse, declined.head(20))
-    guides = combined_prototypes(problem, recourse.reference)
-    assert guides.accepted.any()
+    prototype, acceptable = combined_prototypes(problem, recourse.reference)
+    assert acceptable.any()
 
-    def only_guides(points: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
-        return (points == guides.point[some]).all(-1)
+    def only_prototypes(points: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
+        return (points == prototype[some]).all(-1)
 
-    found = search_toward_prototypes(problem, recourse.reference, only_guides)
-    assert torch.equal(found.x_cf[guides.accepted], guides.point[guides.accepted])
-    assert found.proved[guides.accepted].all()
+    found = search_toward_prototypes(problem, recourse.reference, only_prototypes)
+    assert torch.equal(found.x_cf[acceptable], prototype[acceptable])
+    assert found.proved[acceptable].all()
     easily = search_toward_prototypes(
         problem, recourse.reference, lambda points, some: torch.ones(len(some), dtype=torch.bool)
     )
-    both = easily.proved & guides.accepted
+    both = easily.proved & acceptable
     assert both.sum() > 10
     assert easily.objective[both].mean() < found.objective[both].mean()  # further from prototypes
 
@@ -293,9 +294,9 @@ def test_rows_whose_results_are_refused_end_at_an_accepted_prototype(recourse, d
 def test_rows_without_changes_have_no_prototype(recourse, declined) -> None:
     problem = posed(recourse, declined.head(5))
     nowhere = problem.with_bounds(problem.x, problem.x)
-    guides = combined_prototypes(nowhere, recourse.reference)
-    assert not guides.accepted.any()
-    assert torch.equal(guides.point, problem.x)
+    prototype, acceptable = combined_prototypes(nowhere, recourse.reference)
+    assert not acceptable.any()
+    assert torch.equal(prototype, problem.x)
 
 
 def test_prototype_searches_can_require_plausible_results(recourse, declined) -> None:

@@ -1,4 +1,4 @@
-"""One call of ``explain`` from raw rows to counterfactuals: who is asked, what is found, how it ended."""
+"""One call of ``explain``: encode the rows, search, decode, and certify the decoded rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veritracer.certificate import CHUNK
+from veritracer.bounds.ibp import Box
+from veritracer.certificate import CHUNK, Certificates, certify
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions
@@ -24,14 +25,12 @@ from veritracer.schema import Schema
 from veritracer.search.exact import closest_linear, countable, exhaustive, is_linear
 from veritracer.search.linearised import Solutions, assess
 from veritracer.search.outcomes import (
-    Endings,
-    Proof,
-    Shown,
+    Outcome,
+    Outcomes,
     disagreed,
-    endings,
     implausible,
     impossible,
-    prove_shown,
+    outcomes_of,
 )
 from veritracer.search.polish import alternatives, limit_changes
 from veritracer.search.problem import Drift, SearchProblem, certified_region, cost_weights
@@ -40,54 +39,15 @@ from veritracer.search.reference import INLIER, ReferenceData
 from veritracer.search.solve import Start, anchor_to_data, closest
 
 NEIGHBOURS = 8
-"""Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
+"""Nearest training rows that are compared for the start of a row."""
 
 FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
-"""Shares of kappa that are tried for rows that cannot be certified at kappa itself."""
-
-
-class Answers(NamedTuple):
-    """The points found: for whom, which alternative, the point (m, d), and whether the time sufficed."""
-
-    person: Tensor
-    alternative: Tensor
-    x_cf: Tensor
-    complete: Tensor
-
-    @classmethod
-    def joined(cls, parts: list[Answers]) -> Answers:
-        """All of them, sorted by person."""
-        whole = cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        order = torch.argsort(whole.person, stable=True)
-        return cls(*(column[order] for column in whole))
-
-    def without(self, failing: Tensor, x: Tensor) -> tuple[Answers, Tensor]:
-        """The answers that are left without those, and which rows (m,) have none any more.
-
-        A person keeps the alternatives that do not fail; one of whom all fail keeps their own values.
-        """
-        passing = torch.zeros(len(x), dtype=torch.bool, device=failing.device)
-        passing[self.person[~failing]] = True
-        none = failing & ~passing[self.person]
-        kept = ~failing | (none & (self.alternative == 0))
-        left = Answers(*(column[kept] for column in self))
-        number = torch.arange(len(left.person), device=failing.device)
-        number -= torch.searchsorted(left.person, left.person)
-        x_cf = torch.where(none[kept].unsqueeze(-1), x[left.person], left.x_cf)
-        return Answers(left.person, number, x_cf, left.complete), none[kept]
-
-
-class Told(NamedTuple):
-    """People's own rows, what they are told instead, and both to the model."""
-
-    original: pd.DataFrame
-    frame: pd.DataFrame
-    shown: Shown
+"""Shares of kappa tried for rows that cannot be certified at kappa itself."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that one call of ``explain`` needs; ``of`` answers it."""
+    """The inputs of one call of ``explain``; ``of`` computes its result."""
 
     module: nn.Module
     encoding: Encoding
@@ -99,28 +59,28 @@ class Explanation:
     options: ExplainOptions
 
     def of(self, table: Any) -> Counterfactuals:
-        """The counterfactuals of a raw table."""
+        """Return the counterfactuals of a raw table."""
         x = self.encoding.encode(table).to(self.param_set.center[0].device)
         today = decide(self.module, x)
-        asked = today.clear.clone()
+        wanted = today.clear.clone()
         if self.options.only_unfavourable:
-            asked &= today.sign < 0
+            wanted &= today.sign < 0
         if self.options.refine:
-            some = x[asked], today.sign[asked]
-            asked[asked.clone()] &= ~impossible(self.encoding, self.param_set, *some)
+            some = x[wanted], today.sign[wanted]
+            wanted[wanted.clone()] &= ~impossible(self.encoding, self.param_set, *some)
         deadline = time.monotonic() + (self.options.time_budget or 0.0)
         timed = self.options.time_budget is not None
-        parts = [_unanswered(x, (~asked).nonzero().squeeze(-1))]
         whole = self._problem(table, x, today.sign)
+        parts = [_unsearched(x, (~wanted).nonzero().squeeze(-1))]
         parts += [
             self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
-            for rows in torch.split(asked.nonzero().squeeze(-1), CHUNK)
+            for rows in torch.split(wanted.nonzero().squeeze(-1), CHUNK)
             if len(rows) > 0
         ]
-        return self._conclude(table, x, today, Answers.joined(parts))
+        return self._conclude(table, x, today, Solutions.joined(parts))
 
     def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
-        """What is asked for all rows, within the limits of the data and of what may be asked of people."""
+        """Return the problem of all rows, inside the quantile bounds and each person's own limits."""
         problem = self._unlimited(x, sign)
         if not self.options.refine:
             return problem
@@ -130,72 +90,128 @@ class Explanation:
         return problem.with_bounds(*_own_limits(self.encoding, table, x, shares)) if shares else problem
 
     def _unlimited(self, x: Tensor, sign: Tensor) -> SearchProblem:
-        """What is asked for the rows, within the limits of the schema alone."""
+        """Return the problem of the rows, inside the bounds of the schema alone."""
         weights = cost_weights(self.encoding, self.options.cost).to(x)
         region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
         return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
 
-    def _conclude(self, table: Any, x: Tensor, today: Decisions, answers: Answers) -> Counterfactuals:
-        """The answers as people read them, with certificates and reasons for exactly these values."""
+    def _conclude(self, table: Any, x: Tensor, today: Decisions, found: Solutions) -> Counterfactuals:
+        """Return the counterfactuals as people read them, with certificates of exactly these values."""
         whole = self.encoding.schema.frame(table)
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
             whole = whole[[name for name in table.columns if name in whole.columns]]
-        told = self._tell(whole, x, today, answers)
-        unmet = self._unmet(told.shown)
-        turned_down: dict[int, str] = {}
+        frame, shown, valid = self._show(whole, x, today, found)
+        unmet = self._unmet(shown, today.sign[found.row] < 0, valid)
+        refused: dict[int, str] = {}
         if unmet:
-            failing = torch.zeros_like(told.shown.valid)
+            failing = torch.zeros_like(valid)
             failing[list(unmet)] = True
-            why = {int(answers.person[i]): unmet[i] for i in sorted(unmet, reverse=True)}
-            answers, none_left = answers.without(failing, x)
-            told = self._tell(whole, x, today, answers)
-            rows = none_left.nonzero().squeeze(-1).tolist()
-            turned_down = {i: why[int(answers.person[i])] for i in rows}
-        # Without the limits of a person, which the shown rows keep already.
-        problem = self._unlimited(told.shown.x, told.shown.sign)
-        proof = prove_shown(self.module, problem, told.shown, radius=self.options.search_radius)
-        ended = endings(problem, told.shown, proof, self.options)
-        ended.unmet(turned_down)
-        return self._result(told, answers, proof, ended, problem.cost(told.shown.x_cf))
+            why = {int(found.row[i]): unmet[i] for i in sorted(unmet, reverse=True)}
+            found, lost = found.without(failing, x)
+            frame, shown, valid = self._show(whole, x, today, found)
+            refused = {i: why[int(found.row[i])] for i in lost.nonzero().squeeze(-1).tolist()}
+        # Personal limits are left out: the shown rows keep them already.
+        problem = self._unlimited(x[found.row], today.sign[found.row])
+        certificates = self._certify(problem, shown.x_cf, valid)
+        clear = today.clear[found.row]
+        outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
+        for i, sentence in refused.items():
+            outcome[i], reason[i] = Outcome.UNMET, sentence
+        original = whole.iloc[found.row.cpu().numpy()]
+        return self._result((original, frame), problem, shown, certificates, (outcome, reason))
 
-    def _tell(self, whole: pd.DataFrame, x: Tensor, today: Decisions, answers: Answers) -> Told:
-        """What people have and what they read, and what that is to the model."""
-        own, sign = x[answers.person], today.sign[answers.person]
-        original = whole.iloc[answers.person.cpu().numpy()]
-        frame, x_cf, valid = self._show(answers.x_cf, original, own, sign)
-        return Told(
-            original, frame, Shown(own, x_cf, sign, today.clear[answers.person], valid, answers.complete)
+    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor) -> Certificates:
+        """Return certificates of the shown values, or of the region around them; none where not valid."""
+        n, covered = len(problem), problem.covered(x_cf)
+        largest = self.options.search_radius
+        blank = Certificates(
+            certified=np.zeros(n, dtype=bool),
+            worst_logit=np.full(n, np.inf),
+            method=np.full(n, "", dtype=np.array(CASCADE).dtype),
+            conditional=np.zeros(n, dtype=bool),
+            radius=np.zeros(n),
+            favourable=(problem.sign > 0).cpu().numpy(),
+            valid=valid.cpu().numpy(),
+            slack=np.full(n, np.inf),
+            model_digest=self.param_set.center_digest,
+            param_set=self.param_set,
+            encoding_digest=self.encoding.digest,
+            threshold=self.threshold,
         )
+        rows = valid.nonzero().squeeze(-1)
+        if len(rows) == 0:
+            return blank
+        target = covered.select(rows) if isinstance(covered, Box) else covered[rows]
+        found = certify(self.module, problem.x[rows], target, self.param_set, radius=largest)
+        where = rows.cpu().numpy()
+        for name in ("certified", "worst_logit", "method", "slack"):
+            getattr(blank, name)[where] = getattr(found, name)
+        # A bound without a proof has no condition either, but the proof at a smaller radius may have one.
+        blank.conditional[where] = found.conditional & found.certified
+        assert blank.radius is not None
+        if found.radius is not None:
+            blank.radius[where] = found.radius
+        else:  # the proof at kappa itself is all that is known
+            blank.radius[blank.certified] = self.param_set.kappa
+        self._certify_at_smaller_radii(problem, covered, blank)
+        return blank
+
+    def _certify_at_smaller_radii(
+        self, problem: SearchProblem, covered: Tensor | Box, certificates: Certificates
+    ) -> None:
+        """Set whether proofs that hold only below kappa need that x keeps its decision."""
+        assert certificates.radius is not None
+        rows = np.flatnonzero(~certificates.certified & (certificates.radius > 0))
+        for radius in np.unique(certificates.radius[rows]):
+            some = rows[certificates.radius[rows] == radius]
+            part = torch.from_numpy(some).to(problem.x.device)
+            target = covered.select(part) if isinstance(covered, Box) else covered[part]
+            smaller = self.param_set.at(float(radius))
+            found = certify(self.module, problem.x[part], target, smaller, radius=False)
+            certificates.conditional[some] = found.conditional
 
     def _result(
-        self, told: Told, answers: Answers, proof: Proof, ended: Endings, cost: Tensor
+        self,
+        tables: tuple[pd.DataFrame, pd.DataFrame],
+        problem: SearchProblem,
+        shown: Solutions,
+        certificates: Certificates,
+        outcomes: Outcomes,
     ) -> Counterfactuals:
-        """Everything that is known, as one value."""
-        shown, valid = told.shown, told.shown.valid.cpu().numpy()
-        number = answers.alternative.cpu().numpy()
-        several = self.options.n > 1
+        """Return everything that is known as one value."""
+        assert certificates.radius is not None
+        valid, number = certificates.valid, shown.alternative.cpu().numpy()
+        original, frame = tables if self.options.n == 1 else (_numbered(table, number) for table in tables)
+        covered = problem.covered(shown.x_cf)
+        box = covered if isinstance(covered, Box) else Box(covered, covered)
         return Counterfactuals(
-            frame=_numbered(told.frame, number) if several else told.frame,
-            original=_numbered(told.original, number) if several else told.original,
-            **ended._asdict(),
+            frame=frame,
+            original=original,
+            status=np.where(certificates.certified, "certified", np.where(valid, "valid", "none")),
+            outcome=outcomes[0],
+            reason=outcomes[1],
             valid=valid,
-            **proof.arrays(),
-            cost=cost.cpu().numpy(),
-            n_changes=self.encoding.changed(shown.x_cf, shown.x).sum(-1).cpu().numpy(),
-            favourable=(shown.sign > 0).cpu().numpy(),
-            person=answers.person.cpu().numpy(),
+            certified=certificates.certified,
+            radius=certificates.radius,
+            worst_logit=certificates.worst_logit,
+            method=certificates.method,
+            conditional=certificates.conditional,
+            cost=problem.cost(shown.x_cf).cpu().numpy(),
+            n_changes=self.encoding.changed(shown.x_cf, problem.x).sum(-1).cpu().numpy(),
+            favourable=certificates.favourable,
+            person=shown.row.cpu().numpy(),
             alternative=number,
             **self._set_and_options(),
-            x=shown.x.cpu(),
+            x=problem.x.cpu(),
             x_cf=shown.x_cf.cpu(),
-            lower=proof.lower.cpu(),
-            upper=proof.upper.cpu(),
-            agreement=np.where(valid, self.reference.agreement(shown.x_cf, shown.sign < 0), np.nan),
+            lower=box.lower.cpu(),
+            upper=box.upper.cpu(),
+            agreement=np.where(valid, self.reference.agreement(shown.x_cf, problem.sign < 0), np.nan),
             reference=self.reference,
         )
 
     def _set_and_options(self) -> dict[str, Any]:
-        """The fields that are the same for all rows: which models are spoken of, and what was asked."""
+        """Return the fields that are the same for all rows: the set of models, and the options."""
         return {
             "n": self.options.n,
             "kappa": self.param_set.kappa,
@@ -210,10 +226,10 @@ class Explanation:
             "encoding": self.encoding,
         }
 
-    def _unmet(self, shown: Shown) -> dict[int, str]:
-        """Of the valid answers those that do not meet what was required, and why they are not given."""
+    def _unmet(self, shown: Solutions, wanted: Tensor, valid: Tensor) -> dict[int, str]:
+        """Return the valid counterfactuals that do not meet a requirement, with the reason."""
         found: dict[int, str] = {}
-        there, wanted = shown.valid.cpu().numpy(), shown.sign < 0
+        there = valid.cpu().numpy()
         if self.options.plausible:
             factor = self.reference.outlier_factor(shown.x_cf, wanted)
             found |= {
@@ -226,50 +242,46 @@ class Explanation:
         return found
 
     def _show(
-        self, x_cf: Tensor, original: pd.DataFrame, own: Tensor, sign: Tensor
-    ) -> tuple[pd.DataFrame, Tensor, Tensor]:
-        """What people read, what that is encoded to, and where it is decided otherwise today.
+        self, whole: pd.DataFrame, x: Tensor, today: Decisions, found: Solutions
+    ) -> tuple[pd.DataFrame, Solutions, Tensor]:
+        """Return what people read, its encoding as solutions, and a mask of those decided otherwise today.
 
-        A point whose decoded values are not a counterfactual (a narrow column cannot hold every number)
-        is not shown: the row keeps its own values.
+        A point whose decoded values are no counterfactual (a narrow column cannot hold every number) is not
+        shown: the row keeps its own values.
         """
+        own, sign, x_cf = x[found.row], today.sign[found.row], found.x_cf
+        original = whole.iloc[found.row.cpu().numpy()]
         while True:
             frame = self.encoding.decode(x_cf, original=original, start=own)
             shown = self.encoding.encode(frame, out_of_range="ignore").to(own)
             valid = self._turned(shown, own, sign)
             lost = (x_cf != own).any(-1) & ~valid
             if not bool(lost.any()):
-                return frame, shown, valid
+                return frame, found._replace(x_cf=shown), valid
             x_cf = torch.where(lost.unsqueeze(-1), own, x_cf)
 
     def _turned(self, x_cf: Tensor, x: Tensor, sign: Tensor) -> Tensor:
-        """Where today's model decides otherwise; a row that nothing changed is not looked at again."""
+        """Return a mask of the rows that today's model decides otherwise; unchanged rows are not decided."""
         valid = torch.zeros_like(sign, dtype=torch.bool)
         rows = (x_cf != x).any(-1).nonzero().squeeze(-1)
         valid[rows] = decide(self.module, x_cf[rows]).sign != sign[rows]
         return valid
 
-    def _search(self, problem: SearchProblem, rows: Tensor, expired: Callable[[], bool]) -> Answers:
-        """The answers of these rows, by refinement or straight from the start."""
+    def _search(self, problem: SearchProblem, rows: Tensor, expired: Callable[[], bool]) -> Solutions:
+        """Return the solutions of these rows of the table, by refinement or straight from the start."""
         if not self.options.refine:
-            found = assess(problem, problem.legal(self._begin(problem)))
-            return _single(rows, found.x_cf, complete=True)
+            return assess(problem, problem.legal(self._begin(problem)))._replace(row=rows)
 
         def solver(part: SearchProblem) -> Solutions:
             return self._solve(part, expired)
 
         found = self._at_smaller_kappas(problem, solver(problem), solver)
-        if self.options.n == 1:
-            return _single(rows, found.x_cf, complete=not expired())
-        several = alternatives(problem, found, self.options.n, solver)
-        count = rows.new_tensor([len(options) for options in several])
-        number = torch.cat([torch.arange(c, device=rows.device) for c in count.tolist()])
-        points = torch.cat([option.x_cf for options in several for option in options])
-        person = rows.repeat_interleave(count)
-        return Answers(person, number, points, torch.full_like(person, not expired(), dtype=torch.bool))
+        if self.options.n > 1:
+            found = alternatives(problem, found, self.options.n, solver)
+        return found._replace(row=rows[found.row], complete=torch.full_like(found.complete, not expired()))
 
     def _solve(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
-        """The best point of each row, within the limits that were asked for."""
+        """Return the best point of each row: by enumeration if its legal rows are few, else by search."""
         if self._has_prototypes or self.options.plausibility:
             return self._searched(problem, expired)
         few = countable(problem)
@@ -283,7 +295,7 @@ class Explanation:
         return found
 
     def _searched(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
-        """The best point that the search finds for each row."""
+        """Return the best point that the search finds for each row."""
 
         def best(part: SearchProblem) -> Solutions:
             return (
@@ -307,26 +319,26 @@ class Explanation:
 
     @property
     def _has_prototypes(self) -> bool:
-        """Whether answers follow role models until the panel is content: unless a soft pull was asked for."""
+        """Return whether the search goes toward prototypes; a given ``plausibility`` takes their place."""
         return self.reference.has_prototypes and self.options.plausibility is None
 
     def _toward_prototypes(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
-        """Answers on the way to a role model that the panel believes; the closest where there are none."""
+        """Return counterfactuals near prototypes that the panel accepts; failing that, the closest ones."""
         favourable = problem.sign < 0
 
         def accepted(points: Tensor, rows: Tensor) -> Tensor:
-            content = self.reference.panel_accepts(points, favourable[rows])
+            passed = self.reference.panel_accepts(points, favourable[rows])
             if self.options.plausible:
                 factor = self.reference.outlier_factor(points, favourable[rows])
-                content &= torch.from_numpy(factor <= INLIER).to(content.device)
-            return content
+                passed &= torch.from_numpy(factor <= INLIER).to(passed.device)
+            return passed
 
         found = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
         rows = (~found.proved).nonzero().squeeze(-1)
         return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
 
     def _closest(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
-        """The closest proved answers, whatever anybody else makes of them."""
+        """Return the closest certified counterfactuals, without a look at the panel."""
         if not is_linear(problem):
             return closest(problem, self._starts(), expired=expired)
         found = closest_linear(problem, expired=expired)
@@ -338,9 +350,9 @@ class Explanation:
     def _at_smaller_kappas(
         self, problem: SearchProblem, found: Solutions, solver: Callable[[SearchProblem], Solutions]
     ) -> Solutions:
-        """The same, and where nothing is proved the answer at the largest smaller kappa that has one.
+        """Search rows without a proof at smaller kappas; keep the result at the largest one with a proof.
 
-        Only where the point that came closest is proved at a kappa, or at the last one, is everything tried.
+        A kappa is skipped unless the point that came closest is proved there; the last one is always tried.
         """
         best = found.x_cf
         for share in FALLBACK_KAPPAS:
@@ -365,7 +377,7 @@ class Explanation:
         return self._from_neighbours(problem) if len(self.reference.neighbours) > 0 else problem.x
 
     def _from_neighbours(self, problem: SearchProblem) -> Tensor:
-        """Of the nearest training rows that are decided otherwise by proof, made legal, the best one."""
+        """Return the best of the nearest training rows that are decided otherwise by proof, made legal."""
         best = assess(problem, problem.x)
         for sign in (1.0, -1.0):
             rows = (problem.sign == -sign).nonzero().squeeze(-1)
@@ -388,9 +400,9 @@ def _shares(schema: Schema, limits: Mapping[str, float]) -> dict[str, float]:
 def _own_limits(
     encoding: Encoding, table: Any, x: Tensor, shares: Mapping[str, float]
 ) -> tuple[Tensor, Tensor]:
-    """Between which encoded values people may be asked to bring features that are limited, (n, d) each.
+    """Return the bounds of limited features, (n, d) each, encoded.
 
-    By a share of the value that they have, beyond the encoding's range too; a missing one stays as it is.
+    They are a share of the person's own value, beyond the encoding's range too; a missing one stays so.
     """
     lower, upper = torch.zeros_like(x), torch.ones_like(x)
     numbers = encoding.numbers(table).to(x)
@@ -406,20 +418,17 @@ def _own_limits(
 
 
 def _mirrored(problem: SearchProblem) -> Tensor:
-    """Every column at the other end of its limits: far away, but the tangent there is not that of x."""
+    """Return every column at the other end of its bounds: far away, but with another tangent than x."""
     return problem.lower + problem.upper - problem.x
 
 
-def _unanswered(x: Tensor, rows: Tensor) -> Answers:
-    """Rows that nothing was looked for, as they are."""
-    return _single(rows, x[rows], complete=True)
-
-
-def _single(rows: Tensor, x_cf: Tensor, *, complete: bool) -> Answers:
-    """One answer for each of the rows."""
-    return Answers(rows, torch.zeros_like(rows), x_cf, torch.full_like(rows, complete, dtype=torch.bool))
+def _unsearched(x: Tensor, rows: Tensor) -> Solutions:
+    """Return the rows of a table that are not searched, as they are."""
+    unproved = torch.full_like(rows, torch.inf, dtype=x.dtype)
+    complete = torch.ones_like(rows, dtype=torch.bool)
+    return Solutions(rows, torch.zeros_like(rows), x[rows], unproved, unproved, complete)
 
 
 def _numbered(frame: pd.DataFrame, number: NDArray[np.int64]) -> pd.DataFrame:
-    """The frame with one more level in its index: the number of the alternative."""
+    """Return the frame with one more level in its index: the number of the alternative."""
     return frame.set_index(pd.Index(number, name="alternative"), append=True)

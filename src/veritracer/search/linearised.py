@@ -12,7 +12,7 @@ has a cost and a gain, and the best ratio comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,18 +33,38 @@ PROGRESS = 1e-3
 
 
 class Solutions(NamedTuple):
-    """The best point of each row (n, d), its objective (n,), infinite if it is not proved, its bound (n,).
+    """Counterfactuals of a batch: one for each row or, with alternatives, several, (m,) or (m, d) each.
 
-    Where none is proved, the point is the one with the lowest bound that was seen.
+    Attributes
+    ----------
+    row, alternative
+        The position of the row that each counterfactual is for, and its number among that row's, from 0.
+    x_cf
+        The points; where none is proved, the one with the lowest bound that was seen.
+    objective
+        What was minimised; infinite where there is no proof.
+    worst_logit
+        The bound of the point; below zero is a proof.
+    complete
+        Whether the search ended by itself rather than by its time budget.
     """
 
+    row: Tensor
+    alternative: Tensor
     x_cf: Tensor
     objective: Tensor
     worst_logit: Tensor
+    complete: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[Solutions]) -> Solutions:
+        """Return all counterfactuals of the parts, in the order of their rows."""
+        whole = cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        return whole.select(torch.argsort(whole.row, stable=True))
 
     @property
     def proved(self) -> Tensor:
-        """Return a mask of the rows that have a proved counterfactual."""
+        """Return a mask of the proved counterfactuals."""
         return torch.isfinite(self.objective)
 
     def better(self, other: Solutions) -> Solutions:
@@ -52,29 +72,56 @@ class Solutions(NamedTuple):
         cheaper = other.objective < self.objective
         closer = ~self.proved & ~other.proved & (other.worst_logit < self.worst_logit)
         take = cheaper | closer
-        return Solutions(
-            torch.where(take.unsqueeze(-1), other.x_cf, self.x_cf),
-            torch.where(take, other.objective, self.objective),
-            torch.where(take, other.worst_logit, self.worst_logit),
+        return self._replace(
+            x_cf=torch.where(take.unsqueeze(-1), other.x_cf, self.x_cf),
+            objective=torch.where(take, other.objective, self.objective),
+            worst_logit=torch.where(take, other.worst_logit, self.worst_logit),
         )
 
     def select(self, rows: Tensor | slice) -> Solutions:
-        """Return the points of the given rows."""
+        """Return the counterfactuals at the given positions."""
         return Solutions(*(field[rows] for field in self))
 
     def replace(self, rows: Tensor, part: Solutions) -> Solutions:
-        """Return the same with other points in these rows."""
-        return Solutions(*(f.index_copy(0, rows, p) for f, p in zip(self, part, strict=True)))
+        """Return the same with the points of ``part`` at these positions."""
+        return self._replace(
+            x_cf=self.x_cf.index_copy(0, rows, part.x_cf),
+            objective=self.objective.index_copy(0, rows, part.objective),
+            worst_logit=self.worst_logit.index_copy(0, rows, part.worst_logit),
+        )
 
     def merge(self, rows: Tensor, part: Solutions) -> Solutions:
-        """Return the same with the better of the two in these rows."""
+        """Return the same with the better of the two points at these positions."""
         return self.replace(rows, self.select(rows).better(part))
 
+    def without(self, refused: Tensor, x: Tensor) -> tuple[Solutions, Tensor]:
+        """Leave out the refused counterfactuals (m,); return the others, and a mask of rows that lost all.
 
-def assess(problem: SearchProblem, x_cf: Tensor, worst: Tensor | None = None) -> Solutions:
-    """Return legal points with their bound, and their objective where it is a proof."""
-    worst = problem.worst_logit(x_cf) if worst is None else worst
-    return Solutions(x_cf, torch.where(worst < 0, problem.objective(x_cf), torch.inf), worst)
+        A row keeps its other alternatives, numbered anew. A row that loses all keeps its own values of ``x``.
+        """
+        passing = torch.zeros(len(x), dtype=torch.bool, device=refused.device)
+        passing[self.row[~refused]] = True
+        lost = refused & ~passing[self.row]
+        kept = ~refused | (lost & (self.alternative == 0))
+        left, lost = self.select(kept), lost[kept]
+        number = torch.arange(len(left.row), device=refused.device)
+        number -= torch.searchsorted(left.row, left.row)
+        x_cf = torch.where(lost.unsqueeze(-1), x[left.row], left.x_cf)
+        return left._replace(alternative=number, x_cf=x_cf), lost
+
+
+def assess(problem: SearchProblem, x_cf: Tensor, worst_logit: Tensor | None = None) -> Solutions:
+    """Return legal points (n, d) with their bound, and their objective where it is a proof."""
+    worst = problem.worst_logit(x_cf) if worst_logit is None else worst_logit
+    row = torch.arange(len(x_cf), device=x_cf.device)
+    return Solutions(
+        row=row,
+        alternative=torch.zeros_like(row),
+        x_cf=x_cf,
+        objective=torch.where(worst < 0, problem.objective(x_cf), torch.inf),
+        worst_logit=worst,
+        complete=torch.ones_like(row, dtype=torch.bool),
+    )
 
 
 def refine(

@@ -109,7 +109,11 @@ def _best_move(
     take = first.clamp(max=max(len(rows) - 1, 0))
     if len(rows) == 0:
         return found, some
-    moved = Solutions(tries[take], torch.where(some, objective[take], torch.inf), worst[take])
+    moved = found._replace(
+        x_cf=tries[take],
+        objective=torch.where(some, objective[take], torch.inf),
+        worst_logit=worst[take],
+    )
     return found.better(moved), some & (moved.objective < found.objective)
 
 
@@ -164,7 +168,7 @@ class _Option:
     closed: frozenset[int]
 
 
-def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solver) -> list[list[Solutions]]:
+def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solver) -> Solutions:
     """Return up to n counterfactuals of each row, cheapest first, each with other features changed.
 
     The next one is the cheapest of those found when the features of the ones before it are forbidden one at a
@@ -187,9 +191,17 @@ def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solve
             new = [o for o in waiting[row] if o.changed not in seen and o.objective < float("inf")]
             if new:
                 chosen[row].append(min(new, key=lambda option: option.objective))
-    # An answer found on the way may be cheaper than the first: the search is local.
+    # A counterfactual found on the way may be cheaper than the first: the search is local.
     ranked = [sorted(options, key=lambda option: option.objective) for options in chosen]
-    return [[_as_found(option) for option in options] for options in ranked]
+    flat = [option for options in ranked for option in options]
+    rows = found.row.new_tensor([row for row in everybody for _ in ranked[row]])
+    numbers = found.row.new_tensor([number for options in ranked for number in range(len(options))])
+    return found.select(rows)._replace(
+        alternative=numbers,
+        x_cf=torch.stack([option.x_cf for option in flat]),
+        objective=found.objective.new_tensor([option.objective for option in flat]),
+        worst_logit=torch.stack([option.worst_logit for option in flat]),
+    )
 
 
 def _branch(
@@ -218,11 +230,3 @@ def _options(problem: SearchProblem, found: Solutions, closed: list[frozenset[in
         )
         for i in range(len(problem))
     ]
-
-
-def _as_found(option: _Option) -> Solutions:
-    return Solutions(
-        option.x_cf.unsqueeze(0),
-        option.worst_logit.new_tensor([option.objective]),
-        option.worst_logit.unsqueeze(0),
-    )

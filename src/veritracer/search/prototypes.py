@@ -9,7 +9,6 @@ in a person's place, features of several are combined, one at a time, with the e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,13 +32,6 @@ STEPS = 12
 """Largest number of features taken over from other prototypes, one after the other."""
 
 
-class Anchors(NamedTuple):
-    """A legal row (n, d) for each person to stay near to, and whether it is proved and accepted (n,)."""
-
-    point: Tensor
-    accepted: Tensor
-
-
 def search_toward_prototypes(
     problem: SearchProblem,
     reference: ReferenceData,
@@ -53,30 +45,30 @@ def search_toward_prototypes(
     accepted are searched closer to one that the panel accepts; failing that, they get this prototype itself,
     less every change that can be undone.
     """
-    anchor = nearest_prototypes(problem, reference).point
+    anchor = nearest_prototypes(problem, reference)
     found, passed = anchored_search(problem, anchor, WEIGHTS[:1], accepted, expired=expired)
     rows = (~passed).nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
         return found
     part = problem.select(rows)
-    anchors = combined_prototypes(part, reference)
+    anchor, acceptable = combined_prototypes(part, reference)
 
     def still(points: Tensor, some: Tensor) -> Tensor:
         return accepted(points, rows[some])
 
-    closer, passed = anchored_search(part, anchors.point, WEIGHTS[1:], still, expired=expired)
+    closer, passed = anchored_search(part, anchor, WEIGHTS[1:], still, expired=expired)
     found = found.replace(rows[closer.proved], closer.select(closer.proved))
-    last = (~passed & anchors.accepted).nonzero().squeeze(-1)
+    last = (~passed & acceptable).nonzero().squeeze(-1)
     if len(last) == 0 or expired():
         return found
-    here, own = part.select(last), anchors.point[last]
+    here, own = part.select(last), anchor[last]
     passed = still(own, last)
     fewer = undo_changes(here, assess(here, own), lambda points, some: still(points, last[some]))
     return found.replace(rows[last[passed]], fewer.select(passed))
 
 
-def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Anchors:
-    """Return the cheapest of the nearest prototypes that is proved, accepted if possible.
+def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Tensor:
+    """Return the cheapest of the nearest prototypes that is proved, accepted if possible, (n, d).
 
     Rows without one keep their own values.
     """
@@ -88,11 +80,14 @@ def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Anch
     some = sure.any(-1)
     best = torch.where(some, torch.where(sure, cost, torch.inf).argmin(-1), cost.argmin(-1))
     point, found = _pick(points, best), torch.isfinite(_pick(worth.objective, best))
-    return Anchors(torch.where(found.unsqueeze(-1), point, problem.x), some)
+    return torch.where(found.unsqueeze(-1), point, problem.x)
 
 
-def combined_prototypes(problem: SearchProblem, reference: ReferenceData) -> Anchors:
-    """Return the cheapest prototype that is proved and accepted, else a combination of the best ones."""
+def combined_prototypes(problem: SearchProblem, reference: ReferenceData) -> tuple[Tensor, Tensor]:
+    """Return the cheapest prototype that is proved and accepted, else a combination of the best ones.
+
+    They are legal rows (n, d); the second value is a mask (n,) of those that are proved and accepted.
+    """
     n = len(problem)
     many, points = _legal_prototypes(problem, reference, WIDE)
     worth = _margin(many, points, reference)
@@ -111,7 +106,7 @@ def combined_prototypes(problem: SearchProblem, reference: ReferenceData) -> Anc
         better = gained > reached[rows]
         point, reached = point.index_copy(0, rows, taken), reached.index_copy(0, rows, gained)
         rows = rows[better & (gained <= 0)]
-    return Anchors(point, reached > 0)
+    return point, reached > 0
 
 
 def _legal_prototypes(

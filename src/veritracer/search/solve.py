@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,13 +79,6 @@ def _tighten(problem: SearchProblem, found: Solutions, expired: Callable[[], boo
     return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
 
 
-class Led(NamedTuple):
-    """Counterfactuals near their anchors, and a mask of those that were accepted (n,)."""
-
-    found: Solutions
-    accepted: Tensor
-
-
 def anchored_search(
     problem: SearchProblem,
     anchor: Tensor,
@@ -94,12 +86,12 @@ def anchored_search(
     accepted: Accepted,
     *,
     expired: Callable[[], bool] = lambda: False,
-) -> Led:
+) -> tuple[Solutions, Tensor]:
     """Search near an ``anchor`` (n, d) of each row, with growing weights until the result is accepted.
 
     All prototype weights are searched as one batch. The result of a row is that of the first weight that is
     ``accepted``; failing that, of the last weight with a proof; failing that, the anchor itself. Objectives
-    are those of the weight that each row ended with.
+    are those of the weight that each row ended with. The second value is a mask of the accepted ones (n,).
     """
     n, most = len(problem), len(weights)
     each = torch.arange(n, device=anchor.device)
@@ -118,7 +110,7 @@ def anchored_search(
     best = rank.argmin(0) * n + each
     found = here.select(best)
     proved = found.proved.nonzero().squeeze(-1)
-    return Led(assess(problem, anchor).replace(proved, found.select(proved)), passed[best])
+    return assess(problem, anchor).replace(proved, found.select(proved)), passed[best]
 
 
 def anchor_to_data(
