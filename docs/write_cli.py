@@ -50,7 +50,7 @@ are never changed.
 Limits, each refused with a way around it: rows of 4 MiB, 10,000 columns, gzip files that unpack to more than
 200 times their size (beyond the first 64 MiB), Parquet row groups of more than 67,108,864 rows or 8 GiB, and
 for verbs that read a whole table (`fit`, `update`, `calibrate`, `report`, `inspect`) half of the machine's
-memory. From Python they are `veritracer.tablefiles.Limits`, an argument of `open_table` and `read_table`.
+memory. From Python they are `veritracer.tables.Limits`, an argument of `open_table` and `read_table`.
 
 Exit codes:
 

@@ -28,7 +28,7 @@ ORDER = [
     ["persistence", "recourse"],
     ["ledger"],
     ["model", "saved"],
-    ["datasets", "tablefiles"],
+    ["datasets", "tables"],
     ["metrics", "streaming", "evaluation"],
     ["calibration", "distributed"],
     ["report"],

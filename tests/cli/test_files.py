@@ -15,7 +15,7 @@ import pytest
 import veritracer as vt
 from processes import Done, assert_refused, run, run_many
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles import read_table
+from veritracer.tables import read_table
 
 pytestmark = pytest.mark.long  # minutes of training and of processes
 

@@ -36,7 +36,7 @@ from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
-from veritracer.tablefiles import Table
+from veritracer.tables import Table
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature, Schema
 from veritracer.streaming import explain_table
 from veritracer.streaming.explaining import written
-from veritracer.tablefiles import open_sink, open_table, read_table
+from veritracer.tables import open_sink, open_table, read_table
 
 ROWS = 16
 POWERS = (-9, -6, -3, 0, 3, 7, 9, 12, 15)

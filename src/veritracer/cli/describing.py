@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import veritracer as vt
-from veritracer import tablefiles
+from veritracer import tables
 from veritracer.cli.options import check_output, check_table, names, schema_file
 from veritracer.errors import (
     DataError,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from veritracer.schema import Schema
     from veritracer.schema.inspection import Inspection
-    from veritracer.tablefiles import Rejects
+    from veritracer.tables import Rejects
 
 Target = Annotated[str | None, typer.Option(help="The column with the decision.", show_default=False)]
 Favourable = Annotated[
@@ -196,7 +196,7 @@ def inspected(table: str, told: Said) -> Inspection:
 
 
 def _read(table: str, told: Said, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
-    return tablefiles.read_table(
+    return tables.read_table(
         table, schema=known, ignore=list(told.ignore), separator=told.separator, rejects=rejects
     )
 

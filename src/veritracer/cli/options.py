@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tables
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms
-    from veritracer.tablefiles import Rejects, Table
+    from veritracer.tables import Rejects, Table
 
 DataDir = Annotated[
     Path | None,
@@ -343,10 +343,10 @@ def check_table(path: str, separator: str, *, lenient: bool = False) -> tuple[st
 
     None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
     """
-    if path == tablefiles.STANDARD:
+    if path == tables.STANDARD:
         return None
     ragged = (lambda *_: None) if lenient else None
-    with tablefiles.open_table(path, separator=separator, ragged=ragged) as table:
+    with tables.open_table(path, separator=separator, ragged=ragged) as table:
         return table.names
 
 
@@ -361,7 +361,7 @@ def open_applicants(
 ) -> Iterator[Table]:
     """The table to go through, whose rows with too few or too many cells go to ``rejects``."""
     ragged = None if rejects is None else rejects.add_ragged
-    with tablefiles.open_table(path, separator=separator, or_comma=or_comma, ragged=ragged) as table:
+    with tables.open_table(path, separator=separator, or_comma=or_comma, ragged=ragged) as table:
         if rejects is not None:
             rejects.begin(table.names)
         yield table
@@ -380,14 +380,14 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
     Links are followed: another name of an input is still the input. Standard input is its file, where it
     was redirected from one. ``force`` allows all but folders and what is no file.
     """
-    if out is None or str(out) == tablefiles.STANDARD or not os.path.lexists(out):
+    if out is None or str(out) == tables.STANDARD or not os.path.lexists(out):
         return
     path = Path(out)
     if not path.is_file() or force:
         return  # folders and devices are the opener's to refuse
     for name in inputs:
         if _same(path, name):
-            read = "standard input" if str(name) == tablefiles.STANDARD else str(name)
+            read = "standard input" if str(name) == tables.STANDARD else str(name)
             got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
             raise DataError(message("an output apart from what is read", got, "name another file"))
     if not _ours(path):
@@ -397,7 +397,7 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
 
 def check_openings(out: str | None, *, force: bool) -> None:
     """Refuse to write over the openings of commitments, which are kept nowhere else."""
-    path = Path(out or tablefiles.STANDARD)
+    path = Path(out or tables.STANDARD)
     if path.is_file() and not force and OPENING in _ends(path):
         remedy = "name another file, or write over it with --force"
         received = f"{path}, which has openings of commitments"
@@ -407,8 +407,8 @@ def check_openings(out: str | None, *, force: bool) -> None:
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
-        local = tablefiles.local_path(str(name))
-        there = os.fstat(0) if local == tablefiles.STANDARD else Path(local).stat()
+        local = tables.local_path(str(name))
+        there = os.fstat(0) if local == tables.STANDARD else Path(local).stat()
     except OSError:
         return False
     return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)
@@ -444,7 +444,7 @@ class Bulk(NamedTuple):
 
     def wanted(self, table: str) -> bool:
         """Whether it was: by a folder or a pattern, by several cores, or by a cluster."""
-        return self.engine == "ray" or self.workers is not None or tablefiles.is_many(table)
+        return self.engine == "ray" or self.workers is not None or tables.is_many(table)
 
     def refuse(self, given: dict[str, Any]) -> None:
         """Refuse what is made of one table as a whole."""
@@ -461,7 +461,7 @@ class Bulk(NamedTuple):
 
     def inputs(self, table: str, separator: str) -> distributed.Inputs:
         """The tables; refuses a pipe, which cannot be read again."""
-        if table == tablefiles.STANDARD:
+        if table == tables.STANDARD:
             remedy = "save it as a file first"
             raise DataError(message("tables that can be read again", "standard input", remedy))
         return distributed.Inputs(table, separator, self.rows)

@@ -26,8 +26,8 @@ from veritracer.schema import Schema
 from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow
 from veritracer.streaming import explain_table
-from veritracer.tablefiles import Table
-from veritracer.tablefiles.opening import check_columns
+from veritracer.tables import Table
+from veritracer.tables.reading import check_columns
 
 MODELS = 4
 """Models that a worker keeps in memory."""

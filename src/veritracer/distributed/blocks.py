@@ -29,9 +29,9 @@ from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
-from veritracer.tablefiles import Table
-from veritracer.tablefiles.opening import ROWS, rows_digest
-from veritracer.tablefiles.sinks import Format
+from veritracer.tables import Table
+from veritracer.tables.reading import ROWS, rows_digest
+from veritracer.tables.writing import Format
 
 RUN, BLOCKS, PREPARED = "_run.json", "_blocks", "_prepared"
 

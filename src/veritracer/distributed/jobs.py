@@ -36,16 +36,16 @@ from veritracer.streaming import (
     explain_table,
     issue_table,
 )
-from veritracer.tablefiles import check_columns, check_ids, open_sink, open_table, tables_in
-from veritracer.tablefiles.opening import Columns
-from veritracer.tablefiles.places import is_database
-from veritracer.tablefiles.sinks import Sink
+from veritracer.tables import check_columns, check_ids, open_sink, open_table, tables_in
+from veritracer.tables.places import is_database
+from veritracer.tables.reading import Columns
+from veritracer.tables.writing import Sink
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Batch
     from veritracer.model import VeriTraCER
     from veritracer.recourse import Recourse
-    from veritracer.tablefiles import Found
+    from veritracer.tables import Found
 
 Tell = Callable[[float | None], None]
 """Is told which share of all tables was read."""

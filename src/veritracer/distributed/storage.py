@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from veritracer.errors import DataError, message
 from veritracer.files import rename, write_whole
-from veritracer.tablefiles.places import file_system, is_database, local_path, without_password
+from veritracer.tables.places import file_system, is_database, local_path, without_password
 
 
 class Storage(Protocol):

@@ -18,8 +18,8 @@ from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.serving.client import NUMBERS, Client, RemoteRecourse
 from veritracer.streaming.chunks import Watch, arrow_type, frames, kept_columns
-from veritracer.tablefiles import Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns
+from veritracer.tables import Sink, Table
+from veritracer.tables.reading import ADDED, check_columns
 
 MOST_NOTES = 20
 

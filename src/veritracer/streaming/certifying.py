@@ -22,8 +22,8 @@ from veritracer.certificate import Certificates
 from veritracer.errors import DataError, DataWarning, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
-from veritracer.tablefiles import Partners, Rejects, Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns, check_pairs
+from veritracer.tables import Partners, Rejects, Sink, Table
+from veritracer.tables.reading import ADDED, check_columns, check_pairs
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
 

@@ -27,8 +27,8 @@ from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature, Schema
 from veritracer.schema.feature import is_number, plain
-from veritracer.tablefiles import Rejects, Table, typed
-from veritracer.tablefiles.sinks import VALUES
+from veritracer.tables import Rejects, Table, typed
+from veritracer.tables.writing import VALUES
 
 Watch = Callable[[int, float | None], None]
 """Is told after every chunk how many rows are done, and which share of the whole that is."""

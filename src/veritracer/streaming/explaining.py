@@ -22,8 +22,8 @@ from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
-from veritracer.tablefiles import Rejects, Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
+from veritracer.tables import Rejects, Sink, Table
+from veritracer.tables.reading import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger

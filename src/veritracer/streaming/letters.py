@@ -40,8 +40,8 @@ from veritracer.recourse.letter import (
 )
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
-from veritracer.tablefiles.opening import ADDED
-from veritracer.tablefiles.sinks import writable
+from veritracer.tables.reading import ADDED
+from veritracer.tables.writing import writable
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
 """Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
@@ -121,9 +121,9 @@ def _rows(table: str | None, schema: Schema, ignore: list[str], separator: str) 
     """The features and the decisions of a table; nothing of none."""
     if table is None:
         return None, None
-    frame = tablefiles.read_table(table, schema=schema, ignore=ignore, separator=separator)
+    frame = tables.read_table(table, schema=schema, ignore=ignore, separator=separator)
     if schema.target not in frame.columns:
-        expected = f"the column of the decisions in {tablefiles.without_password(table)}"
+        expected = f"the column of the decisions in {tables.without_password(table)}"
         raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
     return frame[list(schema.names)], frame[schema.target]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tables
 from veritracer.cli import options as typed
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
@@ -64,7 +64,7 @@ def certify(
     or for a folder or pattern of tables, work is done in blocks: --out is a folder with a file for each, and
     the same command goes on where a run was stopped.
     """
-    if table == counterfactuals == tablefiles.STANDARD:
+    if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
@@ -78,15 +78,15 @@ def certify(
     check_output(out, [table, counterfactuals], force=force)
     check_rejects(rejects, [table, counterfactuals], out, force=force)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        partners = None if rejected is None else tablefiles.Partners(rejected)
+        rejected = stack.enter_context(tables.open_rejects(rejects, separator))
+        partners = None if rejected is None else tables.Partners(rejected)
         originals = stack.enter_context(open_applicants(table, separator, rejected))
         answers = stack.enter_context(open_applicants(counterfactuals, separator, partners, or_comma=True))
         if known is not None:
-            tablefiles.check_pairs(originals, answers, known, kept, unseen)
+            tables.check_pairs(originals, answers, known, kept, unseen)
         sink = None
         if out is not None:
-            sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
+            sink = stack.enter_context(tables.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
         watch = stack.enter_context(progress("certifying", quiet=quiet))
         found = streaming.certify_tables(

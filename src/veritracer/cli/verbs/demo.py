@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import tablefiles
+from veritracer import tables
 from veritracer.cli.options import AsJson, Quiet, Seed
 from veritracer.cli.printing import patience, percent, print_json, print_table, say
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
@@ -99,7 +99,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train on synthetic loans, issue recourse, retrain a year later, and count the promises that held."""
-    with tablefiles.output_folder(out):
+    with tables.output_folder(out):
         start = time.perf_counter()
         only_compute()
         with _steps(quiet=quiet or as_json) as tell:

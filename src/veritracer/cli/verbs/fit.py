@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import tablefiles
+from veritracer import tables
 from veritracer.cli.describing import (
     DecreaseOnly,
     Described,
@@ -120,7 +120,7 @@ def fit(
     }
     told = said(target, favourable, actions, ignore, id_column, formats, separator)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        rejected = stack.enter_context(tables.open_rejects(rejects, separator))
         with patience("reading", quiet=quiet):
             data = described(table, told, schema, rejected)
         params = {
@@ -198,7 +198,7 @@ def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = Non
     beside = {SCHEMA: model.schema_.to_json() + "\n"}
     if evaluation is not None:
         beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
-    with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
+    with tables.writable(out / SCHEMA if out.is_dir() else out):
         save(model, out, beside)
 
 
@@ -215,7 +215,7 @@ def check_folder(out: Path) -> None:
     if not place.is_dir():
         raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
     probe = place / f".{out.name}.probe"
-    with tablefiles.writable(probe):
+    with tables.writable(probe):
         probe.mkdir()
         probe.rmdir()
 

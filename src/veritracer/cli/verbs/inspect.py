@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import persistence, tablefiles
+from veritracer import persistence, tables
 from veritracer.cli.describing import (
     DecreaseOnly,
     Favourable,
@@ -83,7 +83,7 @@ def inspect(
     if as_json:
         print_json(_plain(found))
     else:
-        _table(found, tablefiles.without_password(what), told)
+        _table(found, tables.without_password(what), told)
 
 
 def _plain(found: Inspection) -> dict[str, Any]:

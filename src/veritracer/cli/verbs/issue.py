@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tables
 from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
@@ -175,7 +175,7 @@ def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) ->
 
     def rows() -> str:
         ragged = None if asked.rejects is None else (lambda *_: None)
-        with tablefiles.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
+        with tables.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
             return streaming.table_digest(table)
 
     persistence.verified(model)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     AsJson,
@@ -54,12 +54,12 @@ def predict(
     check_output(out, [table], force=force)
     check_rejects(rejects, [table], out, force=force)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        rejected = stack.enter_context(tables.open_rejects(rejects, separator))
         source = stack.enter_context(open_applicants(table, separator, rejected))
         if known is not None:
-            tablefiles.check_columns(source, known, kept, unseen)
+            tables.check_columns(source, known, kept, unseen)
         sink = stack.enter_context(
-            tablefiles.open_sink(
+            tables.open_sink(
                 out, kind="jsonl" if as_json and out is None else None, spreadsheet_safe=spreadsheet_safe
             )
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
@@ -42,14 +42,14 @@ def report(
     persistence.verified(model)
     check_table(table, separator)
     check_output(out, [table], force=force)
-    with tablefiles.writable(out), patience("writing the report", quiet=quiet):
+    with tables.writable(out), patience("writing the report", quiet=quiet):
         from veritracer.report.html import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()
         schema = loaded.schema_
         with notes.taken():
             unseen = list(ignored(ignore, id_column))
-            frame = tablefiles.read_table(table, schema=schema, ignore=unseen, separator=separator)
+            frame = tables.read_table(table, schema=schema, ignore=unseen, separator=separator)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veritracer import ledger as ledgers
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
@@ -152,7 +152,7 @@ def _rows(
     model: VeriTraCER, table: str, target: str | None, ignore: list[str], separator: str
 ) -> tuple[pd.DataFrame, Any]:
     """The features and the labels."""
-    frame = tablefiles.read_table(table, schema=model.schema_, ignore=ignore, separator=separator)
+    frame = tables.read_table(table, schema=model.schema_, ignore=ignore, separator=separator)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
         raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))

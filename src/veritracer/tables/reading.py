@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from veritracer.errors import DataError, EmptyTableError, as_typed, closest, listing, message, unknown_name
-from veritracer.tablefiles import places
+from veritracer.tables import places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -434,7 +434,7 @@ def open_table(
     path = places.local_path(path)
     head, stream, size = open_bytes(path, limits)
     with stream:
-        from veritracer.tablefiles import csv_text  # here: it brings pyarrow, and no file needs none
+        from veritracer.tables import csv_text  # here: it brings pyarrow, and no file needs none
 
         separator = csv_text.separator_of(separator)
         if head.startswith(b"PAR1"):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import Limits, open_table, read_table
+from veritracer.tables import Limits, open_table, read_table
 
 SMALL = Limits(unpacked=20, unpacked_free=1 << 16)
 
@@ -94,7 +94,7 @@ def test_a_long_row_group_does_not_have_to_fit_into_memory(tmp_path: Path) -> No
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows, use_dictionary=False)
     program = (
         "import resource, sys\n"
-        "from veritracer.tablefiles import open_table\n"
+        "from veritracer.tables import open_table\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "with open_table(sys.argv[1]) as table:\n"
         "    print(sum(piece.num_rows for piece in table.chunks))\n"

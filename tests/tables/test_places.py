@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles import is_many, open_table, places, read_table, tables_in, typed, without_password
+from veritracer.tables import is_many, open_table, places, read_table, tables_in, typed, without_password
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
 

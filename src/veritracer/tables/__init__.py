@@ -38,8 +38,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from veritracer.tablefiles.cells import inferred, read_table, typed
-    from veritracer.tablefiles.opening import (
+    from veritracer.tables.cells import inferred, read_table, typed
+    from veritracer.tables.places import (
+        Found,
+        is_database,
+        is_many,
+        local_path,
+        tables_in,
+        without_password,
+    )
+    from veritracer.tables.reading import (
         STANDARD,
         Limits,
         Table,
@@ -48,15 +56,7 @@ if TYPE_CHECKING:
         check_pairs,
         open_table,
     )
-    from veritracer.tablefiles.places import (
-        Found,
-        is_database,
-        is_many,
-        local_path,
-        tables_in,
-        without_password,
-    )
-    from veritracer.tablefiles.sinks import (
+    from veritracer.tables.writing import (
         Partners,
         Rejects,
         Sink,
@@ -71,7 +71,7 @@ else:
         __name__,
         {
             "cells": ["inferred", "read_table", "typed"],
-            "opening": [
+            "reading": [
                 "STANDARD",
                 "Limits",
                 "Table",
@@ -81,7 +81,7 @@ else:
                 "open_table",
             ],
             "places": ["Found", "is_database", "is_many", "local_path", "tables_in", "without_password"],
-            "sinks": [
+            "writing": [
                 "Partners",
                 "Rejects",
                 "Sink",

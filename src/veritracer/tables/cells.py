@@ -19,9 +19,9 @@ from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
 from veritracer.schema.tables import without_decimals
-from veritracer.tablefiles.opening import ROW, Limits, open_table
-from veritracer.tablefiles.places import MIXED
-from veritracer.tablefiles.sinks import TEXT, Rejects
+from veritracer.tables.places import MIXED
+from veritracer.tables.reading import ROW, Limits, open_table
+from veritracer.tables.writing import TEXT, Rejects
 
 
 def typed(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import open_sink, open_table
+from veritracer.tables import open_sink, open_table
 
 RISKY = [
     "=1+1",

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from veritracer.errors import DataError, message
-from veritracer.tablefiles.opening import ROW, Counted, Limits, Ragged
+from veritracer.tables.reading import ROW, Counted, Limits, Ragged
 
 LEAST = 4
 """Columns from which on a cell is refused for reading like rows; with fewer, text does so by chance."""

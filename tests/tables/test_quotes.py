@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veritracer.errors import DataError
-from veritracer.tablefiles import csv_text, open_table
-from veritracer.tablefiles.csv_text import Rows
+from veritracer.tables import csv_text, open_table
+from veritracer.tables.csv_text import Rows
 
 NAMES = ("a", "b", "c", "d")
 HEAD = ",".join(NAMES) + "\n"

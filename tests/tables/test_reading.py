@@ -19,7 +19,7 @@ from pyarrow import parquet
 from veritracer.errors import DataError
 from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
-from veritracer.tablefiles import csv_text, open_rejects, open_sink, open_table, read_table, typed
+from veritracer.tables import csv_text, open_rejects, open_sink, open_table, read_table, typed
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
 

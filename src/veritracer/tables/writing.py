@@ -25,7 +25,7 @@ import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
 from veritracer.files import is_special, whole_file
-from veritracer.tablefiles.opening import ADDED, ROW, STANDARD
+from veritracer.tables.reading import ADDED, ROW, STANDARD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -411,7 +411,7 @@ def open_rejects(path: str | Path | None, separator: str = ",") -> Iterator[Reje
     if path is None:
         yield None
         return
-    from veritracer.tablefiles.csv_text import separator_of
+    from veritracer.tables.csv_text import separator_of
 
     place = Path(path)
     with writable(place), whole_file(place) as file:
