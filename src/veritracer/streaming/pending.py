@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veritracer.errors import CommitUnknownError, DataError, LedgerError, message
-from veritracer.files import document_text, envelope, is_special, remove, rename, write_whole
+from veritracer.files import document_text, envelope, is_special, remove, rename, writable, write_whole
 from veritracer.tables.reading import STANDARD, Table, rows_digest
-from veritracer.tables.writing import writable
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger

@@ -29,12 +29,10 @@ __all__ = [
     "open_rejects",
     "open_sink",
     "open_table",
-    "output_folder",
     "read_table",
     "tables_in",
     "typed",
     "without_password",
-    "writable",
 ]
 
 if TYPE_CHECKING:
@@ -63,8 +61,6 @@ if TYPE_CHECKING:
         format_of,
         open_rejects,
         open_sink,
-        output_folder,
-        writable,
     )
 else:
     __getattr__, __dir__ = attach(
@@ -88,8 +84,6 @@ else:
                 "format_of",
                 "open_rejects",
                 "open_sink",
-                "output_folder",
-                "writable",
             ],
         },
     )

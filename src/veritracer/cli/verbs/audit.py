@@ -23,6 +23,7 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, progress, say
 from veritracer.defaults import AUDIT_RECOURSE
+from veritracer.files import writable
 from veritracer.times import parse_time
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _write(out: Path, found: Audit, checked: Verification | None, model: str) ->
     from veritracer.report.html import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
-    with tables.writable(out):
+    with writable(out):
         write_audit(out, found, notes=notes, model=model)
 
 

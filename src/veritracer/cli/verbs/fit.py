@@ -40,6 +40,7 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
+from veritracer.files import writable
 from veritracer.persistence import DOCUMENT
 from veritracer.threads import only_compute
 
@@ -198,7 +199,7 @@ def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = Non
     beside = {SCHEMA: model.schema_.to_json() + "\n"}
     if evaluation is not None:
         beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
-    with tables.writable(out / SCHEMA if out.is_dir() else out):
+    with writable(out / SCHEMA if out.is_dir() else out):
         save(model, out, beside)
 
 
@@ -215,7 +216,7 @@ def check_folder(out: Path) -> None:
     if not place.is_dir():
         raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
     probe = place / f".{out.name}.probe"
-    with tables.writable(probe):
+    with writable(probe):
         probe.mkdir()
         probe.rmdir()
 

@@ -22,6 +22,7 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, patience, print_json, say
+from veritracer.files import writable
 
 
 def report(
@@ -42,7 +43,7 @@ def report(
     persistence.verified(model)
     check_table(table, separator)
     check_output(out, [table], force=force)
-    with tables.writable(out), patience("writing the report", quiet=quiet):
+    with writable(out), patience("writing the report", quiet=quiet):
         from veritracer.report.html import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()
