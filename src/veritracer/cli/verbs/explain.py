@@ -24,7 +24,7 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import percent, print_json, progress, say
+from veritracer.cli.printing import outcome_lines, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
 
@@ -226,7 +226,7 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     args = question, inputs, folder, bulk.engine_for()
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
-    print_outcome(outcome, asked.out, _summary(found), quiet=asked.quiet, as_json=asked.as_json)
+    print_outcome(outcome, asked.out, outcome_lines(found), quiet=asked.quiet, as_json=asked.as_json)
     return found
 
 
@@ -252,17 +252,4 @@ def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> 
     if asked.out is not None and asked.as_json:
         print_json({"out": asked.out, **asdict(found)})
     elif asked.out is not None and not asked.quiet:
-        say(*_summary(found), f"The recourse: {asked.out}")
-
-
-def _summary(found: Explained | RemotelyExplained) -> list[str]:
-    first = f"{found.rows:,} rows, {found.favourable:,} of them favourable already."
-    if not found.asked:
-        return [first]
-    share = percent(found.certified / found.asked)
-    return [
-        first,
-        f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
-        f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
-        f"{found.none:,} without.",
-    ]
+        say(*outcome_lines(found), f"The recourse: {asked.out}")

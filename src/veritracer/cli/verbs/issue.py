@@ -27,7 +27,7 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import note, percent, print_json, progress, say
+from veritracer.cli.printing import note, outcome_lines, print_json, progress, say
 from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
 from veritracer.times import format_time, parse_expiry
 
@@ -255,25 +255,12 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: Issu
     with vt.Ledger(ledger) as place:
         head = place.head
     lines = [
-        *_told(cast("Explained", outcome.ended)),
+        *outcome_lines(cast("Explained", outcome.ended)),
         f"{outcome.promises:,} promises are issued in this run.",
         *_left_out(outcome.left_out),
         f"The head, to be noted elsewhere: {head}",
     ]
     print_outcome(outcome, asked.out, lines, quiet=asked.quiet, as_json=asked.as_json)
-
-
-def _told(explained: Explained) -> list[str]:
-    first = f"{explained.rows:,} rows, {explained.favourable:,} of them favourable already."
-    if not explained.asked:
-        return [first]
-    share = percent(explained.certified / explained.asked)
-    return [
-        first,
-        f"Of the other {explained.asked:,}, {explained.certified:,} have recourse that is "
-        f"certified at {explained.models}, which is {share}; {explained.valid:,} recourse that is valid "
-        f"today; {explained.none:,} have none.",
-    ]
 
 
 def print_summary(
@@ -290,7 +277,7 @@ def print_summary(
         )
     elif not quiet:
         say(
-            *_told(explained),
+            *outcome_lines(explained),
             f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
             + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
             *_left_out(issued.left_out),
