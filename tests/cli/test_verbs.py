@@ -48,7 +48,7 @@ COMMANDS = {
     "parquet": ["explain", "model", "people.parquet", "--out", "out.parquet", "--json"],
     "lines": ["explain", "model", "people.csv", "--out", "out.jsonl", "--sentences", "--quiet"],
     "gzip": ["explain", "model", "people.csv.gz", "--out", "gzip.csv", "--quiet"],
-    "semicolons": ["explain", "model", "semicolons.csv", "--separator", ";", "--out", "semi.csv", "--quiet"],
+    "semicolons": ["explain", "model", "semicolons.csv", "--out", "semi.csv", "--quiet"],
     "bulk": ["explain", "model", "people.csv", "--no-refine", "--no-radius", "--out", "bulk.csv", "--quiet"],
     "all": ["explain", "model", "people.csv", "--all", "--no-refine", "--out", "all.csv", "--json"],
     "several": ["explain", "model", "people.csv", "--n", "2", "--out", "several.csv", "--quiet"],

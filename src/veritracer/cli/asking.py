@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer import streaming, tables
 from veritracer.cli.describing import check_rejects
-from veritracer.cli.options import Bulk, check_output, open_applicants
+from veritracer.cli.options import Bulk, ReadOptions, check_output, open_applicants
 from veritracer.cli.printing import note
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms, PendingOutputs
     from veritracer.streaming.letters import LetterWriter
-    from veritracer.tables import Rejects, Sink, Table
+    from veritracer.tables import Rejects, Sink, TableSource
 
 
 class Asked(NamedTuple):
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     sentences: bool
     rejects: Path | None
     spreadsheet_safe: bool
-    separator: str
+    reading: ReadOptions
     quiet: bool
     as_json: bool
 
@@ -74,9 +74,9 @@ class Asked(NamedTuple):
         with ExitStack() as stack:
             files, pages = (stack, stack) if pending is None else (pending.files, pending.letters)
             into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
-            reject = tables.open_rejects(into.get("rejects", self.rejects), self.separator)
+            reject = tables.open_rejects(into.get("rejects", self.rejects))
             rejected = files.enter_context(reject)
-            source = stack.enter_context(open_applicants(self.table, self.separator, rejected))
+            source = stack.enter_context(open_applicants(self.table, self.reading, rejected))
             carry = [] if letters is None else list(letters.columns.values())
             if known is not None:
                 for name in ids:
@@ -111,7 +111,7 @@ class Asked(NamedTuple):
 class Opened(NamedTuple):
     """Where rows come from and go to; ``carry`` are columns that letters need."""
 
-    source: Table
+    source: TableSource
     sink: Sink
     rejected: Rejects | None
     letters: LetterWriter | None

@@ -18,8 +18,7 @@ from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.serving.client import NUMBERS, Client, RemoteRecourse
 from veritracer.streaming.chunks import Watch, arrow_type, frames, kept_columns
-from veritracer.tables import Sink, Table
-from veritracer.tables.reading import ADDED, check_columns
+from veritracer.tables import ADDED, Sink, TableSource, check_columns
 
 MOST_NOTES = 20
 
@@ -45,7 +44,7 @@ class RemotelyExplained:
 
 def explain_remotely(
     client: Client,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     *,
     options: Mapping[str, Any],

@@ -27,7 +27,7 @@ from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature, Schema
 from veritracer.schema.feature import is_number, plain
-from veritracer.tables import Rejects, Table, typed
+from veritracer.tables import Rejects, TableSource, apply_schema
 from veritracer.tables.writing import VALUES
 
 Watch = Callable[[int, float | None], None]
@@ -35,7 +35,7 @@ Watch = Callable[[int, float | None], None]
 
 
 def frames(
-    table: Table,
+    table: TableSource,
     schema: Schema,
     keep: Sequence[str] = (),
     rejects: Rejects | None = None,
@@ -48,8 +48,8 @@ def frames(
     there is none.
     """
     start, accepted = table.start, 0
-    for chunk in table.chunks:
-        frame = typed(chunk, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
+    for chunk in table.batches:
+        frame = apply_schema(chunk, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
         for name in keep:
             frame[name] = pd.arrays.ArrowExtensionArray(chunk.column(name))
         start += chunk.num_rows
@@ -136,7 +136,7 @@ def check_exact(table: pa.Table, found: Counterfactuals) -> None:
     """Refuse a table that would be read as other rows than those that were certified."""
     schema = found.encoding.schema
     (batch,) = table.select(schema.names).combine_chunks().to_batches()
-    again = found.encoding.encode(typed(batch, schema, is_text=False, start=0), out_of_range="ignore")
+    again = found.encoding.encode(apply_schema(batch, schema, is_text=False), out_of_range="ignore")
     differs = found.encoding.changed(again, found.x_cf)
     if bool(differs.any()):
         row, feature = (int(i) for i in differs.nonzero()[0])

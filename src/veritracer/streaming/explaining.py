@@ -22,7 +22,7 @@ from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
-from veritracer.tables import Rejects, Sink, Table
+from veritracer.tables import Rejects, Sink, TableSource
 from veritracer.tables.reading import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Explained:
 
 def explain_table(
     recourse: Recourse,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     *,
     options: Mapping[str, Any],
@@ -187,7 +187,7 @@ class IssueTerms(NamedTuple):
 
 def issue_table(
     recourse: Recourse,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     ledger: Ledger,
     terms: IssueTerms,

@@ -1,7 +1,7 @@
-"""Tables in files and pipes: CSV and Parquet, read and written chunk by chunk.
+"""Tables in files, pipes and databases, read and written in batches.
 
-``open_table`` reads, ``typed`` and ``inferred`` give cells their types, ``open_sink`` writes; a file of any
-length needs the memory of a few chunks. Parquet, and fast CSV, come from the package pyarrow.
+``open_table`` reads a table of any length in bounded memory, ``apply_schema`` and ``infer_types`` give its
+cells their types, ``open_sink`` writes.
 """
 
 from __future__ import annotations
@@ -11,79 +11,89 @@ from typing import TYPE_CHECKING
 from veritracer.lazy import attach
 
 __all__ = [
+    "ADDED",
+    "ROWS",
     "STANDARD",
-    "Found",
-    "Limits",
+    "CSVFormat",
+    "Format",
     "Partners",
     "Rejects",
     "Sink",
-    "Table",
+    "TablePlace",
+    "TableSource",
+    "apply_schema",
     "check_columns",
     "check_ids",
     "check_pairs",
+    "find_tables",
     "format_of",
-    "inferred",
-    "is_database",
+    "infer_types",
     "is_many",
+    "is_url",
     "local_path",
     "open_rejects",
     "open_sink",
     "open_table",
     "read_table",
-    "tables_in",
-    "typed",
+    "rows_digest",
     "without_password",
 ]
 
 if TYPE_CHECKING:
-    from veritracer.tables.cells import inferred, read_table, typed
+    from veritracer.tables.cells import (
+        Partners,
+        Rejects,
+        apply_schema,
+        infer_types,
+        open_rejects,
+        read_table,
+    )
+    from veritracer.tables.csv_blocks import CSVFormat
     from veritracer.tables.places import (
-        Found,
-        is_database,
+        STANDARD,
+        TablePlace,
+        find_tables,
         is_many,
+        is_url,
         local_path,
-        tables_in,
         without_password,
     )
     from veritracer.tables.reading import (
-        STANDARD,
-        Limits,
-        Table,
+        ADDED,
+        ROWS,
+        TableSource,
         check_columns,
         check_ids,
         check_pairs,
         open_table,
+        rows_digest,
     )
-    from veritracer.tables.writing import (
-        Partners,
-        Rejects,
-        Sink,
-        format_of,
-        open_rejects,
-        open_sink,
-    )
+    from veritracer.tables.writing import Format, Sink, format_of, open_sink
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "cells": ["inferred", "read_table", "typed"],
-            "reading": [
+            "cells": ["Partners", "Rejects", "apply_schema", "infer_types", "open_rejects", "read_table"],
+            "csv_blocks": ["CSVFormat"],
+            "places": [
                 "STANDARD",
-                "Limits",
-                "Table",
+                "TablePlace",
+                "find_tables",
+                "is_many",
+                "is_url",
+                "local_path",
+                "without_password",
+            ],
+            "reading": [
+                "ADDED",
+                "ROWS",
+                "TableSource",
                 "check_columns",
                 "check_ids",
                 "check_pairs",
                 "open_table",
+                "rows_digest",
             ],
-            "places": ["Found", "is_database", "is_many", "local_path", "tables_in", "without_password"],
-            "writing": [
-                "Partners",
-                "Rejects",
-                "Sink",
-                "format_of",
-                "open_rejects",
-                "open_sink",
-            ],
+            "writing": ["Format", "Sink", "format_of", "open_sink"],
         },
     )

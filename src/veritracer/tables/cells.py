@@ -1,12 +1,17 @@
-"""Text cells as typed columns: by a schema where there is one, else by what all cells of a column allow.
+"""Give the cells of a table their types, and collect the rows that cannot be read.
 
-``read_table`` reads a table as a whole, to learn from.
+Where there is a schema it decides what a text means, through ``encoding.exact.Texts``; where there is none, a
+column gets the narrowest type that holds all of its cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -16,90 +21,94 @@ import pyarrow.compute as pc
 from veritracer.encoding.cells import refused_rows
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
 from veritracer.errors import DataError, message, unknown_name
+from veritracer.files import whole_file, writable
 from veritracer.schema import Feature, Schema
 from veritracer.schema.formats import FEWEST_MARKED
 from veritracer.schema.tables import without_decimals
-from veritracer.tables.places import MIXED
-from veritracer.tables.reading import ROW, Limits, open_table
-from veritracer.tables.writing import TEXT, Rejects
+from veritracer.tables.csv_blocks import ROW, CSVFormat
+from veritracer.tables.reading import ADDED, open_table
+
+TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+CODE = r"^0[0-9]"
+"""A whole number that begins like this is a code: 01234 is not 1,234."""
+
+THOUSANDS = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
+"""Points that could separate thousands."""
 
 
-def typed(
-    piece: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int, lenient: bool = False
+def apply_schema(
+    batch: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int = 0, lenient: bool = False
 ) -> pd.DataFrame:
-    """The piece as a table that fits ``schema``: its features and its target as values, the rest as it is.
+    """Return a batch as a table whose features and target have the types of ``schema``.
 
-    The index counts the rows of the file from 1 on, ``start`` of them before this piece, so that messages
-    can name them. With ``lenient`` text that is no number stays text, for whoever looks at each row.
+    Parameters
+    ----------
+    batch
+        Rows of a table; other columns than those of the schema stay as they are.
+    schema
+        The features, and the labels of the target.
+    is_text
+        Whether every cell is text (CSV), or columns have types already.
+    start
+        Rows of the table before these: the index counts from ``start + 1``, as messages do.
+    lenient
+        Leave text that is no number as it is, for checks of single rows, instead of refusing it.
     """
-    index: pd.Index[Any] = pd.RangeIndex(start + 1, start + 1 + piece.num_rows, name="row")
-    if ROW in piece.schema.names:
-        index = pd.Index(piece.column(ROW).to_numpy(), name="row")
-        piece = piece.drop_columns(ROW)
+    index: pd.Index[Any] = pd.RangeIndex(start + 1, start + 1 + batch.num_rows, name="row")
+    if ROW in batch.schema.names:
+        index = pd.Index(batch.column(ROW).to_numpy(), name="row")
+        batch = batch.drop_columns(ROW)
     if not is_text:
-        return _with_types(piece, schema).set_axis(index)
+        return _from_types(batch, schema).set_axis(index)
     readers = {feature.name: feature for feature in schema.features}
     columns: dict[str, Any] = {}
-    for name in piece.schema.names:
-        column = piece.column(name)
+    for name in batch.schema.names:
+        column = batch.column(name)
         if name == schema.target and schema.favourable is not None:
             labels = [label for label in (schema.unfavourable, schema.favourable) if label is not None]
             columns[name] = _values(Texts(name, labels), column)
         elif name not in readers:
             columns[name] = column.to_pandas().to_numpy(dtype=object)
         else:
-            columns[name] = _cells(readers[name], column, start, lenient=lenient)
+            columns[name] = _from_text(readers[name], column, start, lenient=lenient)
     return pd.DataFrame(columns, index=index)
 
 
-def inferred(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
-    """A whole table with the narrowest type for each column: whole numbers, numbers, true/false, text."""
-    index: pd.Index[Any] = pd.RangeIndex(1, table.num_rows + 1, name="row")
-    if ROW in table.schema.names:
-        index = pd.Index(table.column(ROW).to_numpy(), name="row")
-        table = table.drop_columns(ROW)
-    if not is_text:
-        whole: pd.DataFrame = without_decimals(table).to_pandas(ignore_metadata=True)
-        return whole.set_axis(index)
-    return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names}, index=index)
-
-
-def _cells(feature: Feature, column: pa.Array, start: int, *, lenient: bool) -> Any:
+def _from_text(feature: Feature, column: pa.Array, start: int, *, lenient: bool) -> Any:
     if needs_text(feature) or not feature.is_numeric:
         return _values(Texts.of(feature), column)
     try:
-        return _numbers(column).to_numpy(zero_copy_only=False)
+        return _present(column).cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         if lenient:
             return _values(Texts.of(feature), column)
         raise _no_number(feature, column, start) from None
 
 
-def _numbers(column: Any) -> Any:
-    """The column in float64; empty cells are null."""
+def _present(column: Any) -> Any:
+    """Return the texts without the spaces around them; empty cells are null."""
     trimmed = pc.utf8_trim_whitespace(column)
-    present = pc.if_else(pc.is_in(trimmed, value_set=pa.array(EMPTY)), None, trimmed)
-    return present.cast(pa.float64())
+    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(EMPTY)), None, trimmed)
 
 
 def _values(texts: Texts, column: pa.Array) -> Any:
-    """Each text as the value that it stands for, or itself; None for null and for empty cells."""
+    """Return the value that each text stands for, or the text; None for null and for empty cells."""
     coded = column.dictionary_encode()
     found = np.empty(len(coded.dictionary) + 1, dtype=object)  # the last one for null
     found[:-1] = [texts.value(text) for text in coded.dictionary.to_pylist()]
     return found[coded.indices.fill_null(len(coded.dictionary)).to_numpy()]
 
 
-def _with_types(piece: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
-    """A piece whose columns have types; a text is read only where the feature's values need it."""
-    piece = without_decimals(piece)
-    frame: pd.DataFrame = piece.to_pandas(ignore_metadata=True)
+def _from_types(batch: pa.RecordBatch, schema: Schema) -> pd.DataFrame:
+    """Return a batch whose columns have types; text is read only where the feature's values need it."""
+    batch = without_decimals(batch)
+    frame: pd.DataFrame = batch.to_pandas(ignore_metadata=True)
     for feature in schema.features:
-        if feature.name not in piece.schema.names:
+        if feature.name not in batch.schema.names:
             continue
-        column = piece.column(feature.name)
-        mixed = MIXED in (piece.schema.field(feature.name).metadata or {})
-        if _is_text(column.type) and (mixed or needs_text(feature)) and not only_words(feature):
+        column = batch.column(feature.name)
+        if _is_text(column.type) and needs_text(feature) and not only_words(feature):
             texts = Texts.of(feature, empty=())  # with types an empty cell is null, and no text
             frame[feature.name] = pd.Series(_values(texts, column.cast(pa.string())), dtype=object)
         elif pa.types.is_integer(column.type) and not _fits_float(column):
@@ -113,10 +122,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _fits_float(column: pa.Array) -> bool:
-    """Whether float64, which pandas takes for whole numbers around gaps, holds every one of these.
-
-    Where it does not they are objects, in this piece and next to other pieces.
-    """
+    """Return whether float64, which pandas takes for whole numbers around gaps, holds all of these."""
     try:
         column.cast(pa.float64())
     except pa.ArrowInvalid:
@@ -134,17 +140,24 @@ def _no_number(feature: Feature, column: pa.Array, start: int) -> DataError:
     return DataError(message(f"numbers in the column {feature.name!r}", received, remedy))
 
 
-CODE = r"^0[0-9]"
-"""A whole number that begins like this is a code: 01234 is not 1,234."""
+# ---------------------------------------------------------------- without a schema
 
-THOUSANDS = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
-"""Points that could separate thousands."""
+
+def infer_types(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
+    """Return a whole table with the narrowest type for each column: integers, floats, booleans, text."""
+    index: pd.Index[Any] = pd.RangeIndex(1, table.num_rows + 1, name="row")
+    if ROW in table.schema.names:
+        index = pd.Index(table.column(ROW).to_numpy(), name="row")
+        table = table.drop_columns(ROW)
+    if not is_text:
+        whole: pd.DataFrame = without_decimals(table).to_pandas(ignore_metadata=True)
+        return whole.set_axis(index)
+    return pd.DataFrame({name: _narrowest(table.column(name)) for name in table.schema.names}, index=index)
 
 
 def _narrowest(column: pa.ChunkedArray) -> Any:
-    trimmed = pc.utf8_trim_whitespace(column)
-    present = pc.if_else(pc.is_in(trimmed, value_set=pa.array(EMPTY)), None, trimmed)
-    for kind in () if _needs_a_look(present) else (pa.int64(), pa.float64(), pa.bool_()):
+    present = _present(column)
+    for kind in () if _may_be_codes(present) else (pa.int64(), pa.float64(), pa.bool_()):
         try:
             found = present.cast(kind)
         except pa.ArrowInvalid:
@@ -156,8 +169,8 @@ def _narrowest(column: pa.ChunkedArray) -> Any:
     return emptied.to_pandas().to_numpy(dtype=object)
 
 
-def _needs_a_look(present: pa.ChunkedArray) -> bool:
-    """Whether numbers could be meant as codes, or points as marks of thousands: then they stay text."""
+def _may_be_codes(present: pa.ChunkedArray) -> bool:
+    """Return whether numbers may be codes, or their points mark thousands: then they stay text."""
     if _any(pc.match_substring_regex(present, CODE)):
         return True
     pointed = pc.match_substring(present, ".")
@@ -175,48 +188,167 @@ def _any(found: pa.ChunkedArray) -> bool:
 
 
 def read_table(
-    path: str,
+    place: str,
+    query: str | None = None,
     *,
     schema: Schema | None = None,
     ignore: Sequence[str] = (),
-    separator: str = ",",
-    limits: Limits = Limits(),  # noqa: B008  # frozen
+    csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
     rejects: Rejects | None = None,
 ) -> pd.DataFrame:
-    """The whole table without the columns to ignore: typed by the schema, or by what its cells allow.
+    """Read a whole table into memory.
 
-    What the schema itself ignores may be there, and is left out too. Rows with too few or too many cells go
-    to ``rejects``, if there is one, and are refused if not. The index counts rows from 1.
+    Parameters
+    ----------
+    place, query, csv
+        The table, as for :func:`open_table`.
+    schema
+        Gives columns their types; what it ignores may be there and is left out. By default types are
+        inferred from all cells of a column.
+    ignore
+        Columns to leave out.
+    rejects
+        Takes the rows that cannot be read; without it they are refused.
+
+    Returns
+    -------
+    DataFrame
+        The rows, whose index counts those of the file from 1.
     """
-    ragged = None if rejects is None else rejects.add_ragged
-    with open_table(path, separator=separator, limits=limits, ragged=ragged) as table:
+    ragged = None if rejects is None else rejects.add
+    with open_table(place, query, csv=csv, ragged=ragged) as table:
         for name in ignore:
-            if name not in table.names:
-                raise DataError(unknown_name("a column to ignore", name, table.names))
-        unseen = {*ignore, *(() if schema is None else schema.ignored_names)}
-        kept = [name for name in table.names if name not in unseen]
+            if name not in table.columns:
+                raise DataError(unknown_name("a column to ignore", name, table.columns))
+        left_out = {*ignore, *(() if schema is None else schema.ignored_names)}
+        kept = [name for name in table.columns if name not in left_out]
         if not kept:
             remedy = "ignore fewer of them"
             raise DataError(message(f"columns to read in {table.name}", "none", remedy))
         if rejects is not None:
             rejects.begin(kept)
-        chunks, size = [], 0
-        for chunk in table.chunks:
-            chunks.append(chunk.select([*kept, *([ROW] if ROW in chunk.schema.names else [])]))
-            size += chunks[-1].nbytes
-            limits.check_whole(table.name, size)
-        if schema is None:
-            whole = pa.concat_tables(
-                [pa.Table.from_batches([chunk]) for chunk in chunks], promote_options="permissive"
-            )
-            return inferred(whole, is_text=table.is_text)
-        start, frames = 0, []
-        for chunk in chunks:
-            lenient = rejects is not None
-            frame = typed(chunk, schema, is_text=table.is_text, start=start, lenient=lenient)
-            if rejects is not None:
-                features = [feature for feature in schema.features if feature.name in frame.columns]
-                frame = rejects.without(frame, chunk, refused_rows(Schema(features), frame), schema)
-            frames.append(frame)
-            start += chunk.num_rows
-        return pd.concat(frames)
+        batches = [
+            batch.select([*kept, *([ROW] if ROW in batch.schema.names else [])]) for batch in table.batches
+        ]
+    if schema is None:
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        return infer_types(pa.concat_tables(tables, promote_options="permissive"), is_text=table.is_text)
+    start, frames = 0, []
+    for batch in batches:
+        frame = apply_schema(batch, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
+        if rejects is not None:
+            features = [feature for feature in schema.features if feature.name in frame.columns]
+            frame = rejects.without(frame, batch, refused_rows(Schema(features), frame), schema)
+        frames.append(frame)
+        start += batch.num_rows
+    return pd.concat(frames)
+
+
+# ---------------------------------------------------------------- rows that cannot be read
+
+ROW_NUMBER, REASON = f"{ADDED}row", f"{ADDED}reason"
+"""The first columns of a file of rejected rows."""
+
+
+class Rejects:
+    """Write the rows that cannot be read to a CSV file, with the number and the reason of each.
+
+    The other columns are those of the table: corrected, the file can be given to the same command again.
+    ``count`` rows were written so far, ``first`` is the reason of the first one, and ``last`` the largest row
+    number.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.count = file, 0
+        self.first, self.last = "", 0
+        self.names: list[str] = []
+        self._waiting: list[tuple[int, str, Sequence[str]]] = []
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Name the columns of the table, which are known once it is open."""
+        self.names = list(names)
+        self._write_header()
+        for early in self._waiting:
+            self._write(*early)
+        self._waiting = []
+
+    def add(self, number: int, reason: str, cells: Sequence[str]) -> None:
+        """Take row ``number`` of the table, for this reason."""
+        self.count += 1
+        self.first, self.last = self.first or reason, max(self.last, number)
+        if self.names:
+            self._write(number, reason, cells)
+        else:
+            self._waiting.append((number, reason, cells))
+
+    def without(
+        self, frame: pd.DataFrame, batch: pa.RecordBatch, refused: Mapping[int, str], schema: Schema
+    ) -> pd.DataFrame:
+        """Return the rows of a batch that are not refused; take the others as they are in the file."""
+        if not refused:
+            return frame
+        cells = batch.select([name for name in batch.schema.names if name != ROW])
+        for row, reason in refused.items():
+            own = cells.slice(row, 1).to_pylist()[0].values()
+            self.add(int(frame.index[row]), reason, ["" if cell is None else str(cell) for cell in own])
+        left = frame.drop(index=frame.index[list(refused)])
+        numeric = [feature.name for feature in schema.features if feature.is_numeric]
+        return left.assign(**{name: _as_numbers(left[name]) for name in numeric if name in left.columns})
+
+    def note(self, place: str) -> list[str]:
+        """Return a note that says how many rows were rejected."""
+        if not self.count:
+            return []
+        rows = "row was" if self.count == 1 else "rows were"
+        return [f"{self.count:,} {rows} rejected, see {place}; the first: {self.first}"]
+
+    def _write_header(self) -> None:
+        own = [name for name in self.names if name not in (ROW_NUMBER, REASON)]
+        self._write_line([ROW_NUMBER, REASON, *own])
+
+    def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
+        """Write a row; of one with too many cells the last column has all that are left."""
+        width = len(self.names)
+        kept = [*cells[:width], *[""] * (width - len(cells))]
+        if len(cells) > width:
+            kept[-1] = ",".join(cells[width - 1 :])
+        own = [cell for name, cell in zip(self.names, kept, strict=True) if name not in (ROW_NUMBER, REASON)]
+        self._write_line([str(number), " ".join(reason.split()), *own])
+
+    def _write_line(self, cells: Sequence[str]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(cells)
+        self.file.write(text.getvalue().encode())
+
+
+class Partners(Rejects):
+    """Take rows of a table that goes with another one row by row; they are written in its columns."""
+
+    def __init__(self, whole: Rejects) -> None:
+        super().__init__(whole.file)
+        self.whole = whole
+
+    def _write_header(self) -> None:
+        """Write nothing: the other table names the columns."""
+
+    def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
+        own, last = dict(zip(self.names, cells, strict=False)), self.whole.last
+        self.whole.add(number, f"its counterfactual: {reason}", [own.get(n, "") for n in self.whole.names])
+        self.whole.last = last  # that of its own table
+
+
+def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of objects as numbers, where only rejected cells made it objects."""
+    found = column.infer_objects()
+    return found if found.dtype.kind in "iuf" else column
+
+
+@contextmanager
+def open_rejects(path: str | Path | None) -> Iterator[Rejects | None]:
+    """Open a file for rejected rows, which appears when it is whole; None where none is asked for."""
+    if path is None:
+        yield None
+        return
+    place = Path(path)
+    with writable(place), whole_file(place) as file:
+        yield Rejects(file)

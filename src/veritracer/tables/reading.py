@@ -1,296 +1,384 @@
-"""A table that is open for reading: its columns, and its rows chunk by chunk, refused where it asks too much.
+"""Open a table wherever it is and read it in batches: CSV, Parquet, or the answer of an SQL database.
 
-A few bytes can stand for very many: gzip packs a thousand to one, and a page of a Parquet file can declare a
-billion equal rows. So bytes are counted, unpacked, and looked at before they are read. Every limit is far
-above what honest tables need, and its message names a way around it. A table is held against the columns of
-the model that is to read it before either is read.
+Files may be local, behind an fsspec URL or come through standard input, and may be compressed. A table is
+compared with the columns of a model before either is read.
 """
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import hashlib
-import io
 import os
 import re
 import sys
 import tempfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from veritracer.errors import DataError, EmptyTableError, as_typed, closest, listing, message, unknown_name
-from veritracer.tables import places
+from veritracer.tables.csv_blocks import (
+    BLOCK,
+    CSVFormat,
+    Ragged,
+    Rows,
+    check_names,
+    decoded,
+    read_header,
+)
+from veritracer.tables.places import (
+    STANDARD,
+    file_system,
+    first_line,
+    is_url,
+    local_path,
+    without_password,
+)
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
+ROWS = 16_384
+"""Rows in a batch, at most."""
 
-UNKNOWN = 16 << 30
-"""Bytes of memory that are assumed where the system does not tell."""
+HEAD = 1 << 20
+"""Bytes in which the header of a CSV file has to end."""
 
-CONTAINER = Path("/sys/fs/cgroup/memory.max")
+ADDED = "recourse."
+"""How the names of the columns begin that ``explain`` adds; ``certify`` does not take them for features."""
 
+PARQUET_BUFFER = 1 << 20
+"""Bytes of each column that are held at once, so that a long row group does not have to fit into memory."""
 
-@cache
-def _half_of_the_memory() -> int:
-    """Half of what this machine, or the container on it, has."""
-    known = hasattr(os, "sysconf")
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else UNKNOWN
-    allowed = CONTAINER.read_text().strip() if CONTAINER.exists() else ""
-    return min(memory, int(allowed) if allowed.isdigit() else memory) // 2
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas names an index without a name: it numbers rows, and is no column of the table."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The limits of one table; those of :func:`open_table` are ``Limits()``.
+class TableSource:
+    """An open table.
 
     Attributes
     ----------
+    name
+        What messages call it; never with a password.
     columns
-        Columns of a table.
-    unpacked
-        How many times its own size a gzip file may unpack to, beyond the first ``unpacked_free`` bytes.
-    unpacked_free
-        Bytes that any gzip file may unpack to.
-    group_rows, group_bytes
-        Rows of one row group of a Parquet file, and its unpacked bytes, as the file declares them.
-    whole
-        Bytes of a table that is read as a whole, to learn from; None is half of the machine's memory.
+        The names of its columns.
+    batches
+        Its rows, in batches of at most ``ROWS``; they can be read once.
+    is_text
+        Whether every cell is text that still has to be read as a value (CSV), or columns have types.
+    share
+        Returns how much of the table was read so far, from 0 to 1; None where that is not known.
+    start
+        The number of rows that come before these, where this is a part of a table.
     """
 
-    columns: int = 10_000
-    unpacked: int = 200
-    unpacked_free: int = 64 << 20
-    group_rows: int = 1 << 26
-    group_bytes: int = 8 << 30
-    whole: int | None = None
-
-    def check_names(self, name: str, names: Sequence[str]) -> None:
-        """Refuse too many columns, and columns of the same name."""
-        if len(names) > self.columns:
-            remedy = "leave out the columns that are no features"
-            received = f"{len(names):,} in {name}"
-            raise DataError(message(f"at most {self.columns:,} columns", received, remedy))
-        twice = sorted(column for column, count in Counter(names).items() if count > 1)
-        if twice:
-            received = f"{listing(twice)} more than once in {name}"
-            raise DataError(message("each column once", received, "rename or drop the duplicates"))
-
-    def check_unpacked(self, name: str, packed: int, unpacked: int) -> None:
-        """Refuse a gzip file that unpacks to far more than tables do."""
-        if unpacked > max(self.unpacked_free, self.unpacked * packed):
-            expected = f"a gzip file that unpacks to at most {self.unpacked} times its size"
-            received = f"{unpacked >> 20:,} MiB from the first {packed:,} bytes of {name}"
-            raise DataError(message(expected, received, "unpack it first if that is meant (gunzip)"))
-
-    def check_group(self, name: str, number: int, rows: int, size: int) -> None:
-        """Refuse a row group of a Parquet file that declares absurdly much."""
-        if rows > self.group_rows or size > self.group_bytes:
-            expected = f"row groups of at most {self.group_rows:,} rows and {self.group_bytes >> 30} GiB"
-            received = f"{rows:,} rows and {size / 2**30:.1f} GiB in group {number} of {name}"
-            remedy = (
-                "write the file in smaller groups: pyarrow.parquet.write_table(..., row_group_size=100_000)"
-            )
-            raise DataError(message(expected, received, remedy))
-
-    def check_whole(self, name: str, size: int) -> None:
-        """Refuse a table that would fill the memory when it is read as a whole."""
-        most = _half_of_the_memory() if self.whole is None else self.whole
-        if size > most:
-            half = ", half of the memory" if self.whole is None else ""
-            expected = f"a table of at most {most / 2**30:.3g} GiB{half} to read as a whole"
-            remedy = "give a sample of its rows"
-            raise DataError(message(expected, f"more in {name}", remedy))
+    name: str
+    columns: tuple[str, ...]
+    batches: Iterator[pa.RecordBatch]
+    is_text: bool = False
+    share: Callable[[], float | None] = lambda: None
+    start: int = 0
 
 
-# ---------------------------------------------------------------- bytes from a file or from standard input
+@contextmanager
+def open_table(
+    place: str,
+    query: str | None = None,
+    *,
+    csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
+    rows: int = ROWS,
+    ragged: Ragged | None = None,
+) -> Iterator[TableSource]:
+    """Open a table for reading.
+
+    Parameters
+    ----------
+    place
+        A CSV or Parquet file: a path, an fsspec URL or ``-`` for standard input. With ``query`` the
+        SQLAlchemy URL of a database. A file is decompressed if its name ends in ``.gz``, ``.bz2``, ``.xz``
+        or ``.zip``.
+    query
+        The SQL query whose answer is the table.
+    csv
+        How CSV is written.
+    rows
+        Rows of a batch, at most.
+    ragged
+        Takes rows of CSV with too few or too many cells; without it they are refused.
+
+    Raises
+    ------
+    DataError
+        If the table cannot be opened, or its first batch cannot be read.
+    """
+    if query is not None:
+        with _open_query(place, query, rows) as source:
+            yield _checked(source)
+        return
+    name = "standard input" if place == STANDARD else without_password(place)
+    with _opened(name, place) as file:
+        if file.head.startswith(b"PAR1"):
+            with file.seekable() as content:
+                yield _checked(_parquet(name, content, rows))
+        else:
+            yield _checked(_csv(name, file, csv, rows, ragged))
 
 
-STANDARD = "-"
-"""The name that stands for standard input, or for standard output."""
+def _checked(source: TableSource) -> TableSource:
+    """Return the source after its first batch was read; refuse equal columns, and a table without rows."""
+    check_names(source.name, source.columns)
+    batches = _at_least_one(source.batches, source.name)
+    return replace(source, batches=chain([next(batches)], batches))
 
-HEAD = 1 << 20
-"""Bytes that are looked at in order to find out what a file is; a header has to fit into them."""
+
+def _at_least_one(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    count = 0
+    for batch in batches:
+        count += batch.num_rows
+        yield batch
+    if count == 0:
+        remedy = "check the program that wrote it"
+        raise EmptyTableError(message("at least one row", f"a header and no row in {name}", remedy))
 
 
-class Counted(io.RawIOBase):
-    """A stream that starts with ``head`` and goes on with ``rest``, and knows how far it is."""
+def rows_digest(batch: pa.RecordBatch) -> str:
+    """Return the SHA-256 of the rows as an Arrow stream, without the metadata of their table."""
+    import pyarrow as pa
 
-    def __init__(self, head: bytes, rest: BinaryIO, measured: BinaryIO) -> None:
-        self.head, self.rest, self.measured = io.BytesIO(head), rest, measured
-        self.behind = 0
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    plain = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, plain.schema) as writer:
+        writer.write_batch(plain)
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
-    def readable(self) -> bool:
-        """True."""
-        return True
 
-    def read(self, size: int = -1) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end."""
-        first = self.head.read(size)
-        missing = size - len(first) if size >= 0 else -1
-        data = first + self.rest.read(missing) if missing else first
-        self.behind += len(data)
-        return data
+# ---------------------------------------------------------------- files
 
-    def close(self) -> None:
-        """Close what is below, unless it is standard input."""
-        if self.measured is not sys.stdin.buffer:
-            self.rest.close()
-            self.measured.close()
-        super().close()
 
-    @property
-    def consumed(self) -> int:
-        """How many bytes of the file (packed ones, where it is packed) were read."""
+class _File:
+    """An open file: its first bytes, the rest of it unpacked, and how far it was read."""
+
+    def __init__(
+        self, name: str, raw: BinaryIO, packed: str | None, size: int | None, path: str | None
+    ) -> None:
+        self.name, self.raw, self.size, self.path = name, raw, size, path
+        self.position = 0
+        self.unpacked = raw if packed is None else _unpacking(packed, raw)
+        self.head = self.read(HEAD)
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes; fewer only at the end."""
+        data = b""
         try:
-            return self.measured.tell()
-        except (OSError, ValueError):  # a pipe has no position, a closed file neither
-            return self.behind
-
-
-def open_bytes(path: str, limits: Limits) -> tuple[bytes, Counted, int | None]:
-    """The first bytes of the file, the stream of all of them, and the size of the file where it has one."""
-    size: int | None = None
-    name = places.without_password(path)
-    if path == STANDARD:
-        measured: BinaryIO = sys.stdin.buffer
-    elif "://" in path:
-        measured, size = places.open_url(path)
-    else:
-        measured = _opened(path)
-        size = Path(path).stat().st_size
-    first = measured.read(2)
-    rest: BinaryIO = measured
-    if first == b"\x1f\x8b":
-        rest, first = _Unpacked(name, first, measured, limits), b""  # type: ignore[assignment]  # reads alike
-    try:
-        head = first + rest.read(HEAD - len(first))
-        marked = next((codec for mark, codec in MARKS if head.startswith(mark)), None)
-        if marked is not None:
-            recoded: BinaryIO = _Recoded(name, marked, head, rest)  # type: ignore[assignment]  # reads alike
-            head, rest = recoded.read(HEAD), recoded
-    except (OSError, EOFError, zlib.error, DataError) as error:
-        Counted(b"", rest, measured).close()
-        if isinstance(error, DataError):
-            raise
-        raise DataError(message(f"a whole gzip file in {name}", str(error), "pack it again")) from None
-    return head, Counted(head, rest, measured), size
-
-
-MARKS = (
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-)
-"""The marks at the start of a file that tell its encoding; that of UTF-8 is dropped where rows are read."""
-
-
-class _Recoded(io.RawIOBase):
-    """Text in another encoding, told by its mark, as UTF-8."""
-
-    def __init__(self, name: str, codec: str, head: bytes, rest: BinaryIO) -> None:
-        self.name, self.codec, self.source = name, codec, _Joined(head, rest)
-        self.decoder = codecs.getincrementaldecoder(codec)("strict")
-        self.ready, self.ended = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.source.parts[1].close()
-        super().close()
-
-    def read(self, size: int = -1) -> bytes:
-        while not self.ended and (size < 0 or len(self.ready) < size):
-            data = self.source.read(HEAD)
-            self.ended = not data
-            try:
-                self.ready += self.decoder.decode(data, final=self.ended).encode()
-            except UnicodeError as error:
-                received = f"bytes that are none ({str(error)[:80]})"
-                expected = f"{self.codec.upper()}, as the mark at its start says, in {self.name}"
-                raise DataError(message(expected, received, "save it again, best as UTF-8")) from None
-        cut = len(self.ready) if size < 0 else size
-        found, self.ready = self.ready[:cut], self.ready[cut:]
-        return found
-
-
-class _Unpacked(io.RawIOBase):
-    """What is packed in some bytes and a stream after them, as long as it is not absurdly much."""
-
-    def __init__(self, name: str, head: bytes, rest: BinaryIO, limits: Limits) -> None:
-        self.name, self.limits, self.unpacked = name, limits, 0
-        self.packed = _Joined(head, rest)
-        self.file = gzip.GzipFile(fileobj=io.BufferedReader(self.packed))
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.file.read(size)
-        self.unpacked += len(data)
-        self.limits.check_unpacked(self.name, self.packed.taken, self.unpacked)
+            while len(data) < size and (more := self.unpacked.read(size - len(data))):
+                data += more
+            self.position = self.raw.tell() if self.size else 0
+        except (EOFError, zlib.error, OSError) as error:  # broken compressed data are among OSError
+            remedy = "it was cut off or altered: write it again"
+            raise DataError(message(f"the whole of {self.name}", first_line(error), remedy)) from None
         return data
 
-    def close(self) -> None:
-        self.file.close()
-        super().close()
+    def share(self) -> float | None:
+        """Return how much of the file was read."""
+        return self.position / self.size if self.size else None
+
+    @contextmanager
+    def seekable(self) -> Iterator[Any]:
+        """Open the file for reading at any position; standard input and packed files are copied to disk."""
+        if self.size is not None and self.unpacked is self.raw:
+            self.raw.seek(0)
+            yield self.path or self.raw
+            return
+        with tempfile.TemporaryFile() as copy:
+            data = self.head
+            while data:
+                copy.write(data)
+                data = self.read(HEAD)
+            copy.seek(0)
+            yield copy
 
 
-class _Joined(io.RawIOBase):
-    """Some bytes, then a stream; counts what was taken."""
+@contextmanager
+def _opened(name: str, place: str) -> Iterator[_File]:
+    if place == STANDARD:
+        yield _File(name, sys.stdin.buffer, None, None, None)
+        return
+    from fsspec.utils import infer_compression
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self.parts, self.taken = [io.BytesIO(head), rest], 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # bytes-like is what it gets
-        data = self.parts[0].read(len(buffer)) or self.parts[1].read(len(buffer))
-        buffer[: len(data)] = data
-        self.taken += len(data)
-        return len(data)
-
-
-def _opened(path: str) -> BinaryIO:
-    place = Path(path)
-    if place.is_dir():
-        remedy = "name a CSV or Parquet file"
-        raise DataError(message("a file with a table", f"the folder {path}", remedy))
+    files, path = file_system(place)
+    local = not is_url(place)
     try:
-        return place.open("rb")
+        raw = files.open(path, "rb")
+        size = files.size(path)
     except FileNotFoundError:
-        remedy = "check the name, or pass - for standard input"
-        raise DataError(message("a file with a table", f"no file {path}", remedy)) from None
-    except OSError as error:
-        received = f"{path}, which cannot be read ({error.strerror})"
-        raise DataError(message("a file with a table", received, "check its permissions")) from None
+        received = f"no file {local_path(name)}" if local else f"nothing at {name}"
+        remedy = "check the name, or pass - for standard input" if local else "check the URL"
+        raise DataError(message("a file with a table", received, remedy)) from None
+    except IsADirectoryError:
+        remedy = "name a CSV or Parquet file in it"
+        raise DataError(message("a file with a table", f"the folder {name}", remedy)) from None
+    except (OSError, ValueError) as error:
+        said = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else first_line(error)
+        remedy = "check its permissions" if local else "check the URL and your permissions"
+        raise DataError(
+            message("a file with a table", f"{name}, which cannot be read ({said})", remedy)
+        ) from None
+    with raw:
+        packed = infer_compression(path)
+        yield _File(name, raw, packed, size, path if local and packed is None else None)
 
 
-# ---------------------------------------------------------------- whose columns these are
+def _unpacking(packed: str, raw: BinaryIO) -> BinaryIO:
+    from fsspec.compression import compr
+
+    unpacked: BinaryIO = compr[packed](raw, mode="rb")
+    return unpacked
 
 
-ADDED = "recourse."
-"""How the names of columns begin that ``explain`` adds; ``certify`` does not take them for features."""
+def _csv(name: str, file: _File, form: CSVFormat, rows: int, ragged: Ragged | None) -> TableSource:
+    chunks = decoded(name, chain([file.head], iter(lambda: file.read(BLOCK), b"")), form.encoding)
+    head = next(chunks, b"")
+    _check_text(name, head)
+    header = read_header(name, head, form)
+    found = Rows(name, header, form, ragged).batches(chain([head[header.length :]], chunks))
+    return TableSource(name, header.columns, _sliced(found, rows), is_text=True, share=file.share)
 
 
-ROW = "\0row"
-"""The column of chunks with the number that a row has in its file, where rows before it may be left out: no
-file has a column of this name."""
+def _check_text(name: str, head: bytes) -> None:
+    """Refuse what is no CSV file at all."""
+    if not head.strip():
+        remedy = "check the program that wrote it"
+        raise DataError(message("a header and rows", f"nothing in {name}", remedy))
+    if head.startswith(b"PK\x03\x04"):
+        remedy = "export the sheet as CSV, or unpack the archive"
+        raise DataError(message("CSV or Parquet", f"a spreadsheet or an archive in {name}", remedy))
+    if head.startswith(b"\x1f\x8b"):
+        remedy = "let its name end in .gz, or unpack it first (gunzip -c)"
+        raise DataError(message("CSV or Parquet", f"a gzip file in {name}", remedy))
+    if b"\0" in head:
+        remedy = "export it as CSV or Parquet; if it is text in UTF-16, pass --encoding utf-16"
+        raise DataError(message("CSV or Parquet", f"another binary file in {name}", remedy))
+
+
+def _sliced(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
+
+
+def _parquet(name: str, content: Any, rows: int) -> TableSource:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def damaged(error: Exception) -> DataError:
+        remedy = "it was cut off or altered: write it again"
+        return DataError(message(f"a whole Parquet file in {name}", first_line(error), remedy))
+
+    try:
+        reader = parquet.ParquetFile(content, buffer_size=PARQUET_BUFFER, pre_buffer=False)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(error) from None
+    columns = tuple(column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column))
+    total, done = max(reader.metadata.num_rows, 1), [0]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader.iter_batches(batch_size=rows):
+                done[0] += batch.num_rows
+                yield batch.select(columns)
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(error) from None
+
+    return TableSource(name, columns, batches(), share=lambda: done[0] / total)
+
+
+# ---------------------------------------------------------------- databases
+
+
+@contextmanager
+def _open_query(place: str, query: str, rows: int) -> Iterator[TableSource]:
+    """Open the answer to a query; numbers in the type Decimal become floats."""
+    try:
+        import sqlalchemy as sa
+    except ModuleNotFoundError:
+        remedy = "pip install 'veritracer[ledger]'"
+        raise DataError(message("the package sqlalchemy", "an install without it", remedy)) from None
+    import pandas as pd
+
+    name = without_password(place)
+    with ExitStack() as stack:
+        with _database_errors(name):
+            url = sa.make_url(place)
+            if url.drivername == "postgresql":
+                url = url.set(drivername="postgresql+psycopg")
+            if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+                raise DataError(message("a SQLite file", f"no file {url.database}", "check its name"))
+            engine = sa.create_engine(url).execution_options(stream_results=True, no_parameters=True)
+            stack.callback(engine.dispose)
+            connection = stack.enter_context(engine.connect())
+            found = pd.read_sql_query(query, connection, chunksize=rows, dtype_backend="pyarrow")
+            first = next(found)
+        yield TableSource(name, tuple(map(str, first.columns)), _as_batches(name, chain([first], found)))
+
+
+def _as_batches(name: str, frames: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an answer; refuse a column that has numbers in one batch and text in another."""
+    import pyarrow as pa
+
+    known: dict[str, pa.DataType] = {}
+    with _database_errors(name):
+        for frame in frames:
+            batch = pa.RecordBatch.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+            for i, (column, cells) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+                if cells.null_count == len(cells):  # pandas takes these for text
+                    batch = batch.set_column(i, column, pa.nulls(len(cells)))
+                elif not _go_together(known.setdefault(column, cells.type), cells.type):
+                    received = f"{known[column]} and then {cells.type} in {column!r} of {name}"
+                    remedy = "cast the column in the query"
+                    raise DataError(message("columns whose cells are of one type", received, remedy))
+            if batch.num_rows:
+                yield batch
+
+
+def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether two types are the same, or both of numbers."""
+    import pyarrow as pa
+
+    return one == other or all(pa.types.is_integer(t) or pa.types.is_floating(t) for t in (one, other))
+
+
+@contextmanager
+def _database_errors(name: str) -> Iterator[None]:
+    """Turn errors of a database and its driver into one sentence."""
+    import pandas as pd
+    import sqlalchemy as sa
+
+    try:
+        yield
+    except (
+        sa.exc.SQLAlchemyError,
+        pd.errors.DatabaseError,
+        ModuleNotFoundError,
+        UnicodeDecodeError,
+    ) as error:
+        cause = error.__cause__ or error
+        received = first_line(getattr(cause, "orig", None) or cause)
+        remedy = "check the URL, the query, and that the driver of the database is installed"
+        raise DataError(message(f"an answer from {name}", received, remedy)) from None
+
+
+# ---------------------------------------------------------------- the columns of a model
 
 
 class Columns(Protocol):
-    """What a model says of its table: a ``Schema``, or less."""
+    """The columns that a model reads: a ``Schema``, or what is known of it before it is loaded."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -304,17 +392,19 @@ class Columns(Protocol):
 
     @property
     def ignored_names(self) -> tuple[str, ...]:
-        """Columns that may be in the table, and that nobody looks at."""
+        """Columns that may be in the table and are not read."""
         ...
 
 
-def check_columns(table: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str] = ()) -> None:
-    """Refuse a table without all features, and columns that nobody has spoken of."""
+def check_columns(
+    table: TableSource, known: Columns, keep: Sequence[str], ignore: Sequence[str] = ()
+) -> None:
+    """Refuse a table without all features of a model, and columns that were not mentioned."""
     check_ignored(table, known, ignore)
-    absent = [name for name in known.names if name not in table.names]
+    absent = [name for name in known.names if name not in table.columns]
     named = {*known.names, known.target, *known.ignored_names, *keep, *ignore}
-    extra = [name for name in table.names if name not in named and not name.startswith(ADDED)]
-    unknown = [name for name in keep if name not in table.names]
+    extra = [name for name in table.columns if name not in named and not name.startswith(ADDED)]
+    unknown = [name for name in keep if name not in table.columns]
     if unknown:
         received = f"no {listing(unknown)} in {table.name}"
         raise DataError(message("columns to keep that exist", received, "check their spelling"))
@@ -333,11 +423,11 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str], ignore: Seq
         raise DataError(message(expected, f"{listing(extra)} too", remedy))
 
 
-def check_ignored(table: Table, known: Columns, ignore: Sequence[str]) -> None:
-    """Refuse to ignore what is not there, and what the model reads."""
+def check_ignored(table: TableSource, known: Columns, ignore: Sequence[str]) -> None:
+    """Refuse to ignore columns that do not exist, and features of the model."""
     for name in ignore:
-        if name not in table.names:
-            raise DataError(unknown_name(f"a column of {table.name} to ignore", name, table.names))
+        if name not in table.columns:
+            raise DataError(unknown_name(f"a column of {table.name} to ignore", name, table.columns))
     features = [name for name in ignore if name in known.names]
     if features:
         remedy = "fit a model without it, or leave it out of --ignore"
@@ -345,186 +435,20 @@ def check_ignored(table: Table, known: Columns, ignore: Sequence[str]) -> None:
 
 
 def check_pairs(
-    originals: Table, counterfactuals: Table, known: Columns, keep: Sequence[str], ignore: Sequence[str]
+    originals: TableSource,
+    counterfactuals: TableSource,
+    known: Columns,
+    keep: Sequence[str],
+    ignore: Sequence[str],
 ) -> None:
     """Refuse two tables that do not have the columns of the model; only the first must have all others."""
     check_columns(originals, known, keep, ignore)
-    both = [[name for name in names if name in counterfactuals.names] for names in (keep, ignore)]
+    both = [[name for name in names if name in counterfactuals.columns] for names in (keep, ignore)]
     check_columns(counterfactuals, known, *both)
 
 
-def check_ids(table: Table, name: str) -> None:
-    """Refuse a table without the column that says whose each row is."""
-    if name not in table.names:
+def check_ids(table: TableSource, name: str) -> None:
+    """Refuse a table without the column that identifies people."""
+    if name not in table.columns:
         received = f"no {name!r} in {table.name}"
         raise DataError(message("a column that says whose each row is", received, "check its spelling"))
-
-
-# ---------------------------------------------------------------- a table that is open
-
-
-ROWS = 16_384
-"""Rows in a chunk, at most."""
-
-PARQUET_BUFFER = 1 << 20
-"""Bytes of each column that are held at once, so that a long row group does not have to fit into memory."""
-
-UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-"""How pandas names an index without a name: it numbers rows, and is no column of the table."""
-
-
-Ragged = Callable[[int, int, int, str], None]
-"""Is told the number of a row, how many cells it should have, how many it has, and its text."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """An open table.
-
-    Attributes
-    ----------
-    name
-        What messages call it; never with a password.
-    names
-        Its columns.
-    is_text
-        Whether cells are text that still has to be read as numbers (CSV), or have types (Parquet).
-    share
-        Says how much of it was read so far, from 0 to 1; None where nobody knows.
-    chunks
-        The rows, in chunks of at most ``ROWS``; once.
-    start
-        Rows that come before the first of these, where this is a part of a table.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    is_text: bool
-    share: Callable[[], float | None]
-    chunks: Iterator[pa.RecordBatch]
-    start: int = 0
-
-
-@contextmanager
-def open_table(
-    path: str,
-    *,
-    separator: str = ",",
-    or_comma: bool = False,
-    rows: int = ROWS,
-    limits: Limits = Limits(),  # noqa: B008  # frozen
-    ragged: Ragged | None = None,
-) -> Iterator[Table]:
-    """The table in a CSV file (also packed with gzip), a Parquet file, or ``-``: standard input.
-
-    A URL of a file system (``file:``, or one of fsspec's) is a file too; ``duckdb:FILE?TABLE`` and a
-    database's URL with ``?table=NAME`` or ``?query=SQL`` are tables in databases.
-
-    With ``or_comma`` a CSV file without the separator may have commas, as our own have. ``ragged`` is told of
-    rows of CSV with too few or too many cells, which are then left out; chunks have a column ``ROW``. Refuses
-    a table that asks for more than ``limits``, and one whose first chunk cannot be read: nobody should load
-    a model for it.
-    """
-    name = "standard input" if path == STANDARD else places.without_password(path)
-    if places.is_database(path):
-        with places.open_database(path, rows) as answer:
-            limits.check_names(name, answer.names)
-            yield Table(name, answer.names, False, lambda: None, _begun(_counted(answer.batches, name)))
-        return
-    path = places.local_path(path)
-    head, stream, size = open_bytes(path, limits)
-    with stream:
-        from veritracer.tables import csv_text  # here: it brings pyarrow, and no file needs none
-
-        separator = csv_text.separator_of(separator)
-        if head.startswith(b"PAR1"):
-            with _seekable(path, stream) as file:
-                yield _parquet(name, file, rows, limits)
-            return
-        names, separator, length = csv_text.header(name, head, separator, limits, or_comma)
-
-        def share() -> float | None:
-            return stream.consumed / size if size else None
-
-        found = csv_text.batches(name, stream, names, separator, length, ragged)
-        yield Table(name, names, True, share, _begun(_counted(_sliced(found, rows), name)))
-
-
-def _parquet(name: str, file: object, rows: int, limits: Limits) -> Table:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        reader = parquet.ParquetFile(file, buffer_size=PARQUET_BUFFER, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        remedy = "it was cut off or altered: write it again"
-        raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
-    known = reader.metadata
-    limits.check_names(name, reader.schema_arrow.names)
-    for i in range(known.num_row_groups):
-        group = known.row_group(i)
-        limits.check_group(name, i + 1, group.num_rows, group.total_byte_size)
-    names = tuple(column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column))
-    total, done = known.num_rows, [0]
-
-    def chunks() -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in reader.iter_batches(batch_size=rows):
-                done[0] += batch.num_rows
-                yield batch.select(names)
-        except (pa.ArrowException, OSError) as error:
-            remedy = "it was cut off or altered: write it again"
-            raise DataError(message(f"a whole Parquet file in {name}", _first(error), remedy)) from None
-
-    return Table(name, names, False, lambda: done[0] / max(total, 1), _begun(_counted(chunks(), name)))
-
-
-@contextmanager
-def _seekable(path: str, stream: Counted) -> Iterator[object]:
-    """The file itself, or a copy of the pipe on disk: Parquet is read from its end."""
-    if path != STANDARD:
-        yield stream.measured if "://" in path else path
-        return
-    with tempfile.TemporaryFile() as copy:
-        while data := stream.read(PARQUET_BUFFER):
-            copy.write(data)
-        copy.seek(0)
-        yield copy
-
-
-def rows_digest(batch: pa.RecordBatch) -> str:
-    """Return the SHA-256 of the rows as a stream of Arrow's, whatever else their table has."""
-    import pyarrow as pa
-
-    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-    plain = pa.RecordBatch.from_arrays(columns, batch.schema.names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, plain.schema) as writer:
-        writer.write_batch(plain)
-    return hashlib.sha256(sink.getvalue()).hexdigest()
-
-
-def _sliced(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in found:
-        for at in range(0, batch.num_rows, rows):
-            yield batch.slice(at, rows)
-
-
-def _counted(found: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    """The same chunks; refuses a table without a single row."""
-    count = 0
-    for batch in found:
-        count += batch.num_rows
-        yield batch
-    if count == 0:
-        remedy = "check what should have written it"
-        raise EmptyTableError(message("at least one row", f"a header and no row in {name}", remedy))
-
-
-def _begun(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same chunks, the first of which was read."""
-    return chain([next(found)], found)
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or ["nothing"])[0][:200]

@@ -33,10 +33,14 @@ from veritracer.cli.options import (
     Force,
     IdColumn,
     Ignore,
+    MultilineCells,
+    Query,
     Quiet,
+    ReadOptions,
     RejectsFile,
     Seed,
     Separator,
+    TextEncoding,
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
@@ -100,7 +104,10 @@ def fit(
     ] = None,
     rejects: RejectsFile = None,
     seed: Seed = 0,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -119,9 +126,10 @@ def fit(
         "decrease_only": decrease_only,
         "free": free,
     }
-    told = said(target, favourable, actions, ignore, id_column, formats, separator)
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    told = said(target, favourable, actions, ignore, id_column, formats, reading)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tables.open_rejects(rejects, separator))
+        rejected = stack.enter_context(tables.open_rejects(rejects))
         with patience("reading", quiet=quiet):
             data = described(table, told, schema, rejected)
         params = {

@@ -17,6 +17,7 @@ from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
     Bulk,
+    ReadOptions,
     amounts,
     check_openings,
     drifts,
@@ -90,7 +91,10 @@ def issue(
     rejects: typed.RejectsFile = None,
     sentences: typed.Sentences = False,
     spreadsheet_safe: typed.SpreadsheetSafe = False,
-    separator: typed.Separator = ",",
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
     engine: typed.EngineName = "local",
     workers: typed.Workers = None,
     block_rows: typed.BlockRows = BLOCK_ROWS,
@@ -132,7 +136,7 @@ def issue(
         sentences=sentences,
         rejects=rejects,
         spreadsheet_safe=spreadsheet_safe,
-        separator=separator,
+        reading=ReadOptions.of(separator, encoding, multiline_cells, query),
         quiet=quiet,
         as_json=as_json,
     )
@@ -165,7 +169,8 @@ def issue(
 def _identified(asked: Asked, model: str) -> dict[str, Any]:
     """What was asked about the rows, of which model: what a repetition has to ask too."""
     rules = None if asked.rules is None else asked.rules.to_json()
-    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences", "separator")}
+    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences")}
+    said |= {"query": asked.reading.query, "csv": asdict(asked.reading.csv)}
     said["spreadsheet_safe"] = asked.spreadsheet_safe
     return {"model": distributed.model_digest(model), "rules": rules, **said}
 
@@ -175,7 +180,9 @@ def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) ->
 
     def rows() -> str:
         ragged = None if asked.rejects is None else (lambda *_: None)
-        with tables.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
+        with tables.open_table(
+            asked.table, asked.reading.query, csv=asked.reading.csv, ragged=ragged
+        ) as table:
             return streaming.table_digest(table)
 
     persistence.verified(model)
@@ -245,7 +252,7 @@ def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
 def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
     asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
-    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
+    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
     folder = bulk.folder(
         asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
