@@ -17,8 +17,9 @@ from veritracer.encoding.exact import Texts
 from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.serving.client import NUMBERS, Client, RemoteRecourse
-from veritracer.streaming.chunks import Watch, arrow_type, frames, kept_columns
+from veritracer.streaming.chunks import Watch, frames, kept_columns
 from veritracer.tables import ADDED, Sink, TableSource, check_columns
+from veritracer.tables.exact_columns import arrow_type
 
 MOST_NOTES = 20
 

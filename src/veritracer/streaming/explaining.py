@@ -20,9 +20,10 @@ from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.ledger.layout import Original, Uncertified
 from veritracer.ledger.store import Request
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
+from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tables import Rejects, Sink, TableSource
+from veritracer.tables.exact_columns import check_exact, exact_column
 from veritracer.tables.reading import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
