@@ -1,7 +1,7 @@
 """Tables in files, pipes and databases, read and written in batches.
 
 ``open_table`` reads a table of any length in bounded memory, ``apply_schema`` and ``infer_types`` give its
-cells their types, ``open_sink`` writes.
+cells their types, ``exact_columns`` and ``open_sink`` write them so that they read back exactly.
 """
 
 from __future__ import annotations

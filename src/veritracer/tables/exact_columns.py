@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from veritracer.recourse import Counterfactuals
 
 _EXACT = 2**53
+"""The largest integer up to which float64 holds all of them."""
 
 
 def exact_column(encoding: Encoding, column: pd.Series[Any]) -> tuple[pa.Field, pa.Array]:
-    """The column of a feature, and its field; missing values are null."""
+    """Return the Arrow field and array of a feature's column; missing values are null."""
     feature = encoding.schema[str(column.name)]
     kind = arrow_type(feature)
     if kind == pa.string():
@@ -45,7 +46,7 @@ def exact_column(encoding: Encoding, column: pd.Series[Any]) -> tuple[pa.Field, 
 
 
 def arrow_type(feature: Feature) -> pa.DataType:
-    """The type that holds every value of the feature exactly."""
+    """Return the type that holds every value of a feature exactly."""
     if needs_text(feature):
         return pa.string()
     known = [*feature.categories, *feature.missing_codes]
@@ -58,7 +59,7 @@ def arrow_type(feature: Feature) -> pa.DataType:
 
 
 def check_exact(table: pa.Table, found: Counterfactuals) -> None:
-    """Refuse a table that would be read as other rows than those that were certified."""
+    """Refuse a table that would be read as other rows than the certified ones."""
     schema = found.encoding.schema
     (batch,) = table.select(schema.names).combine_chunks().to_batches()
     again = found.encoding.encode(apply_schema(batch, schema, is_text=False), out_of_range="ignore")
@@ -72,7 +73,7 @@ def check_exact(table: pa.Table, found: Counterfactuals) -> None:
 
 
 def _meaning(feature: Feature) -> dict[bytes, bytes] | None:
-    """What a field of text says about its values; nothing where each text is the value."""
+    """Return the metadata that map the texts of a field to values; None where each text is the value."""
     known = {str(value): value for value in (*feature.categories, *feature.missing_codes)}
     if not needs_text(feature) or (only_words(feature) and "" not in known):
         return None
@@ -105,14 +106,14 @@ def _numbers(encoding: Encoding, feature: Feature, column: pd.Series[Any], kind:
 
 
 def _number(cell: Any, value: float, *, whole: bool) -> int | float:
-    """The number of a cell; as a whole one where that is asked for, or where no float holds it."""
+    """Return the number of a cell, as an integer if that is asked for or if no float holds it."""
     if isinstance(cell, Integral) and (whole or int(cell) != value):
         return int(cell)
     return int(value) if whole and value.is_integer() else value
 
 
 def _unholdable(feature: Feature, column: pd.Series[Any], kind: pa.DataType) -> DataError:
-    """What is said of the first cell that does not fit into the type of its column."""
+    """Return the error for the first cell that does not fit into the type of its column."""
     whole = kind == pa.int64()
     values = [None if pd.isna(cell) else plain(cell) for cell in column.astype(object)]
     wrong = [i for i, value in enumerate(values) if is_number(value) and not _fits(value, whole=whole)]

@@ -40,19 +40,19 @@ TEXT_LIKE = (*TEXT, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_bi
 
 
 class Sink(Protocol):
-    """Takes a table piece by piece; every piece has the same columns and types."""
+    """Take a table piece by piece; every piece has the same columns and types."""
 
     def write(self, piece: pa.Table) -> None:
         """Write one more piece."""
         ...
 
     def notes(self) -> list[str]:
-        """What was changed on the way, in sentences."""
+        """Return notes about cells that were changed."""
         ...
 
 
 def format_of(path: str | None) -> Format:
-    """What to write, from the name of the file; standard output gets CSV."""
+    """Return the format that the name of a file asks for; standard output gets CSV."""
     if path is None or path == STANDARD:
         return "csv"
     suffix = Path(path).suffix.casefold()
@@ -66,17 +66,24 @@ def format_of(path: str | None) -> Format:
 def open_sink(
     path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, shared: bool = False
 ) -> Iterator[Sink]:
-    """Where to write; ``None`` or ``-`` is standard output.
+    """Open a table for writing.
 
-    The file is written as ``NAME.partial`` and renamed at the end. If anything goes wrong it disappears, and
-    what was there before stays. With ``shared`` several processes may write the same file at once.
-
-    With ``spreadsheet_safe`` an apostrophe is put before text that a spreadsheet would take for a formula
-    (numbers stay as they are), and ``notes`` says how often. Such text does not read back as it was.
+    Parameters
+    ----------
+    path
+        The file, written as ``NAME.partial`` and renamed at the end: if anything goes wrong it disappears,
+        and what was there before stays. None and ``-`` are standard output.
+    kind
+        The format; by default the name of the file decides.
+    spreadsheet_safe
+        Whether to put an apostrophe before text that a spreadsheet would take for a formula. Numbers stay as
+        they are. Such text does not read back as it was; ``Sink.notes`` reports how many cells were changed.
+    shared
+        Whether several processes may write the same file at once.
     """
     if path is not None and "://" in path:
         remedy = "name one, or write blocks to a folder there: --workers 1 --out URL"
-        raise DataError(message("a file of this machine", path, remedy))
+        raise DataError(message("a local file", path, remedy))
     chosen = kind or format_of(path)
     if spreadsheet_safe and chosen != "csv":
         remedy = "leave it out: only CSV is opened by spreadsheets as if it had been typed"
@@ -106,7 +113,7 @@ def _written(file: BinaryIO, kind: Format, *, safe: bool) -> Iterator[Sink]:
 
 
 class _Csv:
-    """CSV, with quotes in those pieces that need them."""
+    """Write CSV, with quotes in those pieces that need them."""
 
     def __init__(self, file: BinaryIO, safe: bool) -> None:
         self.file, self.safe, self.begun, self.altered = file, safe, False, 0
@@ -139,7 +146,7 @@ class _Csv:
         pass
 
     def _safe(self, piece: pa.Table) -> pa.Table:
-        """The piece with an apostrophe before all text, names included, that begins like a formula."""
+        """Return the piece with an apostrophe before all text that begins like a formula, names included."""
         names = pa.chunked_array([piece.schema.names])
         shown, found = _neutral(names)
         self.altered += 0 if self.begun else found
@@ -152,7 +159,7 @@ class _Csv:
 
 
 def _neutral(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
-    """The text without formulas, and how many cells had to be changed for it; null stays null."""
+    """Return the text without formulas, and the number of cells that were changed; null stays null."""
     like = pc.match_substring_regex(column, FORMULA)
     risky = pc.fill_null(pc.and_not(like, pc.match_substring_regex(column, NUMBER)), False)
     return pc.if_else(risky, pc.binary_join_element_wise("'", column, ""), column), pc.sum(risky).as_py() or 0
@@ -168,13 +175,13 @@ def _check_empty_cells(piece: pa.Table) -> None:
 
 
 def _meaning(field: pa.Field) -> dict[str, Any]:
-    """What the texts of a field stand for; nothing where they are the values."""
+    """Return what the texts of a field stand for; nothing where they are the values."""
     found: dict[str, Any] = json.loads((field.metadata or {}).get(VALUES, b"{}"))
     return found
 
 
 def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that CSV has: text in any guise is text."""
+    """Return the column in a type that CSV has: every kind of text as text."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if any(is_kind(kind) for is_kind in TEXT_LIKE):
         return column.cast(kind).cast(pa.string())
@@ -219,7 +226,7 @@ class _Parquet:
 
 
 class _Lines:
-    """One JSON object on each line."""
+    """Write one JSON object on each line."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -242,7 +249,7 @@ class _Lines:
 
 
 def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
-    """The cell as JSON has it: the value that a text stands for, and null for what is no number."""
+    """Return the cell as JSON has it: the value that a text stands for, and null for NaN and infinities."""
     if meaning and cell is not None:
         known = meaning["known"]
         if cell in known or not meaning["numbers"]:
