@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from veritracer.errors import DataError, listing, message
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
+    from numpy.typing import NDArray
 
 BLOCK = 4 << 20
 """Bytes that are parsed at once; no row may be longer."""
@@ -238,6 +237,7 @@ class Rows:
 
     def _parse(self, block: bytes) -> pa.Table:
         """Return the rows of a block as a table of text, after every line was accounted for."""
+        import numpy as np
         import pyarrow as pa
         import pyarrow.csv as arrow_csv
 
