@@ -211,6 +211,24 @@ def test_rows_that_can_not_be_read_are_put_aside(tmp_path: Path) -> None:
     assert "many" in aside[1] + aside[2] + aside[3]
 
 
+def test_rejected_rows_have_all_their_columns(tmp_path: Path) -> None:
+    """Also those that are ignored: the corrected file can be read with the same options."""
+    schema = Schema([Feature("a", "integer"), Feature("b", "binary", categories=["x", "y"])])
+    (tmp_path / "t.csv").write_text("id,a,b\np,1,x\nq,many,y\nr,3\ns,4,y,x\nt,5,y\n")
+    with open_rejects(tmp_path / "no.csv") as rejects:
+        found = read_table(str(tmp_path / "t.csv"), schema=schema, ignore=["id"], rejects=rejects)
+    assert found["a"].tolist() == [1, 5]
+    assert found.index.tolist() == [1, 5]
+    rows = pd.read_csv(tmp_path / "no.csv", keep_default_na=False).set_index("recourse.row")
+    assert rows[["id", "a", "b"]].T.to_dict("list") == {
+        2: ["q", "many", "y"],
+        3: ["r", "3", ""],
+        4: ["s", "4", "y,x"],
+    }
+    again = read_table(str(tmp_path / "no.csv"), ignore=["id", "recourse.row", "recourse.reason"])
+    assert sorted(again["a"]) == ["3", "4", "many"]
+
+
 def test_truth_values_with_gaps_and_numbers_that_are_codes(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("t,code\ntrue,007\n,012\nfalse,100\n")
     found = read_table(str(tmp_path / "t.csv"))

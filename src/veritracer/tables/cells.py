@@ -226,22 +226,28 @@ def read_table(
             remedy = "ignore fewer of them"
             raise DataError(message(f"columns to read in {table.name}", "none", remedy))
         if rejects is not None:
-            rejects.begin(kept)
-        batches = [
-            batch.select([*kept, *([ROW] if ROW in batch.schema.names else [])]) for batch in table.batches
-        ]
+            rejects.begin(table.columns)
+        # Rejected rows are written with all their cells; otherwise nothing else is kept in memory.
+        batches = [batch if rejects is not None else _select(batch, kept) for batch in table.batches]
     if schema is None:
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        tables = [pa.Table.from_batches([_select(batch, kept)]) for batch in batches]
         return infer_types(pa.concat_tables(tables, promote_options="permissive"), is_text=table.is_text)
     start, frames = 0, []
     for batch in batches:
-        frame = apply_schema(batch, schema, is_text=table.is_text, start=start, lenient=rejects is not None)
+        frame = apply_schema(
+            _select(batch, kept), schema, is_text=table.is_text, start=start, lenient=rejects is not None
+        )
         if rejects is not None:
             features = [feature for feature in schema.features if feature.name in frame.columns]
             frame = rejects.without(frame, batch, refused_rows(Schema(features), frame), schema)
         frames.append(frame)
         start += batch.num_rows
     return pd.concat(frames)
+
+
+def _select(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return these columns of a batch, and the numbers of its rows if it has them."""
+    return batch.select([*columns, *([ROW] if ROW in batch.schema.names else [])])
 
 
 # ---------------------------------------------------------------- rows that cannot be read
