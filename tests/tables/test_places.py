@@ -196,7 +196,10 @@ def test_folders_and_patterns(tmp_path: Path) -> None:
 
 def test_a_single_name_is_one_table(sql: str) -> None:
     assert find_tables("people.csv") == [("people.csv", "people.csv")]
-    assert find_tables(sql) == [("people.sqlite", sql)]
+    assert find_tables(sql, PEOPLE) == [("people.sqlite", sql)]
+    database = "postgresql://me:secret@host/name?sslmode=require"
+    assert not is_many(database, PEOPLE)
+    assert find_tables(database, PEOPLE) == [("name", database)]
     assert find_tables("s3://bucket/2027/people.csv") == [("people.csv", "s3://bucket/2027/people.csv")]
     with pytest.raises(DataError, match="expected a file with a table, got the folder"):
         read(str(Path(sql.removeprefix("sqlite:///")).parent))

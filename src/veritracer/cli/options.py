@@ -482,9 +482,9 @@ class Bulk(NamedTuple):
     rows: int
     kind: Literal["parquet", "csv", "jsonl"]
 
-    def wanted(self, table: str) -> bool:
+    def wanted(self, table: str, query: str | None) -> bool:
         """Whether it was: by a folder or a pattern, by several cores, or by a cluster."""
-        return self.engine == "ray" or self.workers is not None or tables.is_many(table)
+        return self.engine == "ray" or self.workers is not None or tables.is_many(table, query)
 
     def refuse(self, given: dict[str, Any]) -> None:
         """Refuse what is made of one table as a whole."""

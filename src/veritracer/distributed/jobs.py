@@ -72,7 +72,7 @@ class Inputs:
 
         Of several tables some may have no rows.
         """
-        found, empty = find_tables(self.place), 0
+        found, empty = find_tables(self.place, self.query), 0
         for number, one in enumerate(found):
             try:
                 with open_table(one.place, self.query, csv=self.csv) as table:

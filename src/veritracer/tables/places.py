@@ -105,14 +105,18 @@ class TablePlace(NamedTuple):
     place: str
 
 
-def is_many(place: str) -> bool:
+def is_many(place: str, query: str | None = None) -> bool:
     """Return whether a place is a folder or a pattern; the URL of a folder ends in a slash.
+
+    A database, which has a query, is neither.
 
     >>> is_many("people.csv"), is_many("2027/*.parquet"), is_many("s3://bucket/2027/")
     (False, True, True)
     >>> is_many("https://host/people.csv?year=2027")
     False
     """
+    if query is not None:
+        return False
     if is_url(place):
         wildcards = "*" if place.startswith("http") else WILDCARDS  # a question mark begins a server's query
         return place.endswith("/") or any(mark in place for mark in wildcards)
@@ -120,14 +124,14 @@ def is_many(place: str) -> bool:
     return path.is_dir() or (any(mark in str(path) for mark in WILDCARDS) and not path.exists())
 
 
-def find_tables(place: str) -> list[TablePlace]:
+def find_tables(place: str, query: str | None = None) -> list[TablePlace]:
     """List the tables of a folder, of a pattern, or the single one that ``place`` names, sorted by name.
 
     Files that do not look like tables are left out, and so is everything whose name, or whose folder below
     ``place``, begins with a dot or an underscore.
     """
-    if not is_many(place):
-        shown = without_password(local_path(place)).rstrip("/")
+    if not is_many(place, query):
+        shown = without_password(local_path(place)).partition("?" if query else "\0")[0].rstrip("/")
         return [TablePlace(shown.rpartition("/")[2].rpartition("***@")[2], place)]
     files, path = file_system(place)
     if place.endswith("/") or files.isdir(path):

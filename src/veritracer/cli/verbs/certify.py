@@ -74,7 +74,7 @@ def certify(
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if bulk.wanted(table):
+    if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})
         asked = bulk.question(
             model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe

@@ -163,7 +163,7 @@ def explain(
     )
     found: Explained | RemotelyExplained
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if server is None and bulk.wanted(place):
+    if server is None and bulk.wanted(place, query):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         found = _in_blocks(asked, model, bulk)
     else:

@@ -146,7 +146,7 @@ def issue(
         return streaming.IssueTerms(id_column, until, original, key, uncertified, again)
 
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if bulk.wanted(table):
+    if bulk.wanted(table, query):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
