@@ -415,7 +415,7 @@ def check_columns(
     expected = f"the {len(known.names)} columns of the model in {table.name}"
     if absent:
         close = closest(absent[0], extra)
-        remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
+        remedy = f"was {close!r} meant?" if close else f"add {listing(absent)}"
         raise DataError(message(expected, f"no {listing(absent)}", remedy))
     if extra:
         typed = as_typed(extra[:3])
@@ -451,4 +451,6 @@ def check_ids(table: TableSource, name: str) -> None:
     """Refuse a table without the column that identifies people."""
     if name not in table.columns:
         received = f"no {name!r} in {table.name}"
-        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
+        close = closest(name, table.columns)
+        remedy = f"was {close!r} meant?" if close else f"choose one of {listing(table.columns[:12])}"
+        raise DataError(message("a column that says whose each row is", received, remedy))
