@@ -21,9 +21,9 @@ import veritracer as vt
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.errors import LetterError, SchemaError
+from veritracer.options import yearly_drift
 from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
 from veritracer.recourse.letter import Recorded, facts, filled, page_pdf, write_letter
-from veritracer.recourse.options import yearly_drift
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
 from veritracer.recourse.reasons import told as reason_told

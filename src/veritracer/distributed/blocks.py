@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
+from veritracer.options import BLOCK_ROWS
 from veritracer.tables import ROWS, Format, TableSource, rows_digest
 
 RUN, BLOCKS, PREPARED = "_run.json", "_blocks", "_prepared"

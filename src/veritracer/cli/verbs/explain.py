@@ -26,8 +26,8 @@ from veritracer.cli.options import (
     schema_file,
 )
 from veritracer.cli.printing import outcome_lines, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
+from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.serving.client import Client
