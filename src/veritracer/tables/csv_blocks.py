@@ -281,7 +281,8 @@ class Rows:
 
     def _check_lines(self, block: bytes, table: pa.Table, numbers: NDArray[np.int64], total: int) -> None:
         """Refuse cells over several lines, and lines that are in no row."""
-        if total == block.count(b"\n") and block.count(b"\r") == block.count(b"\r\n"):
+        same_ends = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
+        if same_ends and total == block.count(b"\n"):
             return  # a line for each row
         lines = block.splitlines()
         blank = sum(not line for line in lines)
