@@ -232,6 +232,15 @@ def test_a_lost_quote_where_all_cells_are_quoted(tmp_path: Path) -> None:
     assert "2 columns in every row" in said or "2 lines in row 11" in said or "row 11" in said
 
 
+def test_what_no_reader_can_tell(tmp_path: Path) -> None:
+    """Where line breaks are allowed, rows between two stray quotes in one column read like a cell."""
+    text = HEAD + rows(1, 3) + '3,2,3,"4\n' + rows(4, 9) + '9,2,3,4"\n'
+    found = read(text, tmp_path, MULTILINE)
+    assert [row[0] for row in found] == ["1", "2", "3"]
+    assert found[2][3].startswith("4\n4,4.5")
+    assert "7 lines in row 3" in refused(text, tmp_path)
+
+
 def test_ragged_rows_with_line_breaks_are_refused_even_if_these_are_allowed(tmp_path: Path) -> None:
     said = refused(HEAD + '1,"2\n3",4\n' + rows(2, 9), tmp_path, MULTILINE)
     assert "2 lines in row 1" in said
