@@ -57,7 +57,7 @@ ROOMS = {
         "algorithm",
         "fine_tuning",
     ],
-    "tables": ["csv_blocks", "places", "reading", "cells", "writing", "exact_columns"],
+    "tables": ["csv_blocks", "places", "reading", "rejects", "cells", "writing", "exact_columns"],
 }
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 

@@ -40,14 +40,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from veritracer.tables.cells import (
-        Partners,
-        Rejects,
-        apply_schema,
-        infer_types,
-        open_rejects,
-        read_table,
-    )
+    from veritracer.tables.cells import apply_schema, infer_types, read_table
     from veritracer.tables.csv_blocks import CSVFormat
     from veritracer.tables.places import (
         STANDARD,
@@ -68,12 +61,13 @@ if TYPE_CHECKING:
         open_table,
         rows_digest,
     )
+    from veritracer.tables.rejects import Partners, Rejects, open_rejects
     from veritracer.tables.writing import Format, Sink, format_of, open_sink
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "cells": ["Partners", "Rejects", "apply_schema", "infer_types", "open_rejects", "read_table"],
+            "cells": ["apply_schema", "infer_types", "read_table"],
             "csv_blocks": ["CSVFormat"],
             "places": [
                 "STANDARD",
@@ -94,6 +88,7 @@ else:
                 "open_table",
                 "rows_digest",
             ],
+            "rejects": ["Partners", "Rejects", "open_rejects"],
             "writing": ["Format", "Sink", "format_of", "open_sink"],
         },
     )
