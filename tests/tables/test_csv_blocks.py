@@ -308,6 +308,14 @@ def test_a_header_with_two_separators_alike_is_refused(tmp_path: Path) -> None:
     assert read("a,b;c\n1,2;3\n", tmp_path, CSVFormat("semicolon")) == [["1,2", "3"]]
 
 
+def test_odd_headers(tmp_path: Path) -> None:
+    wide = ",".join(f"column {i}" for i in range(20_000))  # more than a cell may have elsewhere
+    assert len(read(f"{wide}\n{',' * 19_999}\n", tmp_path)[0]) == 20_000
+    for text in ("\ufeff", "\ufeff\n", "\n1\n", ",b\n1,2\n"):
+        assert "a name for each column, got none for column 1" in refused(text, tmp_path)
+    assert "lines in the header of" in refused('a,"b\n' + rows(1, 20_000), tmp_path)
+
+
 def test_a_separator_that_is_not_in_the_header_is_refused(tmp_path: Path) -> None:
     assert "whose header has a comma" in refused(HEAD + rows(1, 3), tmp_path, CSVFormat(";"))
     assert read("a\n1\n", tmp_path, CSVFormat(";")) == [["1"]]

@@ -127,7 +127,8 @@ def read_header(name: str, head: bytes, form: CSVFormat) -> Header:
     if len(lines) == 1 and len(head) > BLOCK // 8:
         received = f"a first line of more than {len(head) >> 10:,} KiB in {name}"
         raise DataError(message("a table with a line for each row", received, "check that it is a CSV file"))
-    found = {separator: _cells(name, lines, separator) for separator in {*SEPARATORS, form.separator or ","}}
+    candidates = dict.fromkeys([*SEPARATORS, form.separator or ","])
+    found = {separator: _cells(name, lines, separator) for separator in candidates}
     separator = form.separator or _detected(name, {each: len(row) for each, (row, _) in found.items()})
     columns, count = found[separator]
     others = [each for each, (row, _) in found.items() if len(row) > 1]
@@ -136,25 +137,30 @@ def read_header(name: str, head: bytes, form: CSVFormat) -> Header:
         remedy = f"pass --separator {SEPARATORS[others[0]]}, or leave it out"
         said = SEPARATORS.get(separator, repr(separator))
         raise DataError(message(f"columns separated by a {said}", received, remedy))
+    if count > 1 and not form.multiline_cells:
+        raise _over_lines(f"the header of {name}", count)
     if "" in columns or not columns:
         received = f"none for column {columns.index('') + 1 if columns else 1} of {name}"
         raise DataError(message("a name for each column", received, "complete the header"))
-    if count > 1 and not form.multiline_cells:
-        raise _over_lines(f"the header of {name}", count)
     check_names(name, columns)
     length = skipped + sum(map(len, lines[:count]))
     return Header(tuple(columns), separator, lines[count - 1].endswith(b"\r"), length)
 
 
 def _cells(name: str, lines: Sequence[bytes], separator: str) -> tuple[list[str], int]:
-    """Return the cells of the first row, and how many lines it takes."""
+    """Return the cells of the first row, and how many lines it takes.
+
+    There are none if one would be absurdly long, as where the separator is another one.
+    """
     reader = csv.reader((line.decode() for line in lines), delimiter=separator)
     try:
-        return next(reader), reader.line_num
+        return next(reader, []), reader.line_num
     except UnicodeDecodeError as error:
         raise _not_utf8(f"the byte {error.object[error.start]:#x} in the header of {name}") from None
     except csv.Error:
-        raise _over_lines(f"the header of {name}", reader.line_num) from None
+        if reader.line_num > 1:
+            raise _over_lines(f"the header of {name}", reader.line_num) from None
+        return [], 1
 
 
 def _detected(name: str, counts: dict[str, int]) -> str:
