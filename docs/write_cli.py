@@ -18,39 +18,12 @@ HEAD = """# The command line
 
 Written by `make docs` from the code; a test compares the two. `veritracer VERB --help` says the same.
 
-Tables are CSV (UTF-8, a header, also packed with gzip) or Parquet, named by a file or `-` for standard
-input. Empty cells, `NA`, `N/A`, `NaN` and `null` are missing values, unless the schema knows them as
-categories. Large tables are read and written piece by piece; an output appears under its name only when it is
-whole (until then it is `NAME.partial`). On a terminal there are colours and a progress bar, in a pipe plain
-text; `--json` prints one document, `--quiet` nothing.
-
-What is written reads back as what was certified, to the last bit, whatever the format; a value that a format
-cannot hold exactly is refused. Output in CSV has commas, whatever `--separator` says of the input. Where
-numbers stand among words (a numeric feature with a code such as `unknown`), CSV and Parquet have a column of
-text, JSON lines have numbers and words.
-
-Quotes in CSV: a cell is quoted if it *begins* with `"`; inside, a quote is written twice, and separators and
-ends of lines are text. A `"` further inside of a cell is an ordinary character. Refused, with the line where
-the quote opens, are
-
-- a quote that is not closed at the end of the file, or within 4 MiB, the most that a row may have;
-- a quoted cell over several lines that goes on after its closing quote: the quote of another cell closed it;
-- in tables of four columns or more, a quoted cell over several lines that reads like rows of the table: the
-  tail of one, whole ones, the head of another, each with as many separators as the header. Text does so by
-  chance only in narrow tables; if it is meant, give the table as Parquet.
-
-A byte-order mark is dropped at the very start of a file, and is text anywhere else.
-
-Spreadsheets take text that begins with `=`, `+`, `-` or `@` for a formula, and a hostile one can send data
-elsewhere. By default such text (an id, a name, a category) is written as it is, because only then it reads
-back. If people will open the file in a spreadsheet, pass `--spreadsheet-safe`: an apostrophe is put before
-such text, names of columns included, all text is quoted, and a note says how many cells were changed. Numbers
-are never changed.
-
-Limits, each refused with a way around it: rows of 4 MiB, 10,000 columns, gzip files that unpack to more than
-200 times their size (beyond the first 64 MiB), Parquet row groups of more than 67,108,864 rows or 8 GiB, and
-for verbs that read a whole table (`fit`, `update`, `calibrate`, `report`, `inspect`) half of the machine's
-memory. From Python they are `veritracer.tablefiles.Limits`, an argument of `open_table` and `read_table`.
+Tables are CSV or Parquet: a file, a URL, the answer of a database, or `-` for standard input. How they are
+read and written is described in [reading-tables.md](reading-tables.md). Large tables are read and written in
+batches; an output appears under its name only when it is complete (until then it is `NAME.partial`). Commands
+that learn from a table (`fit`, `update`, `calibrate`, `report`, `inspect`) read it as a whole and need
+memory for it. On a terminal there are colours and a progress bar, in a pipe plain text; `--json` prints one
+document, `--quiet` nothing.
 
 Exit codes:
 

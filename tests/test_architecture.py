@@ -28,7 +28,7 @@ ORDER = [
     ["persistence", "recourse"],
     ["ledger"],
     ["model", "saved"],
-    ["datasets", "tablefiles"],
+    ["datasets", "tables"],
     ["metrics", "streaming", "evaluation"],
     ["calibration", "distributed"],
     ["report"],
@@ -67,6 +67,7 @@ ROOMS = {
         "prototypes",
         "outcomes",
     ],
+    "tables": ["csv_blocks", "places", "reading", "rejects", "cells", "writing", "exact_columns"],
 }
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 

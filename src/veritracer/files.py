@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from veritracer.errors import SchemaError, listing, message
+from veritracer.errors import DataError, SchemaError, listing, message
 
 
 @contextmanager
@@ -98,6 +98,44 @@ def _sync(place: Path) -> None:
             os.close(handle)
     except OSError as error:
         if not folder or error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+@contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """Turn what the file system refuses into one sentence, before and while the block writes."""
+    if place.is_dir():
+        raise DataError(message("a file to write", f"the folder {place}", "name a file in it"))
+    if not place.parent.is_dir():
+        received = f"no folder {place.parent}"
+        raise DataError(message(f"a folder for {place.name}", received, "create it first"))
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not error.errno:
+            raise
+        received = os.strerror(error.errno)
+        remedy = "nothing was kept: free some space, or choose another place"
+        raise DataError(message(f"{place} to be written", received, remedy)) from None
+
+
+@contextmanager
+def output_folder(out: Path) -> Iterator[None]:
+    """Make the folder ``out`` for files that the block writes; if the block fails, remove it again.
+
+    A folder that was there before stays, and so does one that something else has been written into.
+    """
+    if out.exists() and not out.is_dir():
+        raise DataError(message("a folder for --out", f"the file {out}", "choose another name"))
+    made = [place for place in (out, *out.absolute().parents) if not place.exists()]
+    with writable((made[-1] if made else out / "file").absolute()):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            for place in made:
+                with suppress(OSError):  # it is not empty
+                    place.rmdir()
             raise
 
 

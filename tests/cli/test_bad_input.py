@@ -59,15 +59,27 @@ BAD: dict[str, tuple[list[str], str]] = {
     "binary": (explain("binary.csv"), "another binary file"),
     "spreadsheet": (explain("sheet.csv"), "export the sheet as CSV"),
     "picture": (explain("picture.csv"), "picture.csv"),
-    "latin-1 header": (fit("latin1_header.csv", *TARGET), "iconv"),
+    "latin-1 header": (fit("latin1_header.csv", *TARGET), "--encoding cp1252"),
     "latin-1": (explain("latin1.csv"), "row 2 of latin1.csv"),
     "empty": (explain("empty.csv"), "nothing in empty.csv"),
     "blank": (explain("blank.csv"), "nothing in blank.csv"),
     "header only": (explain("header.csv"), "at least one row"),
     "header only, fit": (fit("header.csv", *TARGET), "at least one row"),
     "header without line": (explain("header_cut.csv"), "header_cut.csv"),
-    "semicolons": (explain("semicolons.csv"), "--separator semicolon"),
-    "tabs": (fit("tabs.csv", *TARGET), "--separator tab"),
+    "two separators": (fit("two_separators.csv", *TARGET), "comma and semicolon alike"),
+    "unknown encoding": (explain("people.csv", "--encoding", "utf-9"), "the name of a text encoding"),
+    "a quote that closes later": (explain("quote.csv"), "got 3 lines in row 2 of quote.csv"),
+    "a quote that closes later, rejects": (explain("quote.csv", "--rejects", "r.csv"), "in row 2 of"),
+    "a quote that is never closed": (explain("open.csv"), "one in row 2 of open.csv"),
+    "a line break in a cell": (explain("two_lines.csv"), "pass --multiline-cells"),
+    "a line break in a cell, fit": (fit("two_lines.csv", *TARGET), "2 lines in row 2 of two_lines.csv"),
+    "a lone carriage return": (
+        explain("return.csv", "--rejects", "r.csv"),
+        "a lone carriage return in or after row 2",
+    ),
+    "a database without a query": (explain("sqlite:///people.csv"), "--query"),
+    "a query of a file": (explain("people.csv", "--query", "select 1"), "an answer from people.csv"),
+    "a query of no database": (fit("sqlite:///no.db", *TARGET, "--query", "select 1"), "no file no.db"),
     "wrong --separator": (explain("people.csv", "--separator", ";"), "--separator comma"),
     "ragged": (explain("ragged.csv"), "18 in row 2"),
     "duplicate columns": (explain("twice.csv"), "'age' more than once"),
@@ -176,9 +188,10 @@ BAD |= {
     "a share for a number": (explain("share.csv"), "'12%'"),
     "money for a number": (explain("euro.csv"), "'€ 300'"),
     "true for a number": (predict("true.csv"), "'true'"),
-    # encodings, by their marks
-    "cut utf-16": (explain("cut16.csv"), "UTF-16, as the mark at its start says, in cut16.csv"),
-    "cut utf-32": (inspect("cut32.csv"), "UTF-32"),
+    # encodings
+    "cut utf-16": (explain("cut16.csv", "--encoding", "utf-16"), "text in utf-16 in cut16.csv"),
+    "cut utf-32": (inspect("cut32.csv", "--encoding", "utf-32"), "text in utf-32 in cut32.csv"),
+    "utf-16": (explain("cut16.csv"), "pass --encoding utf-16"),
     "utf-16 without a mark": (fit("bare16.csv", *TARGET), "another binary file in bare16.csv"),
     "latin-1, inspect": (inspect("latin1.csv"), "row 2 of latin1.csv"),
     # where it decides
@@ -251,7 +264,6 @@ BAD |= {
     ),
     "inspect three classes": (inspect("three.csv", *TARGET), "3 classes"),
     "inspect an unknown label": (inspect("train.csv", *TARGET, "--favourable", "maybe"), "'maybe'"),
-    "inspect semicolons": (inspect("semicolons.csv"), "--separator semicolon"),
     "inspect ragged": (inspect("ragged.csv"), "18 in row 2"),
     # the schema
     "ignored that is no list": (fit("train.csv", "--schema", "ignored_text.json"), "a list of ignored"),
@@ -300,8 +312,13 @@ def _files(folder: Path, head: str, rows: list[str]) -> None:
     write("blank.csv", "\n \n\n")
     write("header.csv", head + "\n")
     write("header_cut.csv", head)
-    write("semicolons.csv", text.replace(",", ";"))
-    write("tabs.csv", text.replace(",", "\t"))
+    write("two_separators.csv", "age,sex;approved\n1,2;yes\n")
+    first, second, third, *others = rows
+    start, _, end = second.partition(",")
+    write("return.csv", "\n".join([head, first, f"{start}\r,{end}", third]) + "\n")
+    write("quote.csv", "\n".join([head, first, f'"{second}', third, f'"{others[0]}', *others[1:]]) + "\n")
+    write("open.csv", "\n".join([head, first, f'"{second}', third, *others]) + "\n")
+    write("two_lines.csv", "\n".join([head, first, f'"{start}\n",{end}', third]) + "\n")
     write("cut16.csv", text.encode("utf-16")[:-1])
     write("cut32.csv", text.encode("utf-32")[:-3])
     write("bare16.csv", text.encode("utf-16-le"))

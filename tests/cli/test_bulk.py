@@ -45,7 +45,17 @@ FAILS = {
 }
 BAD = {
     "a database that is not there": (
-        ["explain", "model", "duckdb:nowhere.db?t", "--workers", "2", "--out", "other"],
+        [
+            "explain",
+            "model",
+            "sqlite:///nowhere.db",
+            "--query",
+            "select 1",
+            "--workers",
+            "2",
+            "--out",
+            "other",
+        ],
         "nowhere.db",
     ),
     "a pipe": (["explain", "model", "-", "--workers", "2", "--out", "other"], "read again"),

@@ -89,6 +89,8 @@ def life(place: Path) -> dict[str, Done]:
             "predict",
             "model",
             "nasty16.csv",
+            "--encoding",
+            "utf-16",
             "--id-column",
             "customer",
             "--out",

@@ -36,7 +36,7 @@ from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
 from veritracer.ledger.store import Request
 from veritracer.streaming import IssueTerms
-from veritracer.tablefiles import Table
+from veritracer.tables import TableSource
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def test_a_block_travels_alone_and_knows_all_of_itself() -> None:
     def blocks(words: list[str]) -> list[Block]:
         column = pa.DictionaryArray.from_arrays([0, 1] * 5_000, words)
         (batch,) = pa.table({"x": list(range(10_000)), "word": column}).to_batches()
-        return list(cut(Table("t", ("x", "word"), False, lambda: None, iter([batch])), "t", rows=100))
+        return list(cut(TableSource("t", ("x", "word"), iter([batch])), "t", rows=100))
 
     one, other = blocks(["a", "b"]), blocks(["a", "c"])
     assert len(pickle.dumps(one[5], protocol=5)) < 5_000
@@ -289,7 +289,7 @@ def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None
 def test_a_block_names_its_rows() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
-    assert (table.start, table.names, sum(chunk.num_rows for chunk in table.chunks)) == (10, ("x",), 2)
+    assert (table.start, table.columns, sum(batch.num_rows for batch in table.batches)) == (10, ("x",), 2)
 
 
 def test_a_folder_is_left_as_it_was_where_nothing_was_begun(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_the_digest_of_rows_is_theirs_alone(cells: list[tuple[Any, Any]], at: in
     )
 
     def first(batch: pa.RecordBatch) -> str:
-        table = Table("t", ("a", "b", "c"), False, lambda: None, iter([batch]))
+        table = TableSource("t", ("a", "b", "c"), iter([batch]))
         return next(iter(cut(table, "t", at))).digest
 
     assert first(whole) == first(few)

@@ -20,7 +20,7 @@ from veritracer import persistence
 from veritracer.errors import DataError, ServiceError
 from veritracer.serving import client as module
 from veritracer.serving.tables import RemotelyExplained, explain_remotely, wire_options
-from veritracer.tablefiles import open_sink, open_table
+from veritracer.tables import open_sink, open_table
 
 
 @pytest.fixture

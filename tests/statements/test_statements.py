@@ -50,7 +50,7 @@ from veritracer.streaming import (
     issue_table,
     letter_folder,
 )
-from veritracer.tablefiles import open_sink, open_table
+from veritracer.tables import open_sink, open_table
 
 QUICK, LONG = 2_000, 20_000
 ROWS = 6

@@ -26,7 +26,7 @@ from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature, Schema
 from veritracer.streaming import explain_table
 from veritracer.streaming.explaining import written
-from veritracer.tablefiles import open_sink, open_table, read_table
+from veritracer.tables import CSVFormat, open_sink, open_table, read_table
 
 ROWS = 16
 POWERS = (-9, -6, -3, 0, 3, 7, 9, 12, 15)
@@ -40,7 +40,8 @@ DTYPES = (*WHOLE, *WIDE, *NARROW)
 
 
 def read_file(path: Path, found: Counterfactuals) -> pd.DataFrame:
-    frame = read_table(str(path), schema=found.encoding.schema)
+    multiline = CSVFormat(multiline_cells=True)  # names and words have line breaks
+    frame = read_table(str(path), schema=found.encoding.schema, csv=multiline)
     return frame[list(found.encoding.schema.names)]
 
 
@@ -339,8 +340,8 @@ def test_an_index_does_not_become_a_column(tmp_path: Path) -> None:
     frame.index = pd.Index(range(100, 100 + len(frame)))
     explained(schema, frame).to_parquet(tmp_path / "r.parquet")
     with open_table(str(tmp_path / "r.parquet")) as table:
-        assert set(schema.names) <= set(table.names)
-        assert not [name for name in table.names if name.startswith("__index")]
+        assert set(schema.names) <= set(table.columns)
+        assert not [name for name in table.columns if name.startswith("__index")]
 
 
 def test_kept_columns_are_written_as_they_were(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from veritracer import streaming, tablefiles
+from veritracer import streaming, tables
 from veritracer.cli.describing import check_rejects
-from veritracer.cli.options import Bulk, check_output, open_applicants
+from veritracer.cli.options import Bulk, ReadOptions, check_output, open_applicants
 from veritracer.cli.printing import note
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms, PendingOutputs
     from veritracer.streaming.letters import LetterWriter
-    from veritracer.tablefiles import Rejects, Sink, Table
+    from veritracer.tables import Rejects, Sink, TableSource
 
 
 class Asked(NamedTuple):
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     sentences: bool
     rejects: Path | None
     spreadsheet_safe: bool
-    separator: str
+    reading: ReadOptions
     quiet: bool
     as_json: bool
 
@@ -74,14 +74,14 @@ class Asked(NamedTuple):
         with ExitStack() as stack:
             files, pages = (stack, stack) if pending is None else (pending.files, pending.letters)
             into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
-            reject = tablefiles.open_rejects(into.get("rejects", self.rejects), self.separator)
+            reject = tables.open_rejects(into.get("rejects", self.rejects))
             rejected = files.enter_context(reject)
-            source = stack.enter_context(open_applicants(self.table, self.separator, rejected))
+            source = stack.enter_context(open_applicants(self.table, self.reading, rejected))
             carry = [] if letters is None else list(letters.columns.values())
             if known is not None:
                 for name in ids:
-                    tablefiles.check_ids(source, name)
-                tablefiles.check_columns(source, known, [*ids, *self.keep, *carry], self.ignore)
+                    tables.check_ids(source, name)
+                tables.check_columns(source, known, [*ids, *self.keep, *carry], self.ignore)
             writer = None
             if letters is not None and "letters" in into:
                 writer = pages.enter_context(streaming.letters_at(into["letters"], letters))
@@ -94,11 +94,9 @@ class Asked(NamedTuple):
         """Where answers go: a file (``place`` for now), or standard output unless the verb is ``silent``."""
         if self.out is None and silent:
             return streaming.NullSink()
-        kind = "jsonl" if self.as_json and self.out is None else tablefiles.format_of(self.out)
+        kind = "jsonl" if self.as_json and self.out is None else tables.format_of(self.out)
         out = self.out if place is None else str(place)
-        return stack.enter_context(
-            tablefiles.open_sink(out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
-        )
+        return stack.enter_context(tables.open_sink(out, kind=kind, spreadsheet_safe=self.spreadsheet_safe))
 
     def notes(self, notes: Iterable[str], opened: Opened) -> list[str]:
         """What is worth knowing of the rows, the output and the rejected."""
@@ -113,7 +111,7 @@ class Asked(NamedTuple):
 class Opened(NamedTuple):
     """Where rows come from and go to; ``carry`` are columns that letters need."""
 
-    source: Table
+    source: TableSource
     sink: Sink
     rejected: Rejects | None
     letters: LetterWriter | None

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import veritracer as vt
-from veritracer import tablefiles
-from veritracer.cli.options import check_output, check_table, names, schema_file
+from veritracer import tables
+from veritracer.cli.options import ReadOptions, check_output, check_table, names, schema_file
 from veritracer.errors import (
     DataError,
     DataWarning,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from veritracer.schema import Schema
     from veritracer.schema.inspection import Inspection
-    from veritracer.tablefiles import Rejects
+    from veritracer.tables import Rejects
 
 Target = Annotated[str | None, typer.Option(help="The column with the decision.", show_default=False)]
 Favourable = Annotated[
@@ -83,7 +83,7 @@ class Said:
     actions: dict[str, list[str]] = field(default_factory=dict)
     ignore: dict[str, str] = field(default_factory=dict)
     formats: dict[str, str] = field(default_factory=dict)
-    separator: str = ","
+    reading: ReadOptions = field(default_factory=lambda: ReadOptions.of(None, "utf-8", False, None))
 
     @property
     def named(self) -> set[str]:
@@ -98,7 +98,7 @@ def said(
     ignore: list[str] | None,
     id_column: str | None,
     formats: list[str] | None,
-    separator: str,
+    reading: ReadOptions,
 ) -> Said:
     """The options of ``fit`` and ``inspect`` as one value."""
     return Said(
@@ -107,7 +107,7 @@ def said(
         {action: names(columns) for action, columns in actions.items()},
         ignored(ignore, id_column),
         _formats(formats),
-        separator,
+        reading,
     )
 
 
@@ -143,7 +143,7 @@ def described(table: str, told: Said, schema: Path | None, rejects: Rejects | No
     known = None if schema is None else schema_file(schema)
     chosen = _target(told, known, schema)
     lenient = rejects is not None
-    _check_target(chosen, check_table(table, told.separator, lenient=lenient) or [chosen])
+    _check_target(chosen, check_table(table, told.reading, lenient=lenient) or [chosen])
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", DataWarning)
         frame = _read(table, told, known, rejects)
@@ -176,7 +176,7 @@ def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Sche
 
 def inspected(table: str, told: Said) -> Inspection:
     """What ``described`` would make of a table, and what somebody should look at; labels may be missing."""
-    columns = check_table(table, told.separator)
+    columns = check_table(table, told.reading)
     if told.target is not None and columns is not None:
         _check_target(told.target, columns)
     frame = _read(table, told, None, None)
@@ -196,8 +196,13 @@ def inspected(table: str, told: Said) -> Inspection:
 
 
 def _read(table: str, told: Said, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
-    return tablefiles.read_table(
-        table, schema=known, ignore=list(told.ignore), separator=told.separator, rejects=rejects
+    return tables.read_table(
+        table,
+        told.reading.query,
+        schema=known,
+        ignore=list(told.ignore),
+        csv=told.reading.csv,
+        rejects=rejects,
     )
 
 
@@ -207,6 +212,7 @@ def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.Da
     if rejects is None or not missing.any():
         return frame
     rows = frame[missing].astype(object).where(frame[missing].notna(), "")
+    rows = rows.reindex(columns=rejects.names, fill_value="")  # columns that are ignored were not read
     for number, cells in zip(rows.index, rows.to_numpy().tolist(), strict=True):
         rejects.add(int(number), "no label", [str(cell) for cell in cells])
     return frame[~missing]

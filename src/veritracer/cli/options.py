@@ -15,14 +15,14 @@ import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tables
 from veritracer.cli.printing import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from veritracer.model import VeriTraCER
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms
-    from veritracer.tablefiles import Rejects, Table
+    from veritracer.tables import CSVFormat, Rejects, TableSource
 
 DataDir = Annotated[
     Path | None,
@@ -40,8 +40,24 @@ DataDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes, no summary.")]
+Query = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL", help="TABLE is a database (its URL): read the answer to this.", show_default=False
+    ),
+]
 Separator = Annotated[
-    str, typer.Option(help="What separates the columns of CSV: a character, or comma, semicolon, tab, pipe.")
+    str | None,
+    typer.Option(
+        help="The separator of CSV: a character, or comma, semicolon, tab, pipe; else from the header.",
+        show_default=False,
+    ),
+]
+TextEncoding = Annotated[
+    str, typer.Option("--encoding", metavar="NAME", help="The encoding of CSV, such as cp1252 or utf-16.")
+]
+MultilineCells = Annotated[
+    bool, typer.Option("--multiline-cells", help="Allow line breaks inside the quoted cells of CSV.")
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of everything random.")]
 Keep = Annotated[
@@ -74,7 +90,7 @@ Applicants = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet, a folder or pattern of them, a URL, duckdb:FILE?TABLE; - is standard input.",
+        help="CSV or Parquet, a folder or pattern of them, or a URL; - is standard input.",
         show_default=False,
     ),
 ]
@@ -82,7 +98,7 @@ OneTable = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet, a URL, duckdb:FILE?TABLE; - is standard input.",
+        help="CSV or Parquet, a file or a URL; - is standard input.",
         show_default=False,
     ),
 ]
@@ -338,16 +354,42 @@ def saved_model(folder: str) -> VeriTraCER:
     return vt.load(folder)
 
 
-def check_table(path: str, separator: str, *, lenient: bool = False) -> tuple[str, ...] | None:
+class ReadOptions(NamedTuple):
+    """How tables are read: the query of a database, and how CSV is written."""
+
+    query: str | None
+    csv: CSVFormat
+
+    @classmethod
+    def of(cls, separator: str | None, encoding: str, multiline_cells: bool, query: str | None) -> Self:
+        """Return the options of a command, after they were checked."""
+        return cls(query, tables.CSVFormat(separator, encoding, multiline_cells))
+
+    def as_options(self) -> list[str]:
+        """Return the options as they are typed; none where all are the defaults."""
+        given = {
+            "--separator": self.csv.separator,
+            "--encoding": None if self.csv.encoding == "utf-8" else self.csv.encoding,
+            "--query": self.query,
+        }
+        typed = [word for name, value in given.items() if value is not None for word in (name, value)]
+        return [*typed, *(["--multiline-cells"] if self.csv.multiline_cells else [])]
+
+    def for_results(self) -> Self:
+        """Return the options for counterfactuals, which are written in UTF-8 with a separator to detect."""
+        return self._replace(query=None, csv=replace(self.csv, separator=None, encoding="utf-8"))
+
+
+def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tuple[str, ...] | None:
     """The columns of a table; one that cannot be opened is refused before anything is imported for it.
 
     None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
     """
-    if path == tablefiles.STANDARD:
+    if path == tables.STANDARD:
         return None
     ragged = (lambda *_: None) if lenient else None
-    with tablefiles.open_table(path, separator=separator, ragged=ragged) as table:
-        return table.names
+    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
+        return table.columns
 
 
 def carried(keep: Sequence[str] | None, id_column: str | None) -> list[str]:
@@ -356,14 +398,12 @@ def carried(keep: Sequence[str] | None, id_column: str | None) -> list[str]:
 
 
 @contextmanager
-def open_applicants(
-    path: str, separator: str, rejects: Rejects | None, *, or_comma: bool = False
-) -> Iterator[Table]:
+def open_applicants(path: str, reading: ReadOptions, rejects: Rejects | None) -> Iterator[TableSource]:
     """The table to go through, whose rows with too few or too many cells go to ``rejects``."""
-    ragged = None if rejects is None else rejects.add_ragged
-    with tablefiles.open_table(path, separator=separator, or_comma=or_comma, ragged=ragged) as table:
+    ragged = None if rejects is None else rejects.add
+    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
         if rejects is not None:
-            rejects.begin(table.names)
+            rejects.begin(table.columns)
         yield table
 
 
@@ -380,14 +420,14 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
     Links are followed: another name of an input is still the input. Standard input is its file, where it
     was redirected from one. ``force`` allows all but folders and what is no file.
     """
-    if out is None or str(out) == tablefiles.STANDARD or not os.path.lexists(out):
+    if out is None or str(out) == tables.STANDARD or not os.path.lexists(out):
         return
     path = Path(out)
     if not path.is_file() or force:
         return  # folders and devices are the opener's to refuse
     for name in inputs:
         if _same(path, name):
-            read = "standard input" if str(name) == tablefiles.STANDARD else str(name)
+            read = "standard input" if str(name) == tables.STANDARD else str(name)
             got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
             raise DataError(message("an output apart from what is read", got, "name another file"))
     if not _ours(path):
@@ -397,7 +437,7 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
 
 def check_openings(out: str | None, *, force: bool) -> None:
     """Refuse to write over the openings of commitments, which are kept nowhere else."""
-    path = Path(out or tablefiles.STANDARD)
+    path = Path(out or tables.STANDARD)
     if path.is_file() and not force and OPENING in _ends(path):
         remedy = "name another file, or write over it with --force"
         received = f"{path}, which has openings of commitments"
@@ -407,8 +447,8 @@ def check_openings(out: str | None, *, force: bool) -> None:
 def _same(path: Path, name: str | Path) -> bool:
     """Whether both are one file, by whatever names."""
     try:
-        local = tablefiles.local_path(str(name))
-        there = os.fstat(0) if local == tablefiles.STANDARD else Path(local).stat()
+        local = tables.local_path(str(name))
+        there = os.fstat(0) if local == tables.STANDARD else Path(local).stat()
     except OSError:
         return False
     return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)
@@ -442,9 +482,9 @@ class Bulk(NamedTuple):
     rows: int
     kind: Literal["parquet", "csv", "jsonl"]
 
-    def wanted(self, table: str) -> bool:
+    def wanted(self, table: str, query: str | None) -> bool:
         """Whether it was: by a folder or a pattern, by several cores, or by a cluster."""
-        return self.engine == "ray" or self.workers is not None or tablefiles.is_many(table)
+        return self.engine == "ray" or self.workers is not None or tables.is_many(table, query)
 
     def refuse(self, given: dict[str, Any]) -> None:
         """Refuse what is made of one table as a whole."""
@@ -459,12 +499,12 @@ class Bulk(NamedTuple):
         engines.prepare(self.engine, self.workers)
         return distributed.Question(model=model, options=options, **more)
 
-    def inputs(self, table: str, separator: str) -> distributed.Inputs:
+    def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:
         """The tables; refuses a pipe, which cannot be read again."""
-        if table == tablefiles.STANDARD:
+        if table == tables.STANDARD:
             remedy = "save it as a file first"
             raise DataError(message("tables that can be read again", "standard input", remedy))
-        return distributed.Inputs(table, separator, self.rows)
+        return distributed.Inputs(table, reading.query, reading.csv, self.rows)
 
     def folder(self, out: str | None, asked: dict[str, Any]) -> RunFolder:
         """The folder of the run, new or to go on in."""

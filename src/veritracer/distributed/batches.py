@@ -25,8 +25,7 @@ from veritracer.schema import Schema
 from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow
 from veritracer.streaming import explain_table
-from veritracer.tablefiles import Table
-from veritracer.tablefiles.opening import check_columns
+from veritracer.tables import TableSource, check_columns
 
 MODELS = 4
 """Models that a worker keeps in memory."""
@@ -66,7 +65,7 @@ def explain_batches(
         table = _as_arrow(batch)
         empty = table.num_rows == 0
         taken = _Taken()
-        source = Table("the batch", tuple(table.schema.names), False, lambda: None, iter(_one(table)))
+        source = TableSource("the batch", tuple(table.schema.names), iter(_one(table)))
         if empty:
             check_columns(source, schema, keep)
             source = _example(recourse, table, keep)
@@ -166,11 +165,11 @@ def _framed(
     return frame.set_axis(batch.index.take(rows), axis=0)
 
 
-def _example(recourse: Recourse, table: pa.Table, keep: Sequence[str]) -> Table:
+def _example(recourse: Recourse, table: pa.Table, keep: Sequence[str]) -> TableSource:
     """One row that anybody could have, where there is none: its answer has the columns of all answers."""
     encoding = recourse.encoding
     row = encoding.decode(torch.zeros(1, encoding.dim, dtype=torch.float64))
     batch = pa.RecordBatch.from_pandas(row, preserve_index=False)
     for name in keep:
         batch = batch.append_column(name, pa.nulls(1, table.schema.field(name).type))
-    return Table("the batch", tuple(batch.schema.names), False, lambda: None, iter([batch]))
+    return TableSource("the batch", tuple(batch.schema.names), iter([batch]))

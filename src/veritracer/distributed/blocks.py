@@ -29,9 +29,7 @@ from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
 from veritracer.options import BLOCK_ROWS
-from veritracer.tablefiles import Table
-from veritracer.tablefiles.opening import ROWS, rows_digest
-from veritracer.tablefiles.sinks import Format
+from veritracer.tables import ROWS, Format, TableSource, rows_digest
 
 RUN, BLOCKS, PREPARED = "_run.json", "_blocks", "_prepared"
 
@@ -71,18 +69,18 @@ class Block:
         """How many rows it has."""
         return int(self.batches[0].num_rows)
 
-    def table(self, which: int = 0) -> Table:
+    def table(self, which: int = 0) -> TableSource:
         """The rows as a table that is open for reading."""
         batch = self.batches[which]
         chunks = (batch.slice(at, ROWS) for at in range(0, batch.num_rows, ROWS))
         names = tuple(batch.schema.names)
-        return Table(self.sources[which], names, self.is_text[which], lambda: None, chunks, start=self.start)
+        return TableSource(self.sources[which], names, chunks, self.is_text[which], start=self.start)
 
 
-def cut(table: Table, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
+def cut(table: TableSource, name: str, rows: int = BLOCK_ROWS) -> Iterator[Block]:
     """The table in blocks of so many rows each, whatever its own chunks are."""
     start = 0
-    for number, batch in enumerate(rebatched(table.chunks, rows)):
+    for number, batch in enumerate(rebatched(table.batches, rows)):
         own = _own(batch)
         names = f"{name}.{number:06}", start
         yield Block(*names, (own,), (table.name,), (table.is_text,), rows_digest(own))

@@ -8,9 +8,10 @@ single process writes, whatever the size of the blocks, their order and the numb
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,16 +37,22 @@ from veritracer.streaming import (
     explain_table,
     issue_table,
 )
-from veritracer.tablefiles import check_columns, check_ids, open_sink, open_table, tables_in
-from veritracer.tablefiles.opening import Columns
-from veritracer.tablefiles.places import is_database
-from veritracer.tablefiles.sinks import Sink
+from veritracer.tables import (
+    CSVFormat,
+    Sink,
+    check_columns,
+    check_ids,
+    find_tables,
+    is_url,
+    open_sink,
+    open_table,
+)
+from veritracer.tables.reading import Columns
 
 if TYPE_CHECKING:
     from veritracer.ledger.issuing import Batch
     from veritracer.model import VeriTraCER
     from veritracer.recourse import Recourse
-    from veritracer.tablefiles import Found
 
 Tell = Callable[[float | None], None]
 """Is told which share of all tables was read."""
@@ -53,21 +60,22 @@ Tell = Callable[[float | None], None]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Tables to go through (a name, a folder or a pattern), the separator of CSV, and rows of a block."""
+    """Tables to go through (as for ``open_table``, or a folder or pattern), and the rows of a block."""
 
     place: str
-    separator: str = ","
+    query: str | None = None
+    csv: CSVFormat = field(default_factory=CSVFormat)
     rows: int = BLOCK_ROWS
 
-    def blocks(self, check: Callable[[Any], None], *, or_comma: bool = False, tell: Tell) -> Iterator[Block]:
+    def blocks(self, check: Callable[[Any], None], *, tell: Tell) -> Iterator[Block]:
         """All blocks, one after the other; each table is looked at by ``check`` when it is opened.
 
         Of several tables some may have no rows.
         """
-        found, empty = tables_in(self.place), 0
+        found, empty = find_tables(self.place, self.query), 0
         for number, one in enumerate(found):
             try:
-                with self._opened(one, or_comma) as table:
+                with open_table(one.place, self.query, csv=self.csv) as table:
                     check(table)
                     for block in cut(table, one.name, self.rows):
                         part = table.share()
@@ -86,9 +94,6 @@ class Inputs:
         if read.is_dir() and place.resolve().is_relative_to(read.resolve()):
             remedy = "name a folder beside it"
             raise DataError(message(f"a folder outside of {self.place}", str(place), remedy))
-
-    def _opened(self, one: Found, or_comma: bool) -> Any:
-        return open_table(one.path, separator=self.separator, or_comma=or_comma)
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,9 @@ class Question:
         rules = None if self.rules is None else self.rules.to_json()
         apart = ("model", "rules", "digest")
         own = {k: v for k, v in asdict(replace(self, rules=None)).items() if k not in apart}
-        elsewhere = "://" in inputs.place or is_database(inputs.place)
-        place = inputs.place if elsewhere else str(Path(inputs.place).absolute())
+        place = inputs.place if is_url(inputs.place) else str(Path(inputs.place).absolute())
         run = {"verb": verb, "model": self.digest, "rules": rules, "block_rows": inputs.rows}
-        return {**run, "table": hashlib.sha256(place.encode()).hexdigest(), **own}
+        return {**run, "table": hashlib.sha256(json.dumps([place, inputs.query]).encode()).hexdigest(), **own}
 
 
 def model_digest(folder: str) -> str:
@@ -410,13 +414,13 @@ def certify_blocks(
     progress = _Progress(watch)
 
     def check(table: Any) -> None:
-        check_columns(table, schema, [n for n in question.keep if n in table.names], question.ignore)
+        check_columns(table, schema, [n for n in question.keep if n in table.columns], question.ignore)
 
     def blocks(tell: Tell) -> Iterator[Block]:
         left = originals.blocks(
             lambda table: check_columns(table, schema, question.keep, question.ignore), tell=tell
         )
-        return paired(left, counterfactuals.blocks(check, or_comma=True, tell=_silent))
+        return paired(left, counterfactuals.blocks(check, tell=_silent))
 
     return _run(CertifyJob(question, folder), folder, blocks, engine, progress, Certified)
 

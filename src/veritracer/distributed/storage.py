@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from veritracer.errors import DataError, message
 from veritracer.files import rename, write_whole
-from veritracer.tablefiles.places import file_system, is_database, local_path, without_password
+from veritracer.tables.places import file_system, is_url, local_path, without_password
 
 
 class Storage(Protocol):
@@ -72,13 +72,9 @@ class Storage(Protocol):
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
-    """The storage that a folder's name or URL stands for; refuses a database."""
+    """Return the storage that a folder's name or URL stands for."""
     name = os.fspath(place)
-    if is_database(name):
-        remedy = "name a folder, or the URL of one: s3://bucket/folder"
-        raise DataError(message("a folder to write to", "a database", remedy))
-    name = local_path(name)
-    return RemoteFolder(name.rstrip("/")) if "://" in name else LocalFolder(Path(name))
+    return RemoteFolder(name.rstrip("/")) if is_url(name) else LocalFolder(Path(local_path(name)))
 
 
 @dataclass(frozen=True)

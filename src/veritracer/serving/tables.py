@@ -17,9 +17,9 @@ from veritracer.encoding.exact import Texts
 from veritracer.errors import DataError, message
 from veritracer.schema import Schema
 from veritracer.serving.client import NUMBERS, Client, RemoteRecourse
-from veritracer.streaming.chunks import Watch, arrow_type, frames, kept_columns
-from veritracer.tablefiles import Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns
+from veritracer.streaming.chunks import Watch, frames, kept_columns
+from veritracer.tables import ADDED, Sink, TableSource, check_columns
+from veritracer.tables.exact_columns import arrow_type
 
 MOST_NOTES = 20
 
@@ -45,7 +45,7 @@ class RemotelyExplained:
 
 def explain_remotely(
     client: Client,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     *,
     options: Mapping[str, Any],

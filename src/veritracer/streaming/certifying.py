@@ -22,8 +22,8 @@ from veritracer.certificate import Certificates
 from veritracer.errors import DataError, DataWarning, message
 from veritracer.model import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
-from veritracer.tablefiles import Partners, Rejects, Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns, check_pairs
+from veritracer.tables import Partners, Rejects, Sink, TableSource
+from veritracer.tables.reading import ADDED, check_columns, check_pairs
 
 STATUSES = ("certified", "unknown", "invalid", "unchanged")
 
@@ -67,8 +67,8 @@ class Certified:
 
 def certify_tables(
     model: VeriTraCER,
-    originals: Table,
-    counterfactuals: Table,
+    originals: TableSource,
+    counterfactuals: TableSource,
     sink: Sink | None,
     *,
     kappa: float | None = None,
@@ -115,8 +115,8 @@ def certify_tables(
 
 
 def _pairs(
-    originals: Table,
-    counterfactuals: Table,
+    originals: TableSource,
+    counterfactuals: TableSource,
     model: VeriTraCER,
     keep: Sequence[str],
     rejects: tuple[Rejects | None, Rejects | None],
@@ -184,7 +184,7 @@ class Predicted:
 
 def predict_table(
     model: VeriTraCER,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     *,
     keep: Sequence[str] = (),

@@ -19,10 +19,11 @@ import pyarrow as pa
 from veritracer.ledger.store import Request
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
+from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
-from veritracer.tablefiles import Rejects, Sink, Table
-from veritracer.tablefiles.opening import ADDED, check_columns, check_ids
+from veritracer.tables import Rejects, Sink, TableSource
+from veritracer.tables.exact_columns import check_exact, exact_column
+from veritracer.tables.reading import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
@@ -69,7 +70,7 @@ class Explained:
 
 def explain_table(
     recourse: Recourse,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     *,
     options: Mapping[str, Any],
@@ -186,7 +187,7 @@ class IssueTerms(NamedTuple):
 
 def issue_table(
     recourse: Recourse,
-    table: Table,
+    table: TableSource,
     sink: Sink,
     ledger: Ledger,
     terms: IssueTerms,

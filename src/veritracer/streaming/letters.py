@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, LetterError, message
-from veritracer.files import whole_folder, write_whole
+from veritracer.files import whole_folder, writable, write_whole
 from veritracer.formatting import is_missing
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.letter import (
@@ -40,8 +40,7 @@ from veritracer.recourse.letter import (
 )
 from veritracer.recourse.reasons import ReasonCodes, as_codes
 from veritracer.recourse.wording import Language, language
-from veritracer.tablefiles.opening import ADDED
-from veritracer.tablefiles.sinks import writable
+from veritracer.tables.reading import ADDED
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
 """Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""

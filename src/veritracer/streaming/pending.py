@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veritracer.errors import CommitUnknownError, DataError, LedgerError, message
-from veritracer.files import document_text, envelope, is_special, remove, rename, write_whole
-from veritracer.tablefiles.opening import STANDARD, Table, rows_digest
-from veritracer.tablefiles.sinks import writable
+from veritracer.files import document_text, envelope, is_special, remove, rename, writable, write_whole
+from veritracer.tables import STANDARD, TableSource, rows_digest
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
@@ -103,15 +102,15 @@ class PendingOutputs:
             if self.state == "noted":
                 remove(self._note)
 
-    def watched(self, table: Table) -> Table:
+    def watched(self, table: TableSource) -> TableSource:
         """Return the same table, of whose rows the digest is noted as they are read."""
 
         def chunks() -> Any:
-            for chunk in table.chunks:
+            for chunk in table.batches:
                 self.rows.update(rows_digest(chunk).encode())
                 yield chunk
 
-        return replace(table, chunks=chunks())
+        return replace(table, batches=chunks())
 
     def request(
         self, ledger: Ledger, notes: Callable[[Explained], list[str]]
@@ -271,10 +270,10 @@ def _unfinished(note: Path) -> Iterator[None]:
         ) from error
 
 
-def table_digest(table: Table) -> str:
+def table_digest(table: TableSource) -> str:
     """Return the digest of all rows of a table, as ``PendingOutputs`` notes it."""
     rows = hashlib.sha256()
-    for chunk in table.chunks:
+    for chunk in table.batches:
         rows.update(rows_digest(chunk).encode())
     return rows.hexdigest()
 

@@ -98,7 +98,7 @@ def labelled_schema(
 def as_table(X: Any) -> Any:
     """Return ``X`` as a DataFrame or an array; refuse sparse input.
 
-    Nested lists become an array. A table of polars, Arrow or DuckDB becomes a DataFrame around the same
+    Nested lists become an array. A table of polars or Arrow becomes a DataFrame around the same
     columns.
     """
     if issparse(X):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, engines, persistence, streaming, tablefiles
+from veritracer import distributed, engines, persistence, streaming, tables
 from veritracer import ledger as ledgers
 from veritracer.cli.options import (
     AsJson,
@@ -22,6 +22,7 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, progress, say
+from veritracer.files import writable
 from veritracer.options import AUDIT_RECOURSE
 from veritracer.times import parse_time
 
@@ -94,7 +95,7 @@ def audit_(
                 watch=watch,
                 judging=judging,
             )
-    place = tablefiles.without_password(ledger)
+    place = tables.without_password(ledger)
     empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
     note([*notes.sentences(), *empty], quiet=quiet)
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
@@ -136,7 +137,7 @@ def _write(out: Path, found: Audit, checked: Verification | None, model: str) ->
     from veritracer.report.html import write_audit
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
-    with tablefiles.writable(out):
+    with writable(out):
         write_audit(out, found, notes=notes, model=model)
 
 

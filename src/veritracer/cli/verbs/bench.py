@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer import datasets as catalogue
-from veritracer import tablefiles
 from veritracer.cli.options import AsJson, DataDir, EngineName, Quiet, names
 from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DataError, message
+from veritracer.files import output_folder, writable
 from veritracer.threads import cores, only_compute
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def figures(
     from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, certificates, draw
 
     only_compute()
-    with tablefiles.output_folder(out), patience("Drawing"):
+    with output_folder(out), patience("Drawing"):
         found = certificates()
         picture = draw(out / "paper_examples.png")
     if as_json:
@@ -161,7 +161,7 @@ def _check(out: Path) -> None:
 
 def _make(out: Path) -> None:
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
-    with tablefiles.writable(existing / "results.md"):
+    with writable(existing / "results.md"):
         out.mkdir(parents=True, exist_ok=True)
 
 

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
     IdColumn,
     Ignore,
     ModelFolder,
+    MultilineCells,
     Quiet,
+    ReadOptions,
     Seed,
     Separator,
+    TextEncoding,
     check_table,
     names,
     saved_model,
@@ -71,7 +74,9 @@ def calibrate(
     id_column: IdColumn = None,
     ignore: Ignore = None,
     seed: Seed = 0,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,17 +85,18 @@ def calibrate(
     From the models of the past (--history), or by simulated updates: fine-tune and next go on from the
     model, on samples of --table or of --next-table; seeds and bootstrap train from scratch.
     """
+    reading = ReadOptions.of(separator, encoding, multiline_cells, None)
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
         persistence.verified(folder)
     for path in (table, next_table):
         if path is not None:
-            check_table(path, separator)
+            check_table(path, reading)
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken(), stages("reading", quiet=quiet) as watch:
         unseen = list(ignored(ignore, id_column))
-        X, y = _rows(table, loaded.schema_, unseen, separator)
-        X_new, y_new = _rows(next_table, loaded.schema_, unseen, separator)
+        X, y = _rows(table, loaded.schema_, unseen, reading)
+        X_new, y_new = _rows(next_table, loaded.schema_, unseen, reading)
         found = vt.calibrate(
             loaded,
             X,
@@ -117,13 +123,13 @@ def calibrate(
         _print_summary(found)
 
 
-def _rows(table: str | None, schema: Schema, ignore: list[str], separator: str) -> tuple[Any, Any]:
+def _rows(table: str | None, schema: Schema, ignore: list[str], reading: ReadOptions) -> tuple[Any, Any]:
     """The features and the decisions of a table; nothing of none."""
     if table is None:
         return None, None
-    frame = tablefiles.read_table(table, schema=schema, ignore=ignore, separator=separator)
+    frame = tables.read_table(table, schema=schema, ignore=ignore, csv=reading.csv)
     if schema.target not in frame.columns:
-        expected = f"the column of the decisions in {tablefiles.without_password(table)}"
+        expected = f"the column of the decisions in {tables.without_password(table)}"
         raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
     return frame[list(schema.names)], frame[schema.target]
 

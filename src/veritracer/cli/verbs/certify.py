@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tables
 from veritracer.cli import options as typed
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     Bulk,
+    ReadOptions,
     carried,
     check_output,
     names,
@@ -48,7 +49,10 @@ def certify(
     ignore: typed.Ignore = None,
     rejects: typed.RejectsFile = None,
     spreadsheet_safe: typed.SpreadsheetSafe = False,
-    separator: typed.Separator = ",",
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
     engine: typed.EngineName = "local",
     workers: typed.Workers = None,
     block_rows: typed.BlockRows = BLOCK_ROWS,
@@ -59,34 +63,36 @@ def certify(
 ) -> None:
     """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
 
-    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count. The
-    counterfactuals may also be separated by commas, as explain writes them. With --workers or --engine ray,
-    or for a folder or pattern of tables, work is done in blocks: --out is a folder with a file for each, and
-    the same command goes on where a run was stopped.
+    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count.
+    --separator, --encoding and --query are about TABLE; counterfactuals are in UTF-8, as explain writes them,
+    and their separator is detected. With --workers or --engine ray, or for a folder or pattern of tables,
+    work is done in blocks: --out is a folder with a file for each, and the same command goes on where a run
+    was stopped.
     """
-    if table == counterfactuals == tablefiles.STANDARD:
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
     kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if bulk.wanted(table):
+    if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})
         asked = bulk.question(
             model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe
         )
-        _in_blocks(bulk, asked, table, counterfactuals, separator, out, quiet=quiet, as_json=as_json)
+        _in_blocks(bulk, asked, table, counterfactuals, reading, out, quiet=quiet, as_json=as_json)
         return
     check_output(out, [table, counterfactuals], force=force)
     check_rejects(rejects, [table, counterfactuals], out, force=force)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        partners = None if rejected is None else tablefiles.Partners(rejected)
-        originals = stack.enter_context(open_applicants(table, separator, rejected))
-        answers = stack.enter_context(open_applicants(counterfactuals, separator, partners, or_comma=True))
+        rejected = stack.enter_context(tables.open_rejects(rejects))
+        partners = None if rejected is None else tables.Partners(rejected)
+        originals = stack.enter_context(open_applicants(table, reading, rejected))
+        answers = stack.enter_context(open_applicants(counterfactuals, reading.for_results(), partners))
         if known is not None:
-            tablefiles.check_pairs(originals, answers, known, kept, unseen)
+            tables.check_pairs(originals, answers, known, kept, unseen)
         sink = None
         if out is not None:
-            sink = stack.enter_context(tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe))
+            sink = stack.enter_context(tables.open_sink(out, spreadsheet_safe=spreadsheet_safe))
         loaded = saved_model(model)
         watch = stack.enter_context(progress("certifying", quiet=quiet))
         found = streaming.certify_tables(
@@ -115,14 +121,14 @@ def _in_blocks(
     asked: Question,
     table: str,
     counterfactuals: str,
-    separator: str,
+    reading: ReadOptions,
     out: str | None,
     *,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Certify many tables, or one on many cores."""
-    inputs, others = bulk.inputs(table, separator), bulk.inputs(counterfactuals, separator)
+    inputs, others = bulk.inputs(table, reading), bulk.inputs(counterfactuals, reading.for_results())
     folder = bulk.folder(out, asked.asked("certify", inputs))
     args = asked, inputs, others, folder, bulk.engine_for()
     outcome = bulk.run("certifying", distributed.certify_blocks, *args, folder=folder, quiet=quiet)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import datasets, tablefiles
+from veritracer import datasets, tables
 from veritracer.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
 from veritracer.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
@@ -80,7 +80,7 @@ def write(
         data = datasets.load(name, data_dir=data_dir)
         pieces = iter([data.X.assign(**{str(data.schema.target or "target"): data.y})])
     count = 0
-    opened = tablefiles.open_sink(out, spreadsheet_safe=spreadsheet_safe)
+    opened = tables.open_sink(out, spreadsheet_safe=spreadsheet_safe)
     with patience(f"writing {name}", quiet=quiet), opened as sink:
         for piece in pieces:
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())

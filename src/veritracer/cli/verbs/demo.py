@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import tablefiles
 from veritracer.cli.options import AsJson, Quiet, Seed
 from veritracer.cli.printing import patience, percent, print_json, print_table, say
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
+from veritracer.files import output_folder
 from veritracer.threads import cores, one_thread, only_compute
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train on synthetic loans, issue recourse, retrain a year later, and count the promises that held."""
-    with tablefiles.output_folder(out):
+    with output_folder(out):
         start = time.perf_counter()
         only_compute()
         with _steps(quiet=quiet or as_json) as tell:

@@ -14,6 +14,7 @@ from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked, Opened
 from veritracer.cli.options import (
     Bulk,
+    ReadOptions,
     amounts,
     carried,
     drifts,
@@ -42,7 +43,7 @@ def explain(
         str | None,
         typer.Argument(
             metavar="TABLE",
-            help="CSV or Parquet, a folder or pattern of them, a URL, duckdb:FILE?TABLE; - is a pipe.",
+            help="CSV or Parquet, a folder or pattern of them, or a URL; - is standard input.",
             show_default=False,
         ),
     ] = None,
@@ -107,7 +108,10 @@ def explain(
         Path | None, typer.Option(help="The service's API key, in a file.", show_default=False)
     ] = None,
     spreadsheet_safe: typed.SpreadsheetSafe = False,
-    separator: typed.Separator = ",",
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
     engine: typed.EngineName = "local",
     workers: typed.Workers = None,
     block_rows: typed.BlockRows = BLOCK_ROWS,
@@ -153,13 +157,13 @@ def explain(
         sentences=sentences,
         rejects=rejects,
         spreadsheet_safe=spreadsheet_safe,
-        separator=separator,
+        reading=ReadOptions.of(separator, encoding, multiline_cells, query),
         quiet=quiet,
         as_json=as_json,
     )
     found: Explained | RemotelyExplained
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if server is None and bulk.wanted(place):
+    if server is None and bulk.wanted(place, query):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         found = _in_blocks(asked, model, bulk)
     else:
@@ -227,7 +231,7 @@ def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplai
 
 def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     """Explain many tables, or one on many cores."""
-    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
+    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     folder = bulk.folder(asked.out, question.asked("explain", inputs))
     args = question, inputs, folder, bulk.engine_for()
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)

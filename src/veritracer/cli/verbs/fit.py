@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import tablefiles
+from veritracer import tables
 from veritracer.cli.describing import (
     DecreaseOnly,
     Described,
@@ -34,13 +34,18 @@ from veritracer.cli.options import (
     Force,
     IdColumn,
     Ignore,
+    MultilineCells,
+    Query,
     Quiet,
+    ReadOptions,
     RejectsFile,
     Seed,
     Separator,
+    TextEncoding,
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
+from veritracer.files import writable
 from veritracer.persistence import DOCUMENT
 from veritracer.threads import only_compute
 
@@ -100,7 +105,10 @@ def fit(
     ] = None,
     rejects: RejectsFile = None,
     seed: Seed = 0,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -119,9 +127,10 @@ def fit(
         "decrease_only": decrease_only,
         "free": free,
     }
-    told = said(target, favourable, actions, ignore, id_column, formats, separator)
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    told = said(target, favourable, actions, ignore, id_column, formats, reading)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
+        rejected = stack.enter_context(tables.open_rejects(rejects))
         with patience("reading", quiet=quiet):
             data = described(table, told, schema, rejected)
         params = {
@@ -200,7 +209,7 @@ def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = Non
     beside = {SCHEMA: model.schema_.to_json() + "\n"}
     if evaluation is not None:
         beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
-    with tablefiles.writable(out / SCHEMA if out.is_dir() else out):
+    with writable(out / SCHEMA if out.is_dir() else out):
         save(model, out, beside)
 
 
@@ -217,7 +226,7 @@ def check_folder(out: Path) -> None:
     if not place.is_dir():
         raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
     probe = place / f".{out.name}.probe"
-    with tablefiles.writable(probe):
+    with writable(probe):
         probe.mkdir()
         probe.rmdir()
 

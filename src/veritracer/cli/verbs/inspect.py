@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import persistence, tablefiles
+from veritracer import persistence, tables
 from veritracer.cli.describing import (
     DecreaseOnly,
     Favourable,
@@ -25,7 +25,18 @@ from veritracer.cli.describing import (
     label_note,
     said,
 )
-from veritracer.cli.options import AsJson, IdColumn, Ignore, Separator, saved_model, schema_file
+from veritracer.cli.options import (
+    AsJson,
+    IdColumn,
+    Ignore,
+    MultilineCells,
+    Query,
+    ReadOptions,
+    Separator,
+    TextEncoding,
+    saved_model,
+    schema_file,
+)
 from veritracer.cli.printing import percent, print_json, print_table, say, say_commands
 from veritracer.errors import as_option
 
@@ -55,7 +66,10 @@ def inspect(
     ignore: Ignore = None,
     id_column: IdColumn = None,
     formats: NumberFormats = None,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a saved model is, or what a table would be taken for before any fit: one page, with reasons.
@@ -79,12 +93,13 @@ def inspect(
         "decrease_only": decrease_only,
         "free": free,
     }
-    told = said(target, favourable, actions, ignore, id_column, formats, separator)
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    told = said(target, favourable, actions, ignore, id_column, formats, reading)
     found = inspected(what, told)
     if as_json:
         print_json(_plain(found))
     else:
-        _table(found, tablefiles.without_password(what), told)
+        _table(found, tables.without_password(what), told)
 
 
 def _plain(found: Inspection) -> dict[str, Any]:
@@ -156,7 +171,7 @@ def _again(told: Said) -> list[str]:
     options += ["--ignore", as_option(told.ignore)] if told.ignore else []
     for name, example in told.formats.items():
         options += ["--number-format", f"{name}={example}"]
-    return [*options, *([] if told.separator == "," else ["--separator", told.separator])]
+    return [*options, *told.reading.as_options()]
 
 
 def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tablefiles
+from veritracer import distributed, persistence, streaming, tables
 from veritracer.cli import options as typed
 from veritracer.cli.asking import Asked
 from veritracer.cli.options import (
     Bulk,
+    ReadOptions,
     amounts,
     check_openings,
     drifts,
@@ -93,7 +94,10 @@ def issue(
     rejects: typed.RejectsFile = None,
     sentences: typed.Sentences = False,
     spreadsheet_safe: typed.SpreadsheetSafe = False,
-    separator: typed.Separator = ",",
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
     engine: typed.EngineName = "local",
     workers: typed.Workers = None,
     block_rows: typed.BlockRows = BLOCK_ROWS,
@@ -135,7 +139,7 @@ def issue(
         sentences=sentences,
         rejects=rejects,
         spreadsheet_safe=spreadsheet_safe,
-        separator=separator,
+        reading=ReadOptions.of(separator, encoding, multiline_cells, query),
         quiet=quiet,
         as_json=as_json,
     )
@@ -145,7 +149,7 @@ def issue(
         return streaming.IssueTerms(id_column, until, original, key, uncertified, allow_duplicate)
 
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if bulk.wanted(table):
+    if bulk.wanted(table, query):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
@@ -173,7 +177,8 @@ def issue(
 def _identified(asked: Asked, model: str) -> dict[str, Any]:
     """What was asked about the rows, of which model: what a repetition has to ask too."""
     rules = None if asked.rules is None else asked.rules.to_json()
-    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences", "separator")}
+    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences")}
+    said |= {"query": asked.reading.query, "csv": asdict(asked.reading.csv)}
     said["spreadsheet_safe"] = asked.spreadsheet_safe
     return {"model": distributed.model_digest(model), "rules": rules, **said}
 
@@ -183,7 +188,9 @@ def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) ->
 
     def rows() -> str:
         ragged = None if asked.rejects is None else (lambda *_: None)
-        with tablefiles.open_table(asked.table, separator=asked.separator, ragged=ragged) as table:
+        with tables.open_table(
+            asked.table, asked.reading.query, csv=asked.reading.csv, ragged=ragged
+        ) as table:
             return streaming.table_digest(table)
 
     persistence.verified(model)
@@ -253,7 +260,7 @@ def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
 def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
     asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
-    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.separator)
+    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
     folder = bulk.folder(
         asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import check_rejects
 from veritracer.cli.options import (
     AsJson,
@@ -17,11 +17,15 @@ from veritracer.cli.options import (
     Ignore,
     Keep,
     ModelFolder,
+    MultilineCells,
     OneTable,
+    Query,
     Quiet,
+    ReadOptions,
     RejectsFile,
     Separator,
     SpreadsheetSafe,
+    TextEncoding,
     carried,
     check_output,
     names,
@@ -43,23 +47,27 @@ def predict(
     ignore: Ignore = None,
     rejects: RejectsFile = None,
     spreadsheet_safe: SpreadsheetSafe = False,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     known = persistence.columns(model)
     kept, unseen = carried(keep, id_column), names(ignore)
     check_output(out, [table], force=force)
     check_rejects(rejects, [table], out, force=force)
     with ExitStack() as stack:
-        rejected = stack.enter_context(tablefiles.open_rejects(rejects, separator))
-        source = stack.enter_context(open_applicants(table, separator, rejected))
+        rejected = stack.enter_context(tables.open_rejects(rejects))
+        source = stack.enter_context(open_applicants(table, reading, rejected))
         if known is not None:
-            tablefiles.check_columns(source, known, kept, unseen)
+            tables.check_columns(source, known, kept, unseen)
         sink = stack.enter_context(
-            tablefiles.open_sink(
+            tables.open_sink(
                 out, kind="jsonl" if as_json and out is None else None, spreadsheet_safe=spreadsheet_safe
             )
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
@@ -15,13 +15,18 @@ from veritracer.cli.options import (
     IdColumn,
     Ignore,
     ModelFolder,
+    MultilineCells,
+    Query,
     Quiet,
+    ReadOptions,
     Separator,
+    TextEncoding,
     check_output,
     check_table,
     saved_model,
 )
 from veritracer.cli.printing import note, patience, print_json, say
+from veritracer.files import writable
 
 
 def report(
@@ -33,23 +38,27 @@ def report(
     title: Annotated[str | None, typer.Option(help="Its title.", show_default=False)] = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report: how good the model is, what it asks of people, what is proved."""
     persistence.verified(model)
-    check_table(table, separator)
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    check_table(table, reading)
     check_output(out, [table], force=force)
-    with tablefiles.writable(out), patience("writing the report", quiet=quiet):
+    with writable(out), patience("writing the report", quiet=quiet):
         from veritracer.report.html import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()
         schema = loaded.schema_
         with notes.taken():
             unseen = list(ignored(ignore, id_column))
-            frame = tablefiles.read_table(table, schema=schema, ignore=unseen, separator=separator)
+            frame = tables.read_table(table, reading.query, schema=schema, ignore=unseen, csv=reading.csv)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)

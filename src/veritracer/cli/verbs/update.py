@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veritracer import ledger as ledgers
-from veritracer import persistence, streaming, tablefiles
+from veritracer import persistence, streaming, tables
 from veritracer.cli.describing import ignored
 from veritracer.cli.options import (
     AsJson,
@@ -16,8 +16,12 @@ from veritracer.cli.options import (
     Ignore,
     KeyFile,
     ModelFolder,
+    MultilineCells,
+    Query,
     Quiet,
+    ReadOptions,
     Separator,
+    TextEncoding,
     check_ledger,
     check_table,
     read_key,
@@ -89,7 +93,10 @@ def update(
     key_file: KeyFile = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
-    separator: Separator = ",",
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +108,8 @@ def update(
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     persistence.verified(model)
-    check_table(table, separator)
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    check_table(table, reading)
     if keep is not None:
         check_ledger(keep)
     options: dict[str, Any] = {
@@ -115,7 +123,7 @@ def update(
     }
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
-        X, y = _rows(loaded, table, target, list(ignored(ignore, id_column)), separator)
+        X, y = _rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
         promises = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
         try:
             with patience("updating", quiet=quiet):
@@ -149,10 +157,10 @@ def _record(promises: ledgers.Ledger, before: VeriTraCER, made: VeriTraCER) -> s
 
 
 def _rows(
-    model: VeriTraCER, table: str, target: str | None, ignore: list[str], separator: str
+    model: VeriTraCER, table: str, target: str | None, ignore: list[str], reading: ReadOptions
 ) -> tuple[pd.DataFrame, Any]:
     """The features and the labels."""
-    frame = tablefiles.read_table(table, schema=model.schema_, ignore=ignore, separator=separator)
+    frame = tables.read_table(table, reading.query, schema=model.schema_, ignore=ignore, csv=reading.csv)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
         raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))
