@@ -50,6 +50,8 @@ ROOMS = {
         "config",
         "data",
         "losses",
+        "objective",
+        "recipes",
         "generator",
         "panel_members",
         "panel",

@@ -236,7 +236,7 @@ def _facts(
         "favourable": model.schema_.favourable,
         "unfavourable": model.schema_.unfavourable,
         "method": model.method,
-        "kappa": model.kappa,
+        "kappa": model.settings_.kappa,
         "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
