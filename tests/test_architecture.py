@@ -49,6 +49,7 @@ ROOMS = {
     "training": [
         "config",
         "data",
+        "checkpoints",
         "losses",
         "objective",
         "recipes",

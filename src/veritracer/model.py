@@ -38,8 +38,9 @@ from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.training import Panel, recipes
 from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
+from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
-from veritracer.training.data import as_table, prepare
+from veritracer.training.data import TrainingData, as_table, prepare
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
 from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
@@ -234,13 +235,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
         share_panel: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> list[Self]:
         """A fitted estimator for each seed, all trained at once in one batched run.
 
         ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0,
         and its panel does not see them either. Each model has a panel of its own, from its own seed;
         ``share_panel`` fits one, from the first seed, for all: faster, and the models are then less
-        independent of each other. It cannot be had together with ``leave_out``.
+        independent of each other. It cannot be had together with ``leave_out``. ``checkpoint`` is a file that
+        is written while the run goes on; a run that finds it continues from there.
         """
         streams = [int(seed) for seed in seeds]
         left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
@@ -252,9 +255,26 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if share_panel and leave_out is not None:
             remedy = "leave out share_panel: one panel for all would have seen what each leaves out"
             raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
-        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel)
+        at = None if checkpoint is None else Checkpoint(checkpoint)
+        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel, checkpoint=at)
         made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
         return [model._adopt(fitted, index, X) for index, model in enumerate(made)]
+
+    def continue_fit(self, X: Any, y: ArrayLike) -> Self:
+        """A new estimator: this one, trained on with its own losses on other rows; this one stays.
+
+        Classifier and generator go on learning together for 20 epochs, at a fifth of the learning rate and
+        without a warm-up, as the paper fine-tunes. The encoding stays. ``update`` fine-tunes the classifier
+        alone, and keeps promises.
+        """
+        check_is_fitted(self, "classifier_")
+        config, seed = recipes.continued(self.training_config()), self._seed()
+        schema, encoding = self.encoding_.schema, self.encoding_
+        data = self._prepared(X, y, config, [seed], [[]], schema=schema, encoding=encoding)
+        start = [(from_module(self.classifier_)[1], self.generator_theta_)]
+        fitted = self._training_run(config).fit(data, [seed], start=start)
+        made = type(self)(**self.get_params(deep=False))
+        return made._adopt(fitted, 0, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each row."""
@@ -455,10 +475,25 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike],
         *,
         share_panel: bool = False,
+        checkpoint: Checkpoint | None = None,
     ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
         config = self.training_config()
-        run = TrainingRun(
+        prepared = self._prepared(
+            X,
+            y,
+            config,
+            seeds,
+            leave_out,
+            schema=self.schema,
+            favourable=self.favourable,
+            sample_weight=sample_weight,
+        )
+        run = self._training_run(config)
+        return run.fit(prepared, seeds, share_panel=share_panel, checkpoint=checkpoint)
+
+    def _training_run(self, config: TrainingConfig) -> TrainingRun:
+        return TrainingRun(
             config,
             self._chosen_panel(),
             self.threshold,
@@ -466,19 +501,30 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             self.device,
             bool(self.verbose),
         )
-        prepared = prepare(
+
+    def _prepared(
+        self,
+        X: Any,
+        y: ArrayLike,
+        config: TrainingConfig,
+        seeds: list[int],
+        leave_out: Sequence[ArrayLike],
+        *,
+        sample_weight: ArrayLike | None = None,
+        **known: Any,
+    ) -> TrainingData:
+        """The rows, encoded and split as the configuration asks; ``known`` goes to ``prepare``."""
+        return prepare(
             X,
             y,
-            schema=self.schema,
-            favourable=self.favourable,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
             validation_fraction=config.validation_fraction,
             validation_seeds=seeds if config.validation == "random" else None,
             leave_out=leave_out,
             device=self.device,
+            **known,
         )
-        return run.fit(prepared, seeds, share_panel=share_panel)
 
     def _chosen_panel(self) -> Panel | None:
         """The panel to be fitted; by default one where the recipe has one and the method uses it."""

@@ -207,7 +207,6 @@ def mlps(rows: Labelled, seeds: Iterable[int], *, epochs: int | None = None) -> 
 
 def opinion_of(module: nn.Module) -> Opinion:
     """What a torch classifier with the threshold 0.5 says."""
-
     network, theta = from_module(module)
 
     def opinion(x: Floats) -> Floats:

@@ -106,7 +106,8 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
     x = model.encoding_.encode(table, out_of_range="ignore")
     first = np.flatnonzero(recourse.alternative == 0)
     _check_match(model, x, recourse, first)
-    probability = torch.sigmoid(model.logits(x) + threshold_logit(model.threshold_))
+    logit = model.logits(x)
+    probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
     asked = recourse.outcome[first] != Outcome.FAVOURABLE
     return Subject(
         model=model,

@@ -34,6 +34,7 @@ from veritracer.errors import TrainingError, TrainingWarning, message
 from veritracer.models.network import Network, Theta, rate_threshold, threshold_logit
 from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
+from veritracer.training.checkpoints import Checkpoint, digest_of_run, numbered, restore
 from veritracer.training.config import TrainingConfig
 from veritracer.training.data import Rows, TrainingData, members, padded
 from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
@@ -117,6 +118,7 @@ def train(
     *,
     teacher: Teacher | None = None,
     start: Sequence[Start] | None = None,
+    checkpoint: Checkpoint | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> TrainedModels:
@@ -125,11 +127,18 @@ def train(
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the training
     objective, on rows that were not trained on, with counterfactuals on the grid. A ``teacher`` is made from
     the same ``rows``; without one this is exactly Algorithm 1. ``start`` has the parameters of classifier and
-    generator that each model starts from, instead of random ones.
+    generator that each model starts from, instead of random ones. A ``checkpoint`` is written at the ends of
+    epochs; where its file exists, the run continues from there.
     """
+    if checkpoint is not None and (teacher is not None or config.patience is not None):
+        received = "a panel, or patience"
+        raise TrainingError(message("a run without either for a checkpoint", received, "set both to None"))
     with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
         training = _Training(config, encoding, rows, validation, seeds, teacher, start)
-        return training.run(on_epoch, interrupted)
+        if checkpoint is None:
+            return training.run(on_epoch, interrupted, None)
+        run = digest_of_run(config, rows, validation, seeds, start)
+        return training.run(on_epoch, interrupted, (checkpoint, run))
 
 
 class _Moment(NamedTuple):
@@ -208,14 +217,21 @@ class _Training:
         own = self.state.generator_theta
         return [*self.state.theta, *own] if self.config.joint else own
 
-    def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> TrainedModels:
+    def run(
+        self,
+        on_epoch: Callable[[Epoch], None] | None,
+        interrupted: Callable[[], bool],
+        checkpoint: tuple[Checkpoint, str] | None,
+    ) -> TrainedModels:
         """Train to the last epoch, until no model improves any more, or until an interruption."""
         config, models = self.config, len(self.streams)
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
         history: list[Epoch] = []
+        if checkpoint is not None:
+            best, history = self._restored(*checkpoint, best)
         ended, stopped = StopReason.DONE, "all epochs done"
-        for epoch in range(epochs):
+        for epoch in range(len(history), epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
             record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
@@ -232,7 +248,53 @@ class _Training:
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
                 ended, stopped = StopReason.NO_PROGRESS, f"no progress for {config.patience} epochs"
                 break
+            if checkpoint is not None and (checkpoint[0].is_due() or epoch + 1 == epochs):
+                self._write(*checkpoint, best, history)
         return self._trained(best, history, ended, stopped)
+
+    def _write(self, checkpoint: Checkpoint, run: str, best: _Best, history: list[Epoch]) -> None:
+        """Write everything that the next epoch depends on."""
+        tensors = numbered("stream", [stream.get_state() for stream in self.streams])
+        for name, group in self._changing(best).items():
+            tensors |= numbered(name, group)
+        if self.stored is not None:
+            tensors["stored"] = self.stored
+        optimisers = {name: optimiser.steps for name, optimiser in self._optimisers().items()}
+        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in history]
+        document = {"steps": optimisers, "ready": best.ready, "history": records}
+        checkpoint.write(run, tensors, document)
+
+    def _restored(self, checkpoint: Checkpoint, run: str, best: _Best) -> tuple[_Best, list[Epoch]]:
+        """Continue where the checkpoint ended; return the best state and the records so far."""
+        found = checkpoint.read(run)
+        if found is None:
+            return best, []
+        tensors, document = found
+        for i, stream in enumerate(self.streams):
+            stream.set_state(tensors[f"stream.{i}"])
+        for name, group in self._changing(best).items():
+            restore(name, group, tensors)
+        for name, optimiser in self._optimisers().items():
+            optimiser.steps = int(document["steps"][name])
+        self.stored = tensors["stored"].to(self.rows.x.device) if "stored" in tensors else None
+        history = [
+            Epoch(*record[:4], *(torch.tensor(each, dtype=torch.float64) for each in record[4:]))
+            for record in document["history"]
+        ]
+        return best._replace(ready=bool(document["ready"])), history
+
+    def _changing(self, best: _Best) -> dict[str, list[Tensor]]:
+        """Return the tensors that epochs change, by name."""
+        groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
+        groups |= {"best.theta": best.theta, "best.generator_theta": best.generator_theta}
+        groups |= {"best.numbers": [best.objective, best.epoch]}
+        for name, optimiser in self._optimisers().items():
+            groups |= {f"{name}.first": optimiser.first, f"{name}.second": optimiser.second}
+        return groups
+
+    def _optimisers(self) -> dict[str, Adam]:
+        both = {"classifier": self.classifier_optimiser, "generator": self.generator_optimiser}
+        return {name: optimiser for name, optimiser in both.items() if optimiser is not None}
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
         """Run the passes of one epoch; return whether to continue, and the mean losses of each model."""
@@ -252,13 +314,11 @@ class _Training:
                 rate = config.learning_rate * config.lr_factor(progress, epoch)
                 found = step(index, weight, _Moment(config.robustness(progress), rate))
                 if not bool(torch.isfinite(found).all()):
-                    raise TrainingError(
-                        message(
-                            "a finite loss",
-                            f"nan or infinity in epoch {epoch + 1}, batch {position + 1} of {len(batches)}",
-                            "try a smaller learning_rate or clip_norm, and check the table for extreme values",
-                        )
+                    at = f"epoch {epoch + 1}, batch {position + 1} of {len(batches)}"
+                    remedy = (
+                        "try a smaller learning_rate or clip_norm, and check the table for extreme values"
                     )
+                    raise TrainingError(message("a finite loss", f"nan or infinity in {at}", remedy))
                 total += found
                 if interrupted():
                     return False, *(total / (position + 1))
@@ -544,7 +604,7 @@ class _Best(NamedTuple):
         return cls(
             copies[0],
             copies[1],
-            torch.full((models,), math.inf),
+            torch.full((models,), math.inf, dtype=torch.float64),
             False,
             torch.zeros(models, dtype=torch.long),
         )
@@ -640,7 +700,15 @@ class TrainingRun:
     device: str
     verbose: bool
 
-    def fit(self, data: TrainingData, seeds: list[int], *, share_panel: bool = False) -> TrainingResult:
+    def fit(
+        self,
+        data: TrainingData,
+        seeds: list[int],
+        *,
+        share_panel: bool = False,
+        start: Sequence[Start] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> TrainingResult:
         """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch."""
         panels = self._panels(data, seeds[:1] if share_panel else seeds)
         threshold = self._first_threshold(data, panels)
@@ -654,6 +722,8 @@ class TrainingRun:
                 data.validation,
                 seeds,
                 teacher=teacher,
+                start=start,
+                checkpoint=checkpoint,
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
