@@ -126,7 +126,11 @@ def cell(
     strict = {"least_kappa": model.settings_.kappa, "allow_broken": len(found)}
     kept = model.update(*rows, keep=promises, learning_rate=rate, **strict)
     free = model.update(*rows, compare=False, learning_rate=rate)
-    far = max(g.farthest or 0.0 for g in audit(promises, free, recourse=0).groups if g.kappa >= model.settings_.kappa)
+    far = max(
+        g.farthest or 0.0
+        for g in audit(promises, free, recourse=0).groups
+        if g.kappa >= model.settings_.kappa
+    )
     report = kept.update_
     return {
         "promises": promises.counts().live,

@@ -34,7 +34,7 @@ LEFT_OUT = 0.01
 
 
 def paper_subject(name: str, data_dir: str | os.PathLike[str] | None = None) -> Subject:
-    """The dataset with all of its rows, split as by the authors where that is known."""
+    """Return the dataset with all of its rows, split as by the authors where that is known."""
     if name in SHIFTED:
         subject = SHIFTED[name](data_dir)
         return subject._replace(schema=subject.schema.unconstrained())
@@ -73,7 +73,7 @@ def _split(
     original: NDArray[np.bool_],
     groups: NDArray[np.str_],
 ) -> Subject:
-    """The original rows of both parts, and all rows of both as what comes later."""
+    """Return the original rows of both parts, with all rows of both as what comes later."""
     train, test = parts
     later = Later(data.X.iloc[train], data.y.iloc[train], data.X.iloc[test], data.y.iloc[test], groups[test])
     train, test = train[original[train]], test[original[test]]
@@ -82,14 +82,14 @@ def _split(
 
 
 def later_encoding(subject: Subject, encoding: Encoding) -> Encoding:
-    """The encoding of the shifted data: that of the original data, except for WHO."""
+    """Return the encoding of the shifted data: that of the original data, except for WHO."""
     if subject.name != "who" or subject.later is None:
         return encoding
     return Encoding.fit(encoding.schema, subject.later.X_train)
 
 
 def unclipped(encoding: Encoding, frame: pd.DataFrame) -> Tensor:
-    """The encoded rows (n, d) without clipping numbers to the fitted ranges."""
+    """Encode rows (n, d) without clipping numbers to the fitted ranges."""
     x = encoding.encode(frame, out_of_range="ignore")
     raw, grids = encoding.numbers(frame), encoding.units.grids
     for position, block in enumerate(encoding.blocks):
@@ -100,5 +100,5 @@ def unclipped(encoding: Encoding, frame: pd.DataFrame) -> Tensor:
 
 
 def left_out_block(rows: int, model: int) -> NDArray[np.int64]:
-    """The positions that a model of the leave-one-out experiment does not see: the next percent of them."""
+    """Return the positions that a model of the leave-one-out experiment does not see."""
     return np.arange(int(LEFT_OUT * rows * model), int(LEFT_OUT * rows * (model + 1)))

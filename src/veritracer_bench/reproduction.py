@@ -18,6 +18,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +30,14 @@ from torch import Tensor, nn
 
 from veritracer import metrics
 from veritracer.certificate import certify
-from veritracer.errors import VeriTracerWarning
+from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
 from veritracer.model import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.training.config import TrainingConfig
 from veritracer.training.recipes import PANEL_FREE, settings_of
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
 from veritracer_bench.plan import Later, Subject
-from veritracer_bench.results import write_json
+from veritracer_bench.results import PAPER, Printed, write_json
 
 METHODS: dict[str, dict[str, Any]] = {
     "veritracer": {"method": "veritracer", "bound": "simul-crown"},
@@ -46,6 +47,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "standard": {"method": "standard"},
 }
 """Arguments of ``VeriTraCER`` by the name of the method."""
+
+COMPARED = ("veritracer", "crown-ibp", "ibp", "counternet")
+"""The methods of a run that names none."""
+
+EXPERIMENTS = ("ri", "loo")
+"""Models with other seeds, and models of one seed without another block of rows each."""
 
 
 class Job(NamedTuple):
@@ -63,15 +70,15 @@ class Job(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What all jobs of a run share; ``changes`` are other values for settings of the recipe."""
+    """What all jobs of a run share; ``changes`` are settings of the recipe with other values."""
 
     out: str
-    recipe: str
-    epochs: int | None
-    train_rows: int | None
-    test_rows: int | None
-    data_dir: str | None
-    changes: dict[str, Any]
+    recipe: str = "paper"
+    epochs: int | None = None
+    train_rows: int | None = None
+    test_rows: int | None = None
+    data_dir: str | None = None
+    changes: tuple[tuple[str, Any], ...] = ()
 
 
 def run_job(job: Job, options: Options) -> None:
@@ -88,7 +95,12 @@ def run_job(job: Job, options: Options) -> None:
     tensors, numbers = _measured(job, model, subject)
     numbers |= {"train_seconds": trained, "seconds": time.process_time() - start}
     save_file(tensors, out / f"{job.name}.safetensors")
-    document = {**job._asdict(), "recipe": options.recipe, "changes": options.changes, "numbers": numbers}
+    document = {
+        **job._asdict(),
+        "recipe": options.recipe,
+        "changes": dict(options.changes),
+        "numbers": numbers,
+    }
     write_json(out / f"{job.name}.json", document)
     (out / f"{job.name}.checkpoint").unlink(missing_ok=True)
 
@@ -116,7 +128,7 @@ def _cut(subject: Subject, options: Options) -> Subject:
 
 
 def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
-    recipe: dict[str, Any] = {"recipe": f"{options.recipe}:{job.dataset}", **options.changes}
+    recipe: dict[str, Any] = {"recipe": f"{options.recipe}:{job.dataset}", **dict(options.changes)}
     seed = job.seed if job.experiment == "ri" else 0
     block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else []
     model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[job.method])
@@ -127,7 +139,7 @@ def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
 
 
 def _measured(job: Job, model: VeriTraCER, subject: Subject) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """What is kept of a model, and its numbers as the authors define them.
+    """Return what is kept of a model, and its numbers as the authors define them.
 
     NOTE[paper]: accuracy is measured on the test rows of the original data, everything else on those of the
     shifted data where there are any; WHO's have a scaler of their own.
@@ -161,7 +173,7 @@ def _classifier(name: str, model: VeriTraCER) -> dict[str, Tensor]:
 
 
 def quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
-    """Validity, certified rates and distances of counterfactuals, at the κ of the recipe."""
+    """Measure validity, certified rates and distances of counterfactuals, at the κ of the recipe."""
     found = certify(model.classifier_, x, x_cf, model.param_set(), radius=False)
     valid = metrics.valid_rows(model.classifier_, x, x_cf)
     return {
@@ -178,7 +190,7 @@ def quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict
 def _after_shift(
     model: VeriTraCER, tuned: VeriTraCER, later: Later, x: Tensor, x_cf: Tensor
 ) -> dict[str, float]:
-    """DS: the share of valid counterfactuals that the fine-tuned model decides against the original decision.
+    """Measure DS: the share of valid counterfactuals against the original decision after fine-tuning.
 
     Also by group, and which were valid before.
     """
@@ -209,7 +221,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
-    """RI or LOO of the finished jobs, as the authors define it (``differs``) and as the paper's text does.
+    """Measure RI or LOO of the finished jobs in both definitions of the paper.
 
     NOTE[paper]: the text compares with the original decision (``keeps``); the code compares with the other
     model's own decision of the row.
@@ -225,7 +237,7 @@ def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
 
 
 def _module(tensors: dict[str, Tensor]) -> nn.Sequential:
-    """The classifier of a job's file; the paper's networks have LeakyReLU and two logits."""
+    """Build the classifier of a job's file; the paper's networks have LeakyReLU and two logits."""
     theta = tuple(
         tensors[f"classifier.{i}"] for i in range(sum(n.startswith("classifier.") for n in tensors))
     )
@@ -234,35 +246,102 @@ def _module(tensors: dict[str, Tensor]) -> nn.Sequential:
     return to_module(network, theta).eval()
 
 
-SHOWN = ("accuracy", "validity", "certified_of_valid", "proximity", "sparsity", "ddm", "ds", "accuracy_later")
-"""Numbers of the summary, in its order."""
+SHOWN = {
+    "accuracy": "accuracy",
+    "valid": "validity",
+    "δ-robust": "certified_of_valid",
+    "proximity": "proximity",
+    "sparsity": "sparsity",
+    "DDM": "ddm",
+    "DS": "ds",
+    "accuracy after": "accuracy_later",
+}
+"""Columns of the summary, and the numbers in them."""
+
+ACROSS = ("RI or LOO, f_m(x′) ≠ f_m(x)", "f_m(x′) = f(x′)")
+"""Columns of the summary that concern pairs of models."""
+
+PRINTED = {"δ-robust": "delta", "proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm", "DS": "shift"}
+ABLATION = {"veritracer": "generator", "crown-ibp": "generator-crown-ibp", "ibp": "generator-ibp"}
+"""Names of the paper's tables by column, and of the methods in its ablation."""
 
 
-def summary(out: Path) -> str:
-    """A table of all finished jobs: means over models, with standard deviations (ddof 0) in parentheses."""
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+class Summary(NamedTuple):
+    """Numbers of one method on one dataset by column: mean, deviation (ddof 0), how many; and the paper's."""
+
+    experiment: str
+    dataset: str
+    method: str
+    models: int
+    numbers: dict[str, tuple[float, float, int]]
+    paper: dict[str, Printed]
+
+
+def summaries(out: Path) -> list[Summary]:
+    """Summarise all finished jobs, over models and, for RI and LOO, over ordered pairs of models."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for document in documents:
-        groups.setdefault((document["experiment"], document["dataset"], document["method"]), []).append(
-            document
-        )
-    lines = ["experiment dataset method models " + " ".join(SHOWN) + " differs keeps seconds/epoch"]
-    for (experiment, dataset, method), found in groups.items():
-        columns = [
-            _spread([d["numbers"][name] for d in found if d["numbers"].get(name) is not None])
-            for name in SHOWN
-        ]
-        jobs = [Job(experiment, dataset, method, d["seed"]) for d in found]
-        across = ["–", "–"]
-        if len(jobs) > 1 and method != "standard":
-            across = [_spread(each.tolist()) for each in pairs_of(out, jobs)]
-        seconds = f"{np.median([d['numbers']['seconds_per_epoch'] for d in found]):.2f}"
-        lines.append(" ".join([experiment, dataset, method, str(len(found)), *columns, *across, seconds]))
-    return "\n".join(lines)
+    for path in sorted(out.glob("*.*.*.*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        key = document["experiment"], document["dataset"], document["method"]
+        groups.setdefault(key, []).append(document)
+    return [_summary(out, key, found) for key, found in groups.items()]
 
 
-def _spread(numbers: Sequence[float]) -> str:
-    return f"{np.mean(numbers):.3f}({np.std(numbers):.3f})" if numbers else "–"
+def _summary(out: Path, key: tuple[str, str, str], found: list[dict[str, Any]]) -> Summary:
+    experiment, dataset, method = key
+    numbers = {}
+    for column, name in SHOWN.items():
+        values = [d["numbers"][name] for d in found if d["numbers"].get(name) is not None]
+        if values:
+            numbers[column] = _spread(values)
+    if len(found) > 1 and method != "standard":
+        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in found])
+        numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
+    numbers["seconds per epoch"] = _spread([d["numbers"]["seconds_per_epoch"] for d in found])
+    return Summary(*key, len(found), numbers, _printed(experiment, dataset, method))
+
+
+def _printed(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
+    """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
+    tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
+    found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
+    ablation = {"δ-robust": "certified", ACROSS[0]: "keeps", "accuracy": "accuracy"}
+    ablation |= {"proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm"}
+    for column, name in ablation.items():
+        if found[column] is None and method in ABLATION and experiment == "ri":
+            found[column] = PAPER.get((f"ablation {name}", dataset, ABLATION[method]))
+    return {column: printed for column, printed in found.items() if printed is not None}
+
+
+def _spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float, int]:
+    return float(np.mean(values)), float(np.std(values)), len(values)
+
+
+def lines_of(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
+    """Return the summaries as a header and rows of text; the paper's numbers stand in brackets."""
+    columns = [c for c in (*SHOWN, *ACROSS, "seconds per epoch") if any(c in s.numbers for s in found)]
+    rows = [
+        [each.experiment, each.dataset, each.method, str(each.models), *(_text(each, c) for c in columns)]
+        for each in found
+    ]
+    return ["experiment", "dataset", "method", "models", *columns], rows
+
+
+def plain(found: Sequence[Summary]) -> list[dict[str, Any]]:
+    """Return the summaries as plain values, for JSON."""
+    return [
+        {**each._asdict(), "paper": {column: printed._asdict() for column, printed in each.paper.items()}}
+        for each in found
+    ]
+
+
+def _text(summary: Summary, column: str) -> str:
+    if column not in summary.numbers:
+        return "–"
+    mean, spread, count = summary.numbers[column]
+    own = f"{mean:.3f}" if count == 1 else f"{mean:.3f} ({spread:.3f})"
+    printed = summary.paper.get(column)
+    return own if printed is None else f"{own} [{printed.mean:g}]"
 
 
 # ---------------------------------------------------------------- the run
@@ -293,6 +372,17 @@ def run(jobs: Iterable[Job], options: Options, workers: int, stop_after: float) 
     return sum(not (out / f"{job.name}.json").exists() for job in jobs)
 
 
+def jobs_of(
+    experiments: Sequence[str], datasets: Sequence[str], methods: Sequence[str], seeds: int
+) -> list[Job]:
+    """Return a job for each model, seed by seed; an unknown name is refused."""
+    for names, known, what in ((experiments, EXPERIMENTS, "an experiment"), (methods, METHODS, "a method")):
+        for name in names:
+            if name not in known:
+                raise NotSupportedError(unknown_name(f"{what} of the recipe", name, known))
+    return [Job(*key, seed) for seed in range(seeds) for key in product(experiments, datasets, methods)]
+
+
 def main() -> None:
     """Parse the options, run what is missing, and print the table."""
     parser = argparse.ArgumentParser(
@@ -301,7 +391,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--recipe", default="paper", choices=PANEL_FREE)
     parser.add_argument("--datasets", default="heloc")
-    parser.add_argument("--methods", default="veritracer,crown-ibp,ibp,counternet")
+    parser.add_argument("--methods", default=",".join(COMPARED))
     parser.add_argument("--experiments", default="ri")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int)
@@ -313,21 +403,15 @@ def main() -> None:
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     given = parser.parse_args()
     pairs = (change.split("=", 1) for change in given.change)
-    changes = {name: json.loads(value) for name, value in pairs}
+    changes = tuple((name, json.loads(value)) for name, value in pairs)
     options = Options(
         given.out, given.recipe, given.epochs, given.train_rows, given.test_rows, given.data_dir, changes
     )
     names = (given.experiments, given.datasets, given.methods)
-    experiments, datasets, methods = (text.split(",") for text in names)
-    jobs = [
-        Job(experiment, dataset, method, seed)
-        for experiment in experiments
-        for dataset in datasets
-        for seed in range(given.seeds)
-        for method in methods
-    ]
+    jobs = jobs_of(*(text.split(",") for text in names), given.seeds)
     left = run(jobs, options, given.workers, given.stop_after)
-    print(summary(Path(given.out)))
+    header, rows = lines_of(summaries(Path(given.out)))
+    print("\n".join(" | ".join(row) for row in (header, *rows)))
     print(f"{len(jobs) - left} of {len(jobs)} models are done")
 
 

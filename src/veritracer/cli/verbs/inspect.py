@@ -164,13 +164,16 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
         return
     named = {"kappa", "norm", "radius"}  # which mean something together only
     rows = [["method", model.method], ["set of models", str(model.param_set())]]
-    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in {"method", *named}]
+    hidden = {"method", *named} if model.recipe is not None else {"method", "recipe", "settings", *named}
+    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in hidden]
     print_table(f"The model in {folder}", ("what", ""), rows)
     _features(model.schema_, f"Its {len(model.schema_)} features")
     say(in_one_line(model.schema_))
 
 
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
     import pandas as pd
 
     from veritracer.models.network import from_module
@@ -199,6 +202,8 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "rows_kept": len(model.neighbours_),
         "model_digest": network.digest(theta),
         "encoding_digest": model.encoding_.digest,
+        "recipe": model.recipe,
+        "settings": asdict(model.settings_),
         "made_with": content["versions"],
     }
 
