@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -35,6 +36,7 @@ from veritracer.model import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.training.config import TrainingConfig
 from veritracer.training.recipes import PANEL_FREE, settings_of
+from veritracer.training.recipes import names as recipe_names
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
 from veritracer_bench.plan import Later, Subject
 from veritracer_bench.results import PAPER, Printed, write_json
@@ -122,13 +124,16 @@ def _cut(subject: Subject, options: Options) -> Subject:
             X_train=later.X_train.iloc[train],
             y_train=later.y_train.iloc[train],
             X_test=later.X_test.iloc[test],
+            y_test=later.y_test.iloc[test],
             groups=later.groups[test],
         )
     )
 
 
 def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
-    recipe: dict[str, Any] = {"recipe": f"{options.recipe}:{job.dataset}", **dict(options.changes)}
+    known = f"{options.recipe}:{job.dataset}"
+    name = known if known in recipe_names() else options.recipe
+    recipe: dict[str, Any] = {"recipe": name, **dict(options.changes)}
     seed = job.seed if job.experiment == "ri" else 0
     block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else []
     model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[job.method])
@@ -314,7 +319,8 @@ def _printed(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
 
 
 def _spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float, int]:
-    return float(np.mean(values)), float(np.std(values)), len(values)
+    known = np.asarray(values)[np.isfinite(values)]  # a model without a valid counterfactual has no rates
+    return (float(known.mean()), float(known.std()), len(known)) if len(known) else (math.nan, math.nan, 0)
 
 
 def lines_of(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
