@@ -41,11 +41,11 @@ def ways(name: str) -> dict[str, pd.DataFrame]:
     ].head(200)
     # Rows and panel of the default: the plain model has nobody else to ask.
     witness = Evidence(plain.neighbours_, default.panel_, None, 0.0)
-    hollow = Recourse(
+    alone = Recourse(
         plain.classifier_, schema, plain.encoding_, propose=plain.propose_encoded, evidence=witness
     )
     found = {
-        "Algorithm 1 alone": hollow.explain(people, plausibility=0.0, extremes=True, search_radius=False),
+        "Algorithm 1 alone": alone.explain(people, plausibility=0.0, extremes=True, search_radius=False),
         "held to a panel (the default)": default.explain(people, search_radius=False),
     }
     known = name == "loans"

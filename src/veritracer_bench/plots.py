@@ -84,7 +84,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
 
 
 def _pareto(results: Results, folder: Path) -> Path | None:
-    """Robustness to random initialisation against proximity; hollow points are the paper's."""
+    """Robustness to random initialisation against proximity; open points are the paper's."""
     methods = [m for m in results.methods("ri", ORDER) if m != "dice"]
     datasets = [d for d in results.datasets("ri", PAPER_DATASETS) if _points(results, d, methods)]
     if not datasets:

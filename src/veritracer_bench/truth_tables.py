@@ -23,8 +23,8 @@ from veritracer_bench.truth import COMMON, ERROR, MIDDLE
 POOLED = 200
 """With fewer rows than these in a seed, all rows of all seeds count alike."""
 
-OURS, HOLLOW = "veritracer-default", "veritracer-plain"
-ORDER = (OURS, HOLLOW, *COMPARED, "dice")
+OURS, ALONE = "veritracer-default", "veritracer-plain"
+ORDER = (OURS, ALONE, *COMPARED, "dice")
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
 
 
@@ -278,8 +278,8 @@ def title_of(dataset: str) -> str:
 
 
 def method_title(method: str) -> str:
-    """What tables call a method; training without a panel is the hollow one."""
-    return resolve(method).title + (" (hollow)" if method.partition("[")[0] == HOLLOW else "")
+    """What tables call a method."""
+    return resolve(method).title
 
 
 def _of_dataset(truth: Truth, dataset: str) -> Iterator[str]:

@@ -114,12 +114,12 @@ def test_what_several_role_models_have_is_combined_until_it_convinces(recourse, 
 
 
 def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
-    hollow = recourse.explain(declined, plausibility=0, extremes=True)
+    alone = recourse.explain(declined, plausibility=0, extremes=True)
     found = recourse.explain(declined, plausibility=0, extremes=True, agreement=0.5, plausible=True)
     kept = found.valid
     assert (found.agreement[kept] >= 0.5).all()
     assert (found.plausibility().lof_favourable[kept] <= 1.5).all()
-    refused = hollow.valid & ~kept
+    refused = alone.valid & ~kept
     assert refused.sum() > len(declined) / 2
     assert (found.status[refused] == "none").all()
     assert all("does not meet what was required" in why for why in found.reason[refused])

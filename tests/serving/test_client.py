@@ -97,7 +97,7 @@ def test_the_command_line_asks_a_service(process: tuple[str, Any, str], tmp_path
     assert told["recourse.sentence"].tolist() == [near.sentence(i) for i in range(len(near))]
     for name in near.frame.columns:
         assert told[name].fillna("").tolist() == near.frame[name].astype(object).fillna("").tolist()
-    assert f"{len(near)} rows, 0 of them favourable already." in far.stdout
+    assert f"{len(near)} rows, 0 of them already favourable." in far.stdout
     assert_refused(run("explain", table, "--server", url, "--out", str(tmp_path / "no.csv")))
     assert not (tmp_path / "no.csv").exists()
 

@@ -24,7 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from veritracer.streaming import Watch
+    from veritracer.serving.tables import RemotelyExplained
+    from veritracer.streaming import Explained, Watch
 
 ON_TERMINAL = sys.stdout.isatty()
 
@@ -129,3 +130,16 @@ def percent(share: float | None) -> str:
     from veritracer import formatting  # here: it brings pandas
 
     return formatting.format_percent(share, fixed=True)
+
+
+def outcome_lines(found: Explained | RemotelyExplained) -> list[str]:
+    """Say in two lines how the rows of a table ended."""
+    first = f"{found.rows:,} rows, {found.favourable:,} of them already favourable."
+    if not found.asked:
+        return [first]
+    share = percent(found.certified / found.asked)
+    return [
+        first,
+        f"Recourse for the other {found.asked:,}: {found.certified:,} certified at {found.models}, "
+        f"which is {share}; {found.valid:,} accepted today without proof; {found.none:,} without recourse.",
+    ]

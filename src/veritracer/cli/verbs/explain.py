@@ -24,9 +24,9 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import percent, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS
-from veritracer.errors import DataError, message
+from veritracer.cli.printing import note, outcome_lines, print_json, progress, say
+from veritracer.errors import DataError, as_typed, listing, message
+from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.serving.client import Client
@@ -185,7 +185,11 @@ def _table(model: str, table: str | None, server: str | None) -> str:
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    with asked.opened(persistence.columns(model), terms) as opened:
+    known = persistence.columns(model)
+    with asked.opened(known, terms) as opened:
+        gone = [
+            name for name in opened.source.names if name in known.ignored_names and name not in asked.keep
+        ]
         recourse = saved_model(model).recourse(asked.rules)
         with progress("explaining", quiet=asked.quiet) as watch:
             found = streaming.explain_table(
@@ -202,6 +206,8 @@ def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
                 watch=watch,
             )
     _end(asked, found, opened)
+    if gone and asked.out is not None:
+        note([f"not in the output: {listing(gone)}; --keep {as_typed(gone)} adds it"], quiet=asked.quiet)
     return found
 
 
@@ -226,7 +232,7 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     args = question, inputs, folder, bulk.engine_for()
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
-    print_outcome(outcome, asked.out, _summary(found), quiet=asked.quiet, as_json=asked.as_json)
+    print_outcome(outcome, asked.out, outcome_lines(found), quiet=asked.quiet, as_json=asked.as_json)
     return found
 
 
@@ -252,17 +258,4 @@ def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> 
     if asked.out is not None and asked.as_json:
         print_json({"out": asked.out, **asdict(found)})
     elif asked.out is not None and not asked.quiet:
-        say(*_summary(found), f"The recourse: {asked.out}")
-
-
-def _summary(found: Explained | RemotelyExplained) -> list[str]:
-    first = f"{found.rows:,} rows, {found.favourable:,} of them favourable already."
-    if not found.asked:
-        return [first]
-    share = percent(found.certified / found.asked)
-    return [
-        first,
-        f"Of the other {found.asked:,}: {found.certified:,} with certified recourse at "
-        f"{found.models}, which is {share}; {found.valid:,} with recourse that is valid today, "
-        f"{found.none:,} without.",
-    ]
+        say(*outcome_lines(found), f"The recourse: {asked.out}")
