@@ -14,7 +14,6 @@ on TC are those of 33 columns instead of 34. Their split of TC cannot be reconst
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ WHO_TEST, WHO_SHIFT = 0.2, 2012
 LEFT_OUT = 0.01
 
 
-def paper_subject(name: str, data_dir: str | os.PathLike[str] | None = None) -> Subject:
+def paper_subject(name: str, data_dir: str | None = None) -> Subject:
     """Return the dataset with all of its rows, split as by the authors where that is known."""
     if name in SHIFTED:
         subject = SHIFTED[name](data_dir)
@@ -41,7 +40,7 @@ def paper_subject(name: str, data_dir: str | os.PathLike[str] | None = None) -> 
     return subject_of(name, 10**9, None, data_dir)
 
 
-def _ctg(data_dir: str | os.PathLike[str] | None) -> Subject:
+def _ctg(data_dir: str | None) -> Subject:
     from sklearn.model_selection import train_test_split
 
     data = catalogue.load("ctg", data_dir=data_dir, variant="paper")
@@ -51,7 +50,7 @@ def _ctg(data_dir: str | os.PathLike[str] | None) -> Subject:
     return _split("ctg", data, parts, data.X.index.isin(data.original.X.index), groups.to_numpy(dtype=str))
 
 
-def _who(data_dir: str | os.PathLike[str] | None) -> Subject:
+def _who(data_dir: str | None) -> Subject:
     data = catalogue.load("who", data_dir=data_dir, variant="paper")
     assert data.groups is not None
     tested = np.random.RandomState(0).rand(len(data.X)) < WHO_TEST
@@ -62,7 +61,7 @@ def _who(data_dir: str | os.PathLike[str] | None) -> Subject:
     return _split("who", filled, (np.flatnonzero(~tested), np.flatnonzero(tested)), before, groups)
 
 
-SHIFTED: dict[str, Callable[[str | os.PathLike[str] | None], Subject]] = {"ctg": _ctg, "who": _who}
+SHIFTED: dict[str, Callable[[str | None], Subject]] = {"ctg": _ctg, "who": _who}
 """Datasets with a later part, by name."""
 
 

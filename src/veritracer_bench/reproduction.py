@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import product
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,7 +136,8 @@ def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
     name = known if known in recipe_names() else options.recipe
     recipe: dict[str, Any] = {"recipe": name, **dict(options.changes)}
     seed = job.seed if job.experiment == "ri" else 0
-    block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else []
+    none = np.array([], dtype=np.int64)
+    block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else none
     model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[job.method])
     checkpoint = Path(options.out) / f"{job.name}.checkpoint"
     return model.fit_many(subject.X_train, subject.y_train, [seed], leave_out=[block], checkpoint=checkpoint)[
@@ -363,7 +365,7 @@ def run(jobs: Iterable[Job], options: Options, workers: int, stop_after: float) 
     out.mkdir(parents=True, exist_ok=True)
     waiting = [job for job in jobs if not (out / f"{job.name}.json").exists()]
     context = multiprocessing.get_context("spawn")
-    running: list[multiprocessing.process.BaseProcess] = []
+    running: list[BaseProcess] = []
     while (waiting or running) and time.monotonic() < end:
         running = [process for process in running if process.is_alive()]
         while waiting and len(running) < workers:
@@ -371,10 +373,10 @@ def run(jobs: Iterable[Job], options: Options, workers: int, stop_after: float) 
             process.start()
             running.append(process)
         time.sleep(0.2)
-    for process in running:
-        process.terminate()
-    for process in running:
-        process.join()
+    for left in running:
+        left.terminate()
+    for left in running:
+        left.join()
     return sum(not (out / f"{job.name}.json").exists() for job in jobs)
 
 
@@ -413,8 +415,10 @@ def main() -> None:
     options = Options(
         given.out, given.recipe, given.epochs, given.train_rows, given.test_rows, given.data_dir, changes
     )
-    names = (given.experiments, given.datasets, given.methods)
-    jobs = jobs_of(*(text.split(",") for text in names), given.seeds)
+    experiments, datasets, methods = (
+        text.split(",") for text in (given.experiments, given.datasets, given.methods)
+    )
+    jobs = jobs_of(experiments, datasets, methods, given.seeds)
     left = run(jobs, options, given.workers, given.stop_after)
     header, rows = lines_of(summaries(Path(given.out)))
     print("\n".join(" | ".join(row) for row in (header, *rows)))

@@ -151,7 +151,7 @@ class _Moment(NamedTuple):
 class _Batch(NamedTuple):
     """Some training rows of each model, (models, n, ...), with what the classifier makes of them."""
 
-    index: Tensor
+    rows: Tensor
     x: Tensor
     y: Tensor
     weight: Tensor
@@ -407,7 +407,7 @@ class _Training:
                 return self._propose(batch.context, dropping=False)[0]
         if self.stored is None:
             return None
-        return self.stored.gather(1, batch.index.unsqueeze(-1).expand(-1, -1, self.stored.shape[-1]))
+        return self.stored.gather(1, batch.rows.unsqueeze(-1).expand(-1, -1, self.stored.shape[-1]))
 
     def _step_generator(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
         """Run line 5 of Algorithm 1 on the rows ``index``; if ``joint``, the classifier moves too.
@@ -432,7 +432,7 @@ class _Training:
         self, batch: _Batch, x_cf: Tensor, models: ParamSet | None, moment: _Moment
     ) -> Tensor:
         """Return the classifier's loss of each model, against counterfactuals that are constants."""
-        known = self._labels(batch.y, batch.index)
+        known = self._labels(batch.y, batch.rows)
         loss = self.objective.accuracy(batch.outputs, batch.logit, known, batch.weight)
         if models is not None:
             worst = self.objective.worst_logit(models, batch.x, x_cf, batch.sign)
@@ -441,7 +441,7 @@ class _Training:
         if self.teacher is not None:
             loss = loss + self._distillation_loss(self.teacher, batch.context, x_cf, batch.weight)
             if models is not None:
-                anchors = self._anchor_robust_loss(self.teacher, batch.index, models, batch.x, batch.weight)
+                anchors = self._anchor_robust_loss(self.teacher, batch.rows, models, batch.x, batch.weight)
                 loss = loss + moment.robustness * anchors
         return loss
 

@@ -167,14 +167,14 @@ def continued(config: TrainingConfig) -> TrainingConfig:
     NOTE[paper]: as in its code, a fifth of the learning rate, no warm-up, and counterfactuals that are made
     once, before the first epoch.
     """
-    once = {} if config.regenerate is None else {"regenerate": FINE_TUNING_EPOCHS, "first_regenerated": 0}
     return replace(
         config,
         epochs=FINE_TUNING_EPOCHS,
         learning_rate=FINE_TUNING_SHARE * config.learning_rate,
         warmup=0.0,
         ramp=FINE_TUNING_RAMP,
-        **once,
+        regenerate=None if config.regenerate is None else FINE_TUNING_EPOCHS,
+        first_regenerated=0,
     )
 
 
