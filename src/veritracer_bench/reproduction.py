@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -164,7 +164,7 @@ def _measured(job: Job, model: VeriTraCER, subject: Subject) -> tuple[dict[str, 
     encoding = later_encoding(subject, model.encoding_)
     x = unclipped(encoding, X)
     x_cf = model.propose_encoded(x, random_state=0)
-    kept |= {"x": x, "x_cf": x_cf}
+    kept |= {"x": x.float(), "x_cf": x_cf.float()}
     numbers |= quality(model, x, x_cf, encoding.encode(X_train, out_of_range="ignore"))
     if later is not None and job.experiment == "ri":
         start = copy.copy(model)
@@ -355,7 +355,7 @@ def _text(summary: Summary, column: str) -> str:
 # ---------------------------------------------------------------- the run
 
 
-def run(jobs: Iterable[Job], options: Options, workers: int, stop_after: float) -> int:
+def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) -> int:
     """Run jobs in processes of their own until all are done or the time is over; return how many are open.
 
     A process that is stopped leaves a checkpoint, and the next run continues from there.

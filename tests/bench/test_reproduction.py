@@ -86,7 +86,7 @@ def test_pairs_are_those_of_the_authors_definition(folder: Path) -> None:
 
     differs = []
     for j in range(3):
-        x, x_cf = tensors[j]["x"], tensors[j]["x_cf"]
+        x, x_cf = tensors[j]["x"].double(), tensors[j]["x_cf"].double()
         valid = decide(j, x) != decide(j, x_cf)
         assert valid.any()
         differs += [(decide(i, x_cf) != decide(i, x))[valid].mean() for i in range(3) if i != j]
