@@ -122,11 +122,15 @@ def cell(
 ) -> dict[str, Any]:
     """What the three updates come to."""
     start = time.perf_counter()
-    rate = model.learning_rate if drift == "against" else None
-    strict = {"least_kappa": model.kappa, "allow_broken": len(found)}
+    rate = model.settings_.learning_rate if drift == "against" else None
+    strict = {"least_kappa": model.settings_.kappa, "allow_broken": len(found)}
     kept = model.update(*rows, keep=promises, learning_rate=rate, **strict)
     free = model.update(*rows, compare=False, learning_rate=rate)
-    far = max(g.farthest or 0.0 for g in audit(promises, free, recourse=0).groups if g.kappa >= model.kappa)
+    far = max(
+        g.farthest or 0.0
+        for g in audit(promises, free, recourse=0).groups
+        if g.kappa >= model.settings_.kappa
+    )
     report = kept.update_
     return {
         "promises": promises.counts().live,

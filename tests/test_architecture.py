@@ -49,7 +49,10 @@ ROOMS = {
     "training": [
         "config",
         "data",
+        "checkpoints",
         "losses",
+        "objective",
+        "recipes",
         "generator",
         "panel_members",
         "panel",

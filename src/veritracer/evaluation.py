@@ -178,9 +178,7 @@ def _judges(model: VeriTraCER, x: Proba, labels: NDArray[np.int64]) -> dict[str,
     offset = float(torch.logit(torch.tensor(model.threshold_, dtype=torch.float64)))
 
     def own(rows: Proba) -> Proba:
-        with torch.no_grad():
-            logit = model.classifier_(torch.from_numpy(rows))[:, 0]
-        return torch.sigmoid(logit + offset).numpy()
+        return torch.sigmoid(model.logits(torch.from_numpy(rows)) + offset).numpy()
 
     return {
         THIS: own,

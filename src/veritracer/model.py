@@ -35,12 +35,14 @@ from veritracer.recourse.facade import recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData, subsample
-from veritracer.training import Panel
+from veritracer.training import Panel, recipes
 from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
+from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
-from veritracer.training.data import as_table, prepare
+from veritracer.training.data import TrainingData, as_table, prepare
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
-from veritracer.training.generator import Generator, forward_with_context
+from veritracer.training.generator import Generator, Noise, forward_with_context
+from veritracer.training.recipes import Recipe
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
@@ -59,6 +61,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         scikit-learn calls the positive class. It may be left out where the schema names it, or where the
         labels are a well-known pair such as approved and denied; ``fit`` raises an error where nothing says
         which label it is, or where the schema names another one.
+    recipe
+        Where the settings below come from that are None: None is the library's own recipe. ``"paper"`` trains
+        as the paper's code does on HELOC, ``"paper:ctg"`` as on CTG (also ``heloc``, ``taiwan_credit``,
+        ``oula``, ``who``), ``"paper-text"`` as the paper's text says. These recipes have two logits and no
+        panel. Other settings of a recipe can be changed by a mapping, such as ``{"recipe": "paper:heloc",
+        "regenerate": 1}``. ``settings_`` has the values that were used.
     method
         ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
         ``"standard"`` trains the classifier alone.
@@ -66,7 +74,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         How the set is over-approximated in training: ``"ibp"``, ``"crown-ibp"`` or ``"simul-crown"``.
     kappa, norm, radius
         The set, as in ``ParamSet.around``: every weight matrix and bias vector may move by kappa times
-        its mean magnitude.
+        its mean magnitude. Without a recipe kappa is 0.2.
     generator
         ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents;
         ``"neighbour"`` is fixed (the nearest training row with the other label): only the classifier learns.
@@ -141,32 +149,33 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         schema: Schema | None = None,
         *,
         favourable: Value | Convention | None = None,
+        recipe: Recipe | None = None,
         method: Training = "veritracer",
         bound: BoundName = "simul-crown",
-        kappa: float = 0.2,
+        kappa: float | None = None,
         norm: Norm = "linf",
-        radius: RadiusRule | float = "mean-abs",
-        generator: GeneratorKind = "residual",
-        hidden: Sequence[int] = (100, 10, 10),
-        generator_hidden: Sequence[int] = (100,),
-        slope: float = 0.0,
-        weight_accuracy: float = 15.0,
-        weight_robust: float = 6.0,
-        weight_proximity: float = 16.0,
-        weight_validity: float = 4.0,
+        radius: RadiusRule | float | None = None,
+        generator: GeneratorKind | None = None,
+        hidden: Sequence[int] | None = None,
+        generator_hidden: Sequence[int] | None = None,
+        slope: float | None = None,
+        weight_accuracy: float | None = None,
+        weight_robust: float | None = None,
+        weight_proximity: float | None = None,
+        weight_validity: float | None = None,
         panel: Panel | Literal["default"] | None = "default",
-        initialisation: Initialisation = "torch",
+        initialisation: Initialisation | None = None,
         class_weight: str | dict[Any, float] | None = None,
         threshold: float = 0.5,
         approval_rate: float | None = None,
-        learning_rate: float = 2e-3,
-        batch_size: int = 128,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
         epochs: int | None = None,
-        warmup: float = 0.15,
-        ramp: float = 0.3,
-        validation_fraction: float = 0.1,
+        warmup: float | None = None,
+        ramp: float | None = None,
+        validation_fraction: float | None = None,
         patience: int | None = None,
-        clip_norm: float = 10.0,
+        clip_norm: float | None = None,
         keep_rows: int = 20_000,
         device: str = "cpu",
         random_state: int | None = 0,
@@ -179,6 +188,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             )
         self.schema = schema
         self.favourable = favourable
+        self.recipe = recipe
         self.method = method
         self.bound = bound
         self.kappa = kappa
@@ -223,13 +233,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
         share_panel: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> list[Self]:
         """A fitted estimator for each seed, all trained at once in one batched run.
 
         ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0,
         and its panel does not see them either. Each model has a panel of its own, from its own seed;
         ``share_panel`` fits one, from the first seed, for all: faster, and the models are then less
-        independent of each other. It cannot be had together with ``leave_out``.
+        independent of each other. It cannot be had together with ``leave_out``. ``checkpoint`` is a file that
+        is written while the run goes on; a run that finds it continues from there.
         """
         streams = [int(seed) for seed in seeds]
         left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
@@ -241,9 +253,26 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if share_panel and leave_out is not None:
             remedy = "leave out share_panel: one panel for all would have seen what each leaves out"
             raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
-        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel)
+        at = None if checkpoint is None else Checkpoint(checkpoint)
+        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel, checkpoint=at)
         made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
         return [model._adopt(fitted, index, X) for index, model in enumerate(made)]
+
+    def continue_fit(self, X: Any, y: ArrayLike) -> Self:
+        """A new estimator: this one, trained on with its own losses on other rows; this one stays.
+
+        Classifier and generator go on learning together for 20 epochs, at a fifth of the learning rate and
+        without a warm-up, as the paper fine-tunes. The encoding stays. ``update`` fine-tunes the classifier
+        alone, and keeps promises.
+        """
+        check_is_fitted(self, "classifier_")
+        config, seed = recipes.continued(self.training_config()), self._seed()
+        schema, encoding = self.encoding_.schema, self.encoding_
+        data = self._prepared(X, y, config, [seed], [[]], schema=schema, encoding=encoding)
+        start = [(from_module(self.classifier_)[1], self.generator_theta_)]
+        fitted = self._training_run(config).fit(data, [seed], start=start)
+        made = type(self)(**self.get_params(deep=False))
+        return made._adopt(fitted, 0, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each row."""
@@ -263,25 +292,34 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The logit of each row: above 0 means favourable."""
         check_is_fitted(self, "classifier_")
+        return self.logits(self._encode(X)).numpy()
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logit of encoded rows (n, d): of two outputs, the second minus the first."""
+        network, theta = from_module(self.classifier_)
         with torch.no_grad():
-            logit: Tensor = self.classifier_(self._encode(X))[:, 0]
-        return logit.numpy()
+            return network.logit(theta, x.to(theta[0]))
 
     def propose(self, X: Any) -> pd.DataFrame:
         """The generator's own counterfactual for each row, as raw values; not refined and not certified."""
         return self.encoding_.decode(self.propose_encoded(self._encode(X)), original=as_table(X))
 
-    def propose_encoded(self, x: Tensor) -> Tensor:
-        """The generator's own counterfactuals of encoded rows (n, d): legal for the people they are for."""
+    def propose_encoded(self, x: Tensor, *, random_state: int | None = None) -> Tensor:
+        """The generator's own counterfactuals of encoded rows (n, d): legal for the people they are for.
+
+        A generator that draws categories in training draws them here with a ``random_state``; without one
+        they are the most likely ones.
+        """
         check_is_fitted(self, "classifier_")
         if self.generator_ is None:
             received = f"method={self.method!r}, which trains none"
             remedy = "fit with method='veritracer' or 'counternet'"
             raise TrainingError(message("a model with a generator", received, remedy))
         network, theta = from_module(self.classifier_)
+        noise = None if random_state is None else Noise([torch.Generator().manual_seed(random_state)])
         with torch.no_grad():
             _, context = forward_with_context(network, theta, x)
-            return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
+            return self.encoding_.project(self.generator_.propose(self.generator_theta_, context, noise), x)
 
     @takes(ExplainOptions)
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
@@ -369,8 +407,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def fine_tuning(self, **changes: Unpack[FineTuning]) -> FineTuning:
         """How this model is trained on: slower than it was trained, at its own batch size and threshold."""
         own: FineTuning = {
-            "learning_rate": FINE_TUNE_LR_FACTOR * self.learning_rate,
-            "batch_size": self.batch_size,
+            "learning_rate": FINE_TUNE_LR_FACTOR * self.settings_.learning_rate,
+            "batch_size": self.settings_.batch_size,
             "threshold": self.threshold_,
         }
         return {**own, **changes}
@@ -382,9 +420,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             self.classifier_,
             schema,
             self.encoding_,
-            kappa=self.kappa,
+            kappa=self.settings_.kappa,
             norm=self.norm,
-            radius=self.radius,
+            radius=self.settings_.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
             reference=self.reference_data(),
             threshold=self.threshold_,
@@ -409,8 +447,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """The set of models around this one that its certificates speak of."""
         check_is_fitted(self, "classifier_")
-        kappa = self.kappa if kappa is None else kappa
-        return ParamSet.around(self.classifier_, kappa, self.norm, self.radius)
+        kappa = self.settings_.kappa if kappa is None else kappa
+        return ParamSet.around(self.classifier_, kappa, self.norm, self.settings_.radius)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
@@ -437,31 +475,62 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         leave_out: Sequence[ArrayLike],
         *,
         share_panel: bool = False,
+        checkpoint: Checkpoint | None = None,
     ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
-        panel = self.panel
-        if panel == "default":
-            panel = Panel() if self.method == "veritracer" else None
-        run = TrainingRun(
-            self.training_config(),
-            panel,
+        config = self.training_config()
+        prepared = self._prepared(
+            X,
+            y,
+            config,
+            seeds,
+            leave_out,
+            schema=self.schema,
+            favourable=self.favourable,
+            sample_weight=sample_weight,
+        )
+        run = self._training_run(config)
+        return run.fit(prepared, seeds, share_panel=share_panel, checkpoint=checkpoint)
+
+    def _training_run(self, config: TrainingConfig) -> TrainingRun:
+        return TrainingRun(
+            config,
+            self._chosen_panel(),
             self.threshold,
             self.approval_rate,
             self.device,
             bool(self.verbose),
         )
-        prepared = prepare(
+
+    def _prepared(
+        self,
+        X: Any,
+        y: ArrayLike,
+        config: TrainingConfig,
+        seeds: list[int],
+        leave_out: Sequence[ArrayLike],
+        *,
+        sample_weight: ArrayLike | None = None,
+        **known: Any,
+    ) -> TrainingData:
+        """The rows, encoded and split as the configuration asks; ``known`` goes to ``prepare``."""
+        return prepare(
             X,
             y,
-            schema=self.schema,
-            favourable=self.favourable,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
-            validation_fraction=self.validation_fraction,
+            validation_fraction=config.validation_fraction,
+            validation_seeds=seeds if config.validation == "random" else None,
             leave_out=leave_out,
             device=self.device,
+            **known,
         )
-        return run.fit(prepared, seeds, share_panel=share_panel)
+
+    def _chosen_panel(self) -> Panel | None:
+        """The panel to be fitted; by default one where the recipe has one and the method uses it."""
+        if self.panel != "default":
+            return self.panel
+        return Panel() if self.method == "veritracer" and self.recipe is None else None
 
     def _adopt(self, fitted: TrainingResult, index: int, X: Any) -> Self:
         """The estimator with what was learned by model ``index`` of the run."""
@@ -515,11 +584,20 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.n_features_in_ = len(self.encoding_.schema)
         self.feature_names_in_ = None if columns is None else np.array(columns, dtype=object)
 
+    @property
+    def settings_(self) -> TrainingConfig:
+        """Every setting of training: as given, else as in the recipe, else the library's own."""
+        return self.training_config()
+
     def training_config(self) -> TrainingConfig:
-        """The flat parameters as one checked value."""
-        chosen: dict[str, Any] = {f.name: getattr(self, f.name, None) for f in fields(TrainingConfig)}
+        """The flat parameters, with those of the recipe where they are None, as one checked value."""
+        recipes.check(self.recipe)
+        chosen = recipes.settings_of(self.recipe, self.method)
+        names = {f.name for f in fields(TrainingConfig)} & set(self._get_param_names())
+        given = {name: getattr(self, name) for name in names}
+        chosen |= {name: value for name, value in given.items() if value is not None}
         chosen["threshold_logit"] = threshold_logit(getattr(self, "threshold_", self.threshold))
-        for name in ("hidden", "generator_hidden"):
+        for name in {"hidden", "generator_hidden"} & chosen.keys():
             chosen[name] = tuple(int(width) for width in chosen[name])
         return TrainingConfig(**chosen).checked()
 

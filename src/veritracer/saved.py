@@ -121,7 +121,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     model.schema_ = model.encoding_.schema
     model.classes_ = _classes(content.classes, model.schema_)
     tensors, dim = _Tensors(named), model.encoding_.dim
-    model.classifier_ = to_module(config.network(), tensors.layers("classifier", (dim, *config.hidden, 1)))
+    model.classifier_ = to_module(config.network(), tensors.layers("classifier", config.sizes(dim)))
     from_module(model.classifier_.eval())  # refuses slopes that no bound is sound for
     model.generator_ = _generator(config, model.encoding_, tensors)
     sizes = () if model.generator_ is None else model.generator_.sizes
@@ -260,8 +260,7 @@ def _generator(config: TrainingConfig, encoding: Encoding, tensors: _Tensors) ->
         if not all(map(len, pools)):
             raise _refused("rows of either label to choose from", "none of one")
         x, y = torch.cat(pools), torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
-    latent = config.latent_width(encoding.dim)
-    return make_generator(config.generator, encoding, latent, config.generator_hidden, x, y)
+    return make_generator(config, encoding, x, y)
 
 
 def _history(history: dict[str, list[int | float | None]], best_epoch: int) -> pd.DataFrame:

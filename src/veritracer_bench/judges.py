@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from veritracer.errors import VeriTracerWarning
 from veritracer.model import VeriTraCER
+from veritracer.models.network import from_module
 from veritracer.schema import Feature, Schema
 from veritracer.search.reference import Neighbours
 from veritracer_bench import shifts
@@ -206,10 +207,11 @@ def mlps(rows: Labelled, seeds: Iterable[int], *, epochs: int | None = None) -> 
 
 def opinion_of(module: nn.Module) -> Opinion:
     """What a torch classifier with the threshold 0.5 says."""
+    network, theta = from_module(module)
 
     def opinion(x: Floats) -> Floats:
         with torch.no_grad():
-            logit: Tensor = module(torch.from_numpy(x))[:, 0]
+            logit = network.logit(theta, torch.from_numpy(x).to(theta[0]))
         found: Floats = torch.sigmoid(logit).double().numpy()
         return found
 

@@ -57,6 +57,7 @@ class Later(NamedTuple):
     X_train: pd.DataFrame
     y_train: pd.Series[Any]
     X_test: pd.DataFrame
+    y_test: pd.Series[Any]
     groups: NDArray[np.str_]
 
 
@@ -94,7 +95,8 @@ def _shifting(name: str, data_dir: str | os.PathLike[str] | None) -> Subject:
     before = split.X_train.index.intersection(data.original.X.index)
     original = split.X_test.index.intersection(data.original.X.index)
     named = data.groups if name == "ctg" else data.groups.lt(2012).map({True: "before 2012", False: "later"})
-    later = Later(split.X_train, split.y_train, split.X_test, named[split.X_test.index].to_numpy(dtype=str))
+    named_test = named[split.X_test.index].to_numpy(dtype=str)
+    later = Later(split.X_train, split.y_train, split.X_test, split.y_test, named_test)
     test = split.X_test.loc[original], split.y_test.loc[original]
     return Subject(name, data.schema, split.X_train.loc[before], split.y_train.loc[before], *test, later)
 
@@ -108,6 +110,7 @@ def _loans() -> Subject:
         pd.concat([first.X_train, second.X_train], ignore_index=True),
         pd.concat([first.y_train, second.y_train], ignore_index=True),
         pd.concat([first.X_test, second.X_test], ignore_index=True),
+        pd.concat([first.y_test, second.y_test], ignore_index=True),
         groups,
     )
     here = first.X_train, first.y_train, first.X_test, first.y_test
@@ -121,7 +124,11 @@ def _cut(subject: Subject, rows: int, train_rows: int | None) -> Subject:
     if subject.later is not None:
         later = subject.later
         taken = _some(len(later.X_test), rows)
-        later = later._replace(X_test=later.X_test.iloc[taken], groups=later.groups[taken])
+        later = later._replace(
+            X_test=later.X_test.iloc[taken],
+            y_test=later.y_test.iloc[taken],
+            groups=later.groups[taken],
+        )
         if train_rows is not None:
             fewer = _some(len(later.X_train), train_rows)
             later = later._replace(X_train=later.X_train.iloc[fewer], y_train=later.y_train.iloc[fewer])

@@ -87,7 +87,7 @@ def distribution_shift(
                 x,
                 labels,
                 **each.fine_tuning(
-                    epochs=epochs, learning_rate=slower * each.learning_rate, random_state=seed
+                    epochs=epochs, learning_rate=slower * each.settings_.learning_rate, random_state=seed
                 ),
             ),
         )

@@ -135,7 +135,7 @@ def measured(
 def favourable_probability(model: VeriTraCER, x: Tensor) -> Floats:
     """The model's probability of the favourable label of encoded rows (n, d)."""
     with torch.no_grad():
-        logit: Tensor = model.classifier_(x)[:, 0] + threshold_logit(model.threshold)
+        logit: Tensor = model.logits(x) + threshold_logit(model.threshold)
     found: Floats = torch.sigmoid(logit).double().numpy()
     return found
 

@@ -120,11 +120,12 @@ EXPLAIN_OPTIONS: dict[str, Any] = {
 }
 CONSTRUCTOR: dict[str, Any] = {
     "schema": None,
+    "recipe": None,
     "method": "veritracer",
     "bound": "simul-crown",
-    "kappa": 0.2,
+    "kappa": None,
     "norm": "linf",
-    "radius": "mean-abs",
+    "radius": None,
     "panel": "default",
     "threshold": 0.5,
     "approval_rate": None,

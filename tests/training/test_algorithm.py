@@ -105,7 +105,8 @@ def test_training_makes_counterfactuals_certified() -> None:
 @pytest.mark.parametrize("kind", ["residual", "counternet", "neighbour"])
 def test_generators_only_propose_what_the_schema_allows(kind: str) -> None:
     encoding, x, y = encoded()
-    generator = make_generator(kind, encoding, 6, (8,), x, y)
+    config = TrainingConfig(generator=kind, hidden=(4, 2), generator_hidden=(8,))
+    generator = make_generator(config, encoding, x, y)
     theta = init_parameters(generator.sizes, torch.Generator().manual_seed(0)) if generator.sizes else ()
     theta = tuple(5 * t for t in theta)  # wild proposals
     sign = torch.where(y > 0.5, 1.0, -1.0).double()
@@ -123,7 +124,8 @@ def test_generators_only_propose_what_the_schema_allows(kind: str) -> None:
 
 def test_an_untrained_residual_generator_starts_from_the_row() -> None:
     encoding, x, y = encoded()
-    generator = make_generator("residual", encoding, 2, (4,), x, y)
+    config = TrainingConfig(hidden=(1, 1), generator_hidden=(4,))
+    generator = make_generator(config, encoding, x, y)
     theta = init_parameters(generator.sizes, torch.Generator().manual_seed(0), zero_last=True)
     context = Context(x, torch.zeros(240, 2, dtype=torch.float64), torch.ones(240, dtype=torch.float64))
     assert torch.equal(project_straight_through(encoding, generator.propose(theta, context), x)[0], x)

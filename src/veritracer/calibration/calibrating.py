@@ -242,9 +242,9 @@ def calibrate(
     return Calibration(
         source=simulate or "history",
         horizon=horizon,
-        kappa=float(model.kappa),
+        kappa=model.settings_.kappa,
         norm=model.norm,
-        radius_rule=model.radius,
+        radius_rule=model.settings_.radius,
         tensors=tuple(tensor_names(from_module(model.classifier_)[0])),
         moves=tuple(moves),
         coverage=tuple(covered),
@@ -283,7 +283,7 @@ def _candidates(model: VeriTraCER, moves: Sequence[Displacement], covered: Seque
     """The kappas whose cost is measured: today's, those that are known to cover a share, and the largest."""
     wanted = [c.kappa for c in covered if c.kappa is not None] + [max(m.needed for m in moves)]
     found = {rounded_up(kappa) for kappa in wanted if math.isfinite(kappa)}
-    return sorted({float(model.kappa), *found})
+    return sorted({model.settings_.kappa, *found})
 
 
 def _costs(pricing: Pricing, candidates: Sequence[float], watch: Watch | None, *, refit: bool) -> list[Cost]:

@@ -181,7 +181,7 @@ class Pricing:
             if found.certified.any():
                 distance = metrics.proximity(found.x, found.x_cf, found.certified)
         accuracy = float(model.score(X, y))
-        trained_for = float(model.kappa)
+        trained_for = model.settings_.kappa
         return Cost(kappa, trained_for, refitted, len(declined), certified, recourse, distance, accuracy, {})
 
 

@@ -110,7 +110,7 @@ def displacements_of(
     return [
         measure(
             f"{names[k]} to {names[k + horizon]}",
-            ParamSet.around(models[k].classifier_, 1.0, model.norm, model.radius),
+            ParamSet.around(models[k].classifier_, 1.0, model.norm, model.settings_.radius),
             [later.classifier_ for later in models[k + 1 : k + 1 + horizon]],
         )
         for k in range(len(models) - horizon)
@@ -255,20 +255,22 @@ def from_scratch(
     watch: Watch | None = None,
 ) -> list[nn.Sequential]:
     """Classifiers that were trained as ``model`` was, with its encoding, one for each seed."""
+    config = model.training_config()
     prepared = prepare(
         table.X,
         table.y,
         schema=model.schema_,
         sample_weight=None,
         class_weight=model.class_weight,
-        validation_fraction=model.validation_fraction,
+        validation_fraction=config.validation_fraction,
+        validation_seeds=seeds if config.validation == "random" else None,
         leave_out=[[] for _ in seeds],
         device=model.device,
         encoding=model.encoding_,
         times=times,
     )
     trained = train(
-        model.training_config(),
+        config,
         prepared.encoding,
         prepared.rows,
         prepared.validation,

@@ -30,6 +30,7 @@ from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.schema import Schema
 from veritracer.training import Panel
+from veritracer.training.config import TrainingConfig
 from veritracer.training.data import as_table
 from veritracer.training.distillation import PanelPenalty
 from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR
@@ -40,9 +41,7 @@ class Estimator(Protocol):
     """What is asked of an estimator that makes promises: its parameters, and what it learned."""
 
     threshold_: float
-    learning_rate: float
-    batch_size: int
-    weight_accuracy: float
+    settings_: TrainingConfig
     schema_: Schema
     encoding_: Encoding
     classifier_: nn.Sequential
@@ -96,9 +95,10 @@ def update(
     ``table`` has the new rows and their labels, as given; ``x`` the rows encoded, (n, d). ``options`` are
     those of ``Settings``.
     """
+    rate = FINE_TUNE_LR_FACTOR * model.settings_.learning_rate
     chosen = Settings(
-        learning_rate=FINE_TUNE_LR_FACTOR * model.learning_rate if learning_rate is None else learning_rate,
-        batch_size=model.batch_size,
+        learning_rate=rate if learning_rate is None else learning_rate,
+        batch_size=model.settings_.batch_size,
         random_state=random_state,
         **options,
     )
@@ -134,7 +134,7 @@ def _panel_for(model: Estimator, choice: str | None, rows: Labelled, seed: int) 
 
 def _held_to_panel(model: Estimator, rows: Labelled, seed: int) -> PanelPenalty | None:
     """What keeps an update near to what the panel says; nothing without a panel that counts."""
-    if model.panel_ is None or model.panel_.strength == 0 or model.weight_accuracy <= 0:
+    if model.panel_ is None or model.panel_.strength == 0 or model.settings_.weight_accuracy <= 0:
         return None
     return PanelPenalty(
         model.panel_,
@@ -142,7 +142,7 @@ def _held_to_panel(model: Estimator, rows: Labelled, seed: int) -> PanelPenalty 
         from_module(model.classifier_)[0],
         rows,
         threshold_logit=threshold_logit(model.threshold_),
-        accuracy=model.weight_accuracy,
+        accuracy=model.settings_.weight_accuracy,
         random_state=seed,
     )
 

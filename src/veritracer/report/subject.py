@@ -106,8 +106,7 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
     x = model.encoding_.encode(table, out_of_range="ignore")
     first = np.flatnonzero(recourse.alternative == 0)
     _check_match(model, x, recourse, first)
-    with torch.no_grad():
-        logit = model.classifier_(x)[:, 0]
+    logit = model.logits(x)
     probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
     asked = recourse.outcome[first] != Outcome.FAVOURABLE
     return Subject(

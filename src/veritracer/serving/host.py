@@ -236,8 +236,7 @@ class ModelHost:
 
     def _decisions(self, x: torch.Tensor) -> list[Plain]:
         """Decision and probability of encoded rows."""
-        with torch.no_grad():
-            logit = self.model.classifier_(x)[:, 0]
+        logit = self.model.logits(x)
         chance = torch.sigmoid(logit + threshold_logit(self.model.threshold_)).tolist()
         schema = self.model.schema_
         labels = {True: schema.favourable, False: schema.unfavourable}
@@ -344,9 +343,9 @@ def _describe(model: vt.VeriTraCER, folder: str) -> Plain:
     content, _ = persistence.verified(folder)
     return {
         "method": model.method,
-        "kappa": model.kappa,
+        "kappa": model.settings_.kappa,
         "norm": model.norm,
-        "radius": model.radius,
+        "radius": model.settings_.radius,
         "threshold": model.threshold_,
         "layers": [int(t.shape[0]) for t in theta[::2]],
         "inputs": int(theta[0].shape[1]),

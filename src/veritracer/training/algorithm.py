@@ -34,12 +34,14 @@ from veritracer.errors import TrainingError, TrainingWarning, message
 from veritracer.models.network import Network, Theta, rate_threshold, threshold_logit
 from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
+from veritracer.training.checkpoints import Checkpoint, digest_of_run, numbered, restore
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import Rows, TrainingData
+from veritracer.training.data import Rows, TrainingData, members, padded
 from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
 from veritracer.training.generator import (
     Context,
     Generator,
+    Noise,
     forward_with_context,
     init_parameters,
     make_generator,
@@ -49,10 +51,10 @@ from veritracer.training.losses import (
     Adam,
     accuracy_loss,
     proximity_loss,
-    robust_loss,
     validity_loss,
     weighted_mean,
 )
+from veritracer.training.objective import Objective
 from veritracer.training.panel import Labelled, Panel
 
 
@@ -96,6 +98,10 @@ class TrainedModels:
     threshold_logit: float
 
 
+Start = tuple[Theta, Theta]
+"""Parameters of a classifier and of its generator to start from."""
+
+
 class _State(NamedTuple):
     """Parameters with a leading dimension for the models."""
 
@@ -111,6 +117,8 @@ def train(
     seeds: Sequence[int],
     *,
     teacher: Teacher | None = None,
+    start: Sequence[Start] | None = None,
+    checkpoint: Checkpoint | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> TrainedModels:
@@ -118,14 +126,48 @@ def train(
 
     The best epoch is the one with the lowest validation objective once κ is fully ramped up: the training
     objective, on rows that were not trained on, with counterfactuals on the grid. A ``teacher`` is made from
-    the same ``rows``; without one this is exactly Algorithm 1.
+    the same ``rows``; without one this is exactly Algorithm 1. ``start`` has the parameters of classifier and
+    generator that each model starts from, instead of random ones. A ``checkpoint`` is written at the ends of
+    epochs; where its file exists, the run continues from there.
     """
+    if checkpoint is not None and (teacher is not None or config.patience is not None):
+        received = "a panel, or patience"
+        raise TrainingError(message("a run without either for a checkpoint", received, "set both to None"))
     with one_thread(len(seeds) == 1 and rows.x.device.type == "cpu"):
-        return _Training(config, encoding, rows, validation, seeds, teacher).run(on_epoch, interrupted)
+        training = _Training(config, encoding, rows, validation, seeds, teacher, start)
+        if checkpoint is None:
+            return training.run(on_epoch, interrupted, None)
+        run = digest_of_run(config, rows, validation, seeds, start)
+        return training.run(on_epoch, interrupted, (checkpoint, run))
+
+
+class _Moment(NamedTuple):
+    """Where a run is: the ramp of the robust loss, from 0 to 1, and the learning rate."""
+
+    robustness: float
+    rate: float
+
+
+class _Batch(NamedTuple):
+    """Some training rows of each model, (models, n, ...), with what the classifier makes of them."""
+
+    rows: Tensor
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    outputs: Tensor
+    logit: Tensor
+    context: Context
+    goal: Tensor | None
+
+    @property
+    def sign(self) -> Tensor:
+        """Return today's decisions as +1 or -1."""
+        return self.context.sign
 
 
 class _Training:
-    """One run; its changing parts are ``state`` and the optimisers."""
+    """One run; its changing parts are ``state``, the optimisers and the stored counterfactuals."""
 
     def __init__(
         self,
@@ -135,27 +177,33 @@ class _Training:
         validation: Rows,
         seeds: Sequence[int],
         teacher: Teacher | None,
+        start: Sequence[Start] | None,
     ) -> None:
-        self.config, self.encoding, self.rows, self.validation = config, encoding, rows, validation
+        self.config, self.encoding, self.rows = config, encoding, rows
         self.teacher = teacher
         self.streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
         self.network = config.network()
-        self.bound = BOUNDS[config.bound]
-        sizes = (encoding.dim, *config.hidden, 1)
-        latent = config.latent_width(encoding.dim)
+        self.objective = Objective(config)
         self.generator: Generator | None = None
         if config.has_generator:
-            self.generator = make_generator(
-                config.generator, encoding, latent, config.generator_hidden, rows.x, rows.y
-            )
-        self.state = self._initial(sizes)
-        self.classifier_optimiser = Adam(self.state.theta)
-        self.generator_optimiser = Adam(self.state.generator_theta) if config.learns_generator else None
+            self.generator = make_generator(config, encoding, rows.x, rows.y)
+        self.state = self._initial(start)
+        self.members = members(rows) if config.validation == "random" else None
+        self.validation = _of_models(validation, config, len(self.streams))
+        self.stored: Tensor | None = None
+        decay = config.weight_decay
+        self.classifier_optimiser = Adam(self.state.theta, weight_decay=decay)
+        self.generator_optimiser = (
+            Adam(self._moved_by_generator(), weight_decay=decay) if config.learns_generator else None
+        )
 
-    def _initial(self, sizes: tuple[int, ...]) -> _State:
-        """Draw the initial parameters of all models, each from its own stream."""
+    def _initial(self, start: Sequence[Start] | None) -> _State:
+        """Draw the initial parameters of all models, each from its own stream, or take the given ones."""
         dtype, device = self.rows.x.dtype, self.rows.x.device
+        if start is not None:
+            return _State(*(_stack(each, dtype, device) for each in zip(*start, strict=True)))
         small = self.config.initialisation == "small"
+        sizes = self.config.sizes(self.encoding.dim)
         starts = [init_parameters(sizes, stream, small=small) for stream in self.streams]
         proposals: list[Theta] = [() for _ in self.streams]
         if self.generator is not None and self.config.learns_generator:
@@ -164,20 +212,33 @@ class _Training:
             proposals = [init_parameters(widths, stream, zero_last=zero) for stream in self.streams]
         return _State(*(_stack(each, dtype, device) for each in (starts, proposals)))
 
-    def run(self, on_epoch: Callable[[Epoch], None] | None, interrupted: Callable[[], bool]) -> TrainedModels:
+    def _moved_by_generator(self) -> list[Tensor]:
+        """Return the parameters that the generator's step changes."""
+        own = self.state.generator_theta
+        return [*self.state.theta, *own] if self.config.joint else own
+
+    def run(
+        self,
+        on_epoch: Callable[[Epoch], None] | None,
+        interrupted: Callable[[], bool],
+        checkpoint: tuple[Checkpoint, str] | None,
+    ) -> TrainedModels:
         """Train to the last epoch, until no model improves any more, or until an interruption."""
         config, models = self.config, len(self.streams)
         epochs = config.epochs_for(len(self.rows.x))
         best = _Best.none(self.state, models)
         history: list[Epoch] = []
+        if checkpoint is not None:
+            best, history = self._restored(*checkpoint, best)
         ended, stopped = StopReason.DONE, "all epochs done"
-        for epoch in range(epochs):
+        for epoch in range(len(history), epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
             record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
             history.append(record)
             # Until the ramp ends an epoch solves an easier problem, and is only a last resort.
-            ready = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
+            ramped = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
+            ready = ramped or config.select_all
             best = best.updated(self.state, record, ready=ready)
             if on_epoch is not None:
                 on_epoch(record)
@@ -187,72 +248,224 @@ class _Training:
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
                 ended, stopped = StopReason.NO_PROGRESS, f"no progress for {config.patience} epochs"
                 break
+            if checkpoint is not None and (checkpoint[0].is_due() or epoch + 1 == epochs):
+                self._write(*checkpoint, best, history)
         return self._trained(best, history, ended, stopped)
 
-    def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
-        """Run one pass over the rows; return whether to continue, and the mean losses of each model."""
-        n = len(self.rows.x)
-        size = min(self.config.batch_size, n)
-        batches = max(1, n // size)
-        order = torch.stack([torch.randperm(n, generator=stream) for stream in self.streams]).to(
-            self.rows.x.device
-        )
-        total = torch.zeros(2, len(self.streams), dtype=self.rows.x.dtype, device=self.rows.x.device)
-        for batch in range(batches):
-            progress = (epoch + batch / batches) / epochs
-            found = self._batch(order[:, batch * size : (batch + 1) * size], progress)
-            if not bool(torch.isfinite(found).all()):
-                raise TrainingError(
-                    message(
-                        "a finite loss",
-                        f"nan or infinity in epoch {epoch + 1}, batch {batch + 1} of {batches}",
-                        "try a smaller learning_rate or clip_norm, and check the table for extreme values",
-                    )
-                )
-            total += found
-            if interrupted():
-                return False, *(total / (batch + 1))
-        return True, *(total / batches)
+    def _write(self, checkpoint: Checkpoint, run: str, best: _Best, history: list[Epoch]) -> None:
+        """Write everything that the next epoch depends on."""
+        tensors = numbered("stream", [stream.get_state() for stream in self.streams])
+        for name, group in self._changing(best).items():
+            tensors |= numbered(name, group)
+        if self.stored is not None:
+            tensors["stored"] = self.stored
+        optimisers = {name: optimiser.steps for name, optimiser in self._optimisers().items()}
+        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in history]
+        document = {"steps": optimisers, "ready": best.ready, "history": records}
+        checkpoint.write(run, tensors, document)
 
-    def _batch(self, index: Tensor, progress: float) -> Tensor:
-        """Run lines 3 to 5 of Algorithm 1 on the rows ``index`` (models, batch); return both losses."""
-        config, network, theta = self.config, self.network, self.state.theta
-        robustness = config.robustness(progress)
+    def _restored(self, checkpoint: Checkpoint, run: str, best: _Best) -> tuple[_Best, list[Epoch]]:
+        """Continue where the checkpoint ended; return the best state and the records so far."""
+        found = checkpoint.read(run)
+        if found is None:
+            return best, []
+        tensors, document = found
+        for i, stream in enumerate(self.streams):
+            stream.set_state(tensors[f"stream.{i}"])
+        for name, group in self._changing(best).items():
+            restore(name, group, tensors)
+        for name, optimiser in self._optimisers().items():
+            optimiser.steps = int(document["steps"][name])
+        self.stored = tensors["stored"].to(self.rows.x.device) if "stored" in tensors else None
+        history = [
+            Epoch(*record[:4], *(torch.tensor(each, dtype=torch.float64) for each in record[4:]))
+            for record in document["history"]
+        ]
+        return best._replace(ready=bool(document["ready"])), history
+
+    def _changing(self, best: _Best) -> dict[str, list[Tensor]]:
+        """Return the tensors that epochs change, by name."""
+        groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
+        groups |= {"best.theta": best.theta, "best.generator_theta": best.generator_theta}
+        groups |= {"best.numbers": [best.objective, best.epoch]}
+        for name, optimiser in self._optimisers().items():
+            groups |= {f"{name}.first": optimiser.first, f"{name}.second": optimiser.second}
+        return groups
+
+    def _optimisers(self) -> dict[str, Adam]:
+        both = {"classifier": self.classifier_optimiser, "generator": self.generator_optimiser}
+        return {name: optimiser for name, optimiser in both.items() if optimiser is not None}
+
+    def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
+        """Run the passes of one epoch; return whether to continue, and the mean losses of each model."""
+        config = self.config
+        if config.regenerates(epoch):
+            self.stored = self._regenerated()
+        passes = [self._step_both] if config.passes == "batch" else [self._step_classifier]
+        if config.passes == "epoch":
+            passes.append(self._step_generator)
+        total = torch.zeros(2, len(self.streams), dtype=self.rows.x.dtype, device=self.rows.x.device)
+        batches: list[tuple[Tensor, Tensor]] = []
+        for step in passes:
+            batches = self._batches()
+            for position, (index, weight) in enumerate(batches):
+                share = position / len(batches) if config.passes == "batch" else 0.0
+                progress = (epoch + share) / epochs
+                rate = config.learning_rate * config.lr_factor(progress, epoch)
+                found = step(index, weight, _Moment(config.robustness(progress), rate))
+                if not bool(torch.isfinite(found).all()):
+                    at = f"epoch {epoch + 1}, batch {position + 1} of {len(batches)}"
+                    remedy = (
+                        "try a smaller learning_rate or clip_norm, and check the table for extreme values"
+                    )
+                    raise TrainingError(message("a finite loss", f"nan or infinity in {at}", remedy))
+                total += found
+                if interrupted():
+                    return False, *(total / (position + 1))
+        return True, *(total / len(batches))
+
+    def _batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Return positions and weights (models, batch) of the rows of each batch, in a new order.
+
+        NOTE[paper]: as in its code, separate passes use the last batch even if it is short.
+        """
+        rows = self.rows
+        if self.members is None:
+            n = len(rows.x)
+            order = torch.stack([torch.randperm(n, generator=stream) for stream in self.streams])
+            live = None
+        else:
+            order, live = self._shuffled_members(self.members)
+            n = order.shape[1]
+        order = order.to(rows.x.device)
+        weight = rows.weight.gather(1, order)
+        weight = weight if live is None else weight * live.to(weight)
+        size = min(self.config.batch_size, n)
+        count = max(1, n // size) if self.config.passes == "batch" else -(-n // size)
+        parts = [slice(batch * size, (batch + 1) * size) for batch in range(count)]
+        return [(order[:, part], weight[:, part]) for part in parts]
+
+    def _shuffled_members(self, members: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return each model's rows in a new order; shorter lists are filled with rows of weight 0."""
+        pairs = zip(members, self.streams, strict=True)
+        shuffled = [rows[torch.randperm(len(rows), generator=stream)] for rows, stream in pairs]
+        return padded(shuffled)
+
+    def _forward(self, index: Tensor, weight: Tensor, *, attached: bool = False) -> _Batch:
+        """Return the batch with the classifier's outputs; ``attached`` latents carry gradients."""
         x, y = self.rows.x[index], self.rows.y[index]
-        weight = self.rows.weight.gather(1, index)
-        logit, context = forward_with_context(network, theta, x)
-        sign = context.sign
-        known = self._labels(y, index)
-        loss = config.weight_accuracy * accuracy_loss(logit + config.threshold_logit, known, weight)
-        x_cf = relaxed = x
-        if self.generator is not None:
-            x_cf, relaxed = project_straight_through(
-                self.encoding, self.generator.propose(self.state.generator_theta, context), x
-            )
-        models = self._param_set(theta, robustness) if robustness > 0 else None
-        if models is not None:
-            worst = self.bound(models, x, x_cf.detach(), sign).worst_logit
-            loss = loss + robustness * config.weight_robust * robust_loss(worst, weight)
-        if self.teacher is not None:
-            loss = loss + self._distillation_loss(self.teacher, context, x_cf.detach(), weight)
-            if models is not None:
-                loss = loss + robustness * self._anchor_robust_loss(self.teacher, index, models, x, weight)
-        self._step(self.classifier_optimiser, theta, loss, progress)
+        outputs, context = forward_with_context(self.network, self.state.theta, x, attached=attached)
+        logit = self.network.read(outputs)
+        goal = self.objective.goal(logit, context.sign)
+        return _Batch(index, x, y, weight, outputs, logit, context, goal)
+
+    def _propose(self, context: Context, *, dropping: bool) -> tuple[Tensor, Tensor]:
+        """Return the counterfactuals of a batch, and the relaxed rows that they came from."""
+        if self.generator is None:
+            return context.x, context.x
+        noise = Noise(self.streams, dropping)
+        proposal = self.generator.propose(self.state.generator_theta, context, noise)
+        return project_straight_through(self.encoding, proposal, context.x)
+
+    @torch.no_grad()
+    def _regenerated(self) -> Tensor:
+        """Return today's counterfactuals of all training rows, (models, n, d), without dropout."""
+        x = self.rows.x.expand(len(self.streams), -1, -1)
+        context = forward_with_context(self.network, self.state.theta, x)[1]
+        return self._propose(context, dropping=False)[0]
+
+    def _step_both(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
+        """Run lines 3 to 5 of Algorithm 1 on the rows ``index`` (models, batch); return both losses."""
+        batch = self._forward(index, weight)
+        x_cf, relaxed = self._propose(batch.context, dropping=True)
+        models = self._param_set(self.state.theta, moment.robustness)
+        loss = self._classifier_loss(batch, x_cf.detach(), models, moment)
+        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
         if self.generator_optimiser is None:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
-        fixed = [t.detach() for t in theta]
-        cost = config.weight_proximity * proximity_loss(relaxed, x, weight)
-        cost = cost + config.weight_validity * validity_loss(network.logit(fixed, x_cf), sign, weight)
+        fixed = [t.detach() for t in self.state.theta]
         if models is not None:
             # The radii are those of a step ago: computing them anew costs more than it changes.
-            worst = self.bound(replace(models, center=tuple(fixed)), x, x_cf, sign).worst_logit
-            cost = cost + robustness * config.weight_robust * robust_loss(worst, weight)
+            models = replace(models, center=tuple(fixed))
+        cost = self._generator_loss(batch, x_cf, relaxed, fixed, models, moment)
+        self._step(self.generator_optimiser, self.state.generator_theta, cost, moment)
+        return torch.stack([loss.detach(), cost.detach()])
+
+    def _step_classifier(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
+        """Run line 4 of Algorithm 1 on the rows ``index``, with stored counterfactuals if there are any."""
+        batch = self._forward(index, weight)
+        x_cf = self._stored_at(batch)
+        models = None if x_cf is None else self._param_set(self.state.theta, moment.robustness)
+        loss = self._classifier_loss(batch, batch.x if x_cf is None else x_cf, models, moment)
+        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
+        return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
+
+    def _stored_at(self, batch: _Batch) -> Tensor | None:
+        """Return the counterfactuals of the classifier's pass: stored or new; None before the first ones."""
+        if self.config.regenerate is None:
+            with torch.no_grad():
+                return self._propose(batch.context, dropping=False)[0]
+        if self.stored is None:
+            return None
+        return self.stored.gather(1, batch.rows.unsqueeze(-1).expand(-1, -1, self.stored.shape[-1]))
+
+    def _step_generator(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
+        """Run line 5 of Algorithm 1 on the rows ``index``; if ``joint``, the classifier moves too.
+
+        NOTE[paper]: in its code a model without a generator takes this step as well, with a loss of zero, so
+        that its classifier decays twice.
+        """
+        joint, zero = self.config.joint, weight.new_zeros(len(weight))
+        if self.generator_optimiser is None:
+            if joint:
+                self.classifier_optimiser.decay(moment.rate)
+            return torch.stack([zero, zero])
+        batch = self._forward(index, weight, attached=joint)
+        theta = self.state.theta if joint else [t.detach() for t in self.state.theta]
+        x_cf, relaxed = self._propose(batch.context, dropping=True)
+        models = self._param_set(theta, moment.robustness)
+        cost = self._generator_loss(batch, x_cf, relaxed, theta, models, moment)
+        self._step(self.generator_optimiser, self._moved_by_generator(), cost, moment)
+        return torch.stack([zero, cost.detach()])
+
+    def _classifier_loss(
+        self, batch: _Batch, x_cf: Tensor, models: ParamSet | None, moment: _Moment
+    ) -> Tensor:
+        """Return the classifier's loss of each model, against counterfactuals that are constants."""
+        known = self._labels(batch.y, batch.rows)
+        loss = self.objective.accuracy(batch.outputs, batch.logit, known, batch.weight)
+        if models is not None:
+            worst = self.objective.worst_logit(models, batch.x, x_cf, batch.sign)
+            right = (batch.logit > 0) == (batch.y > 0.5) if self.config.mask_wrong else None
+            loss = loss + self.objective.robust(worst, batch.goal, batch.weight, moment.robustness, right)
         if self.teacher is not None:
-            opinion = self.teacher.network_logits(x_cf) - config.threshold_logit
+            loss = loss + self._distillation_loss(self.teacher, batch.context, x_cf, batch.weight)
+            if models is not None:
+                anchors = self._anchor_robust_loss(self.teacher, batch.rows, models, batch.x, batch.weight)
+                loss = loss + moment.robustness * anchors
+        return loss
+
+    def _generator_loss(
+        self,
+        batch: _Batch,
+        x_cf: Tensor,
+        relaxed: Tensor,
+        theta: Sequence[Tensor],
+        models: ParamSet | None,
+        moment: _Moment,
+    ) -> Tensor:
+        """Return the generator's loss of each model, for the classifiers ``theta``."""
+        sign, goal, weight = batch.sign, batch.goal, batch.weight
+        cost = self.objective.proximity(x_cf, relaxed, batch.x, weight)
+        cost = cost + self.objective.validity(self.network.logit(theta, x_cf), sign, goal, weight)
+        if models is not None:
+            worst = self.objective.worst_logit(models, batch.x, x_cf, sign)
+            cost = cost + self.objective.robust(worst, goal, weight, moment.robustness)
+        if self.teacher is not None:
+            opinion = self.teacher.network_logits(x_cf) - self.config.threshold_logit
             weight_panel = self.teacher.options.for_generator
             cost = cost + weight_panel * validity_loss(opinion, sign, weight)
-        self._step(self.generator_optimiser, self.state.generator_theta, cost, progress)
-        return torch.stack([loss.detach(), cost.detach()])
+        return cost
 
     def _labels(self, y: Tensor, index: Tensor) -> Tensor:
         """Return the labels to learn from: the rows' own, or mixed with the panel's vote."""
@@ -286,58 +499,61 @@ class _Training:
         each = torch.sigmoid(worst).square() * short
         return teacher.options.at_sure_rows * weighted_mean(each, counted)
 
-    def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet:
+    def _param_set(self, theta: Sequence[Tensor], robustness: float) -> ParamSet | None:
+        """Return the set at this point of the ramp; None without a robust loss."""
         config = self.config
+        if robustness == 0.0:
+            return None
+        grown = robustness if config.ramp_kappa else 1.0
         if isinstance(config.radius, str):
-            return ParamSet.of(
-                self.network, tuple(theta), config.kappa * robustness, config.norm, config.radius
-            )
-        around = ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius)
-        return around.at(robustness)
+            return ParamSet.of(self.network, tuple(theta), config.kappa * grown, config.norm, config.radius)
+        return ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius).at(grown)
 
-    def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, progress: float) -> None:
+    def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, moment: _Moment) -> None:
         """Take one step of all models along their own clipped gradients."""
-        gradients = torch.autograd.grad(loss.sum(), parameters)
+        gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
         clipped = [g * shrink.view(-1, *(1,) * (g.dim() - 1)) for g in gradients]
-        optimiser.step(clipped, self.config.learning_rate * self.config.lr_factor(progress))
+        optimiser.step(clipped, moment.rate)
 
     @torch.no_grad()
     def _measure(
         self, epoch: int, epochs: int, seconds: float, loss: Tensor, generator_loss: Tensor
     ) -> Epoch:
         """Return the validation record of the state after an epoch, at the full κ."""
-        config, theta = self.config, self.state.theta
-        models, rows = len(self.streams), self.validation
-        x, y, weight = rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight
-        logit, context = forward_with_context(self.network, theta, x)
-        sign = context.sign
+        config, theta, objective = self.config, self.state.theta, self.objective
+        x, y, weight = self.validation
+        outputs, context = forward_with_context(self.network, theta, x)
+        logit, sign = self.network.read(outputs), context.sign
         log_loss = accuracy_loss(logit + config.threshold_logit, y, weight)
         hits = weighted_mean(((logit > 0) == (y > 0.5)).to(x.dtype), weight)
-        objective = config.weight_accuracy * log_loss
+        total = objective.accuracy(outputs, logit, y, weight)
         nothing = torch.full_like(log_loss, math.nan)
         validity = certified = proximity = nothing
         if self.generator is not None:
-            x_cf, _ = project_straight_through(
-                self.encoding, self.generator.propose(self.state.generator_theta, context), x
-            )
-            cf_logit = self.network.logit(theta, x_cf) * sign
+            x_cf, _ = self._propose(context, dropping=False)
+            goal = objective.goal(logit, sign)
+            cf_logit = self.network.logit(theta, x_cf)
+            models = self._param_set(theta, 1.0)
+            assert models is not None
             # The cheap bound decides almost every row, and a record need not be exact.
-            worst = BOUNDS["crown-ibp"](self._param_set(theta, 1.0), x, x_cf, sign).worst_logit
-            validity = weighted_mean((cf_logit < 0).to(x.dtype), weight)
+            bound = objective.worst_logit if config.select_all else _by_crown_ibp
+            worst = bound(models, x, x_cf, sign)
+            validity = weighted_mean((cf_logit * sign < 0).to(x.dtype), weight)
             certified = weighted_mean((worst < 0).to(x.dtype), weight)
             proximity = proximity_loss(x_cf, x, weight)
-            objective = objective + config.weight_proximity * proximity
-            objective = objective + config.weight_validity * validity_loss(cf_logit * sign, sign, weight)
+            total = total + objective.proximity(x_cf, x_cf, x, weight)
+            total = total + objective.validity(cf_logit, sign, goal, weight)
             if config.method == "veritracer":
-                objective = objective + config.weight_robust * robust_loss(worst, weight)
+                total = total + objective.robust(worst, goal, weight)
             if self.teacher is not None:
                 target = self.teacher.targets(x_cf, moved=(True,))
-                believed = accuracy_loss(cf_logit * sign + config.threshold_logit, target, weight)
-                objective = objective + self.teacher.options.at_counterfactuals * believed
-        kappa = config.kappa * config.robustness((epoch + 1) / epochs)
-        numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, objective)
+                believed = accuracy_loss(cf_logit + config.threshold_logit, target, weight)
+                total = total + self.teacher.options.at_counterfactuals * believed
+        grown = config.robustness((epoch + 1) / epochs)
+        kappa = config.kappa * (grown if config.ramp_kappa else float(grown > 0))
+        numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, total)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
     def _trained(self, best: _Best, history: list[Epoch], ended: StopReason, stopped: str) -> TrainedModels:
@@ -359,6 +575,20 @@ class _Training:
         )
 
 
+def _by_crown_ibp(models: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor) -> Tensor:
+    return BOUNDS["crown-ibp"](models, x, x_cf, sign).worst_logit
+
+
+def _of_models(rows: Rows, config: TrainingConfig, models: int) -> Rows:
+    """Return the validation rows with a leading dimension for the models: all rows, or those of each."""
+    if config.validation == "stratified":
+        return Rows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
+    index, live = padded(members(rows))
+    index = index.to(rows.x.device)
+    weight = rows.weight.gather(1, index)
+    return Rows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
+
+
 class _Best(NamedTuple):
     """The best state so far of each model, its objective and epoch; ready states come first."""
 
@@ -374,7 +604,7 @@ class _Best(NamedTuple):
         return cls(
             copies[0],
             copies[1],
-            torch.full((models,), math.inf),
+            torch.full((models,), math.inf, dtype=torch.float64),
             False,
             torch.zeros(models, dtype=torch.long),
         )
@@ -470,7 +700,15 @@ class TrainingRun:
     device: str
     verbose: bool
 
-    def fit(self, data: TrainingData, seeds: list[int], *, share_panel: bool = False) -> TrainingResult:
+    def fit(
+        self,
+        data: TrainingData,
+        seeds: list[int],
+        *,
+        share_panel: bool = False,
+        start: Sequence[Start] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> TrainingResult:
         """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch."""
         panels = self._panels(data, seeds[:1] if share_panel else seeds)
         threshold = self._first_threshold(data, panels)
@@ -484,6 +722,8 @@ class TrainingRun:
                 data.validation,
                 seeds,
                 teacher=teacher,
+                start=start,
+                checkpoint=checkpoint,
                 on_epoch=on_epoch,
                 interrupted=interrupted,
             )
@@ -552,7 +792,9 @@ class TrainingResult:
         logits = torch.cat([self.trained.network.logit(theta, x[seen].double()) for x, seen in parts])
         at = rate_threshold(logits, self.approval_rate)
         threshold = float(torch.sigmoid(at + offset))
-        return (*theta[:-1], theta[-1] - (threshold_logit(threshold) - offset)), threshold
+        shift = threshold_logit(threshold) - offset
+        readout = theta[-1].new_tensor(self.trained.network.readout)
+        return (*theta[:-1], theta[-1] - shift * readout / readout.square().sum()), threshold
 
     def seen(self, index: int) -> tuple[Tensor, Tensor]:
         """Return the training rows (n, d) that a model saw, and which of them are favourable (n,)."""

@@ -30,6 +30,23 @@ class Rows(NamedTuple):
     weight: Tensor
 
 
+def members(rows: Rows) -> list[Tensor]:
+    """Return the positions of the rows with a weight above 0, for each model, on the CPU."""
+    return [weight.nonzero().squeeze(-1) for weight in rows.weight.cpu()]
+
+
+def padded(lists: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Stack lists of positions; shorter ones end with position 0, which the mask (None: all true) excludes.
+
+    >>> padded([torch.tensor([3, 1]), torch.tensor([2])])[1].tolist()
+    [[True, True], [True, False]]
+    """
+    lengths = torch.tensor([len(each) for each in lists])
+    stacked = torch.nn.utils.rnn.pad_sequence(list(lists), batch_first=True)
+    live = torch.arange(stacked.shape[1]) < lengths.unsqueeze(-1)
+    return stacked, None if bool(live.all()) else live
+
+
 class TrainingData(NamedTuple):
     """A fitted schema and encoding, with the rows to train on and the rows that choose the best epoch."""
 
@@ -48,6 +65,7 @@ def prepare(
     sample_weight: ArrayLike | None,
     class_weight: str | Mapping[Any, float] | None,
     validation_fraction: float,
+    validation_seeds: Sequence[int] | None = None,
     leave_out: Sequence[ArrayLike],
     device: str,
     encoding: Encoding | None = None,
@@ -60,7 +78,8 @@ def prepare(
     each model, (models, n).
 
     The split into training and validation rows is the same for every seed, so that two runs differ only in
-    their randomness.
+    their randomness. With ``validation_seeds`` each model has a random one of its own: both parts are then
+    all rows, and have weight 0 where they are not the model's.
     """
     X = as_table(X)
     schema = labelled_schema(X, y, schema, favourable)
@@ -75,6 +94,15 @@ def prepare(
         stacked[model, np.asarray(left_out, dtype=np.int64)] = 0.0
     stacked = stacked if times is None else stacked * np.asarray(times)
     x = encoding.encode(X, dtype=torch.float32)
+    if validation_seeds is not None:
+        unused, held = _random_validation(stacked, validation_fraction, validation_seeds)
+        everyone = np.arange(len(labels))
+        masks = (~unused, held)
+        return TrainingData(
+            schema,
+            encoding,
+            *(_rows(x, labels, np.where(mask, stacked, 0.0), everyone, device) for mask in masks),
+        )
     train, validation = _split(labels, validation_fraction)
     both = (_rows(x, labels, stacked, part, device) for part in (train, validation))
     return TrainingData(schema, encoding, *both)
@@ -142,6 +170,24 @@ def _split(labels: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.int64
 
     train, validation = train_test_split(everyone, test_size=fraction, stratify=labels, random_state=0)
     return np.sort(train), np.sort(validation)
+
+
+def _random_validation(
+    weight: NDArray[np.float64], fraction: float, seeds: Sequence[int]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks (models, n): rows that training must not use, and validation rows.
+
+    They are the same random rows, or, with fewer than ``FEWEST_VALIDATION_ROWS`` of these, none and all.
+    """
+    held = np.zeros(weight.shape, dtype=bool)
+    for model, seed in enumerate(seeds):
+        seen = np.flatnonzero(weight[model] > 0)
+        order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(int(seed))).numpy()
+        count = int(fraction * len(seen))
+        if count < FEWEST_VALIDATION_ROWS:
+            return np.zeros(weight.shape, dtype=bool), weight > 0
+        held[model, seen[order[:count]]] = True
+    return held, held
 
 
 def _weights(n: int, sample_weight: ArrayLike | None) -> NDArray[np.float64]:

@@ -191,9 +191,8 @@ def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
     known = persistence.columns(model)
     with asked.opened(known, terms) as opened:
-        gone = [
-            name for name in opened.source.names if name in known.ignored_names and name not in asked.keep
-        ]
+        left_out = set(() if known is None else known.ignored_names).difference(asked.keep)
+        gone = [name for name in opened.source.columns if name in left_out]
         recourse = saved_model(model).recourse(asked.rules)
         with progress("explaining", quiet=asked.quiet) as watch:
             found = streaming.explain_table(

@@ -82,7 +82,14 @@ def fit(
         Literal["veritracer", "counternet", "standard"],
         typer.Option(help="veritracer, counternet or standard."),
     ] = "veritracer",
-    kappa: Annotated[float, typer.Option(min=0.0, help="How far later models may be.")] = 0.2,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Settings of training by name: paper, paper:ctg, paper-text.", show_default=False),
+    ] = None,
+    kappa: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="How far later models may be; 0.2 if left out.", show_default=False),
+    ] = None,
     panel: Annotated[
         bool,
         typer.Option("--panel/--no-panel", help="Hold it to independent models, or train as in the paper."),
@@ -135,6 +142,7 @@ def fit(
             data = described(table, told, schema, rejected)
         params = {
             "method": method,
+            "recipe": recipe,
             "kappa": kappa,
             "panel": "default" if panel else None,
             "class_weight": _class_weight(class_weight, data),
@@ -247,7 +255,8 @@ def _facts(
         "favourable": model.schema_.favourable,
         "unfavourable": model.schema_.unfavourable,
         "method": model.method,
-        "kappa": model.kappa,
+        "recipe": model.recipe,
+        "kappa": model.settings_.kappa,
         "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,

@@ -183,13 +183,16 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
         return
     named = {"kappa", "norm", "radius"}  # which mean something together only
     rows = [["method", model.method], ["set of models", str(model.param_set())]]
-    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in {"method", *named}]
+    hidden = {"method", *named} if model.recipe is not None else {"method", "recipe", "settings", *named}
+    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in hidden]
     print_table(f"The model in {folder}", ("what", ""), rows)
     _features(model.schema_, f"Its {len(model.schema_)} features")
     say(in_one_line(model.schema_))
 
 
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
     import pandas as pd
 
     from veritracer.models.network import from_module
@@ -202,14 +205,14 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "favourable": model.schema_.favourable,
         "unfavourable": model.schema_.unfavourable,
         "method": model.method,
-        "kappa": model.kappa,
+        "kappa": model.settings_.kappa,
         "norm": model.norm,
-        "radius": model.radius,
+        "radius": model.settings_.radius,
         "bound": model.bound,
         "layers": [int(t.shape[0]) for t in theta[::2]],
         "inputs": int(theta[0].shape[1]),
         "parameters": sum(t.numel() for t in theta),
-        "generator": model.generator if model.generator_ is not None else None,
+        "generator": model.settings_.generator if model.generator_ is not None else None,
         "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
@@ -218,6 +221,8 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "rows_kept": len(model.neighbours_),
         "model_digest": network.digest(theta),
         "encoding_digest": model.encoding_.digest,
+        "recipe": model.recipe,
+        "settings": asdict(model.settings_),
         "made_with": content["versions"],
     }
 

@@ -1,0 +1,429 @@
+"""The paper's experiments with the paper's recipe: one process for each model, results as small files.
+
+``python -m veritracer_bench.reproduction --out FOLDER --datasets heloc --seeds 10 --workers 16``
+
+A job trains one model of one dataset, method, bound and seed, and measures it. It writes a checkpoint while
+it trains, so that a run that was stopped (``--stop-after SECONDS``) continues where it was; a finished job is
+a JSON file of numbers and a safetensors file with the classifier and its counterfactuals. What concerns
+several models (RI, LOO) is computed from those files at the end, and printed as a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from itertools import product
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from veritracer import metrics
+from veritracer.certificate import certify
+from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
+from veritracer.model import VeriTraCER
+from veritracer.models.network import Network, from_module, to_module
+from veritracer.training.config import TrainingConfig
+from veritracer.training.recipes import PANEL_FREE, settings_of
+from veritracer.training.recipes import names as recipe_names
+from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
+from veritracer_bench.plan import Later, Subject
+from veritracer_bench.results import PAPER, Printed, write_json
+
+METHODS: dict[str, dict[str, Any]] = {
+    "veritracer": {"method": "veritracer", "bound": "simul-crown"},
+    "crown-ibp": {"method": "veritracer", "bound": "crown-ibp"},
+    "ibp": {"method": "veritracer", "bound": "ibp"},
+    "counternet": {"method": "counternet"},
+    "standard": {"method": "standard"},
+}
+"""Arguments of ``VeriTraCER`` by the name of the method."""
+
+COMPARED = ("veritracer", "crown-ibp", "ibp", "counternet")
+"""The methods of a run that names none."""
+
+EXPERIMENTS = ("ri", "loo")
+"""Models with other seeds, and models of one seed without another block of rows each."""
+
+
+class Job(NamedTuple):
+    """One model: ``experiment`` is ``ri`` (another seed each) or ``loo`` (another block left out each)."""
+
+    experiment: str
+    dataset: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return ".".join(map(str, self))
+
+
+class Options(NamedTuple):
+    """What all jobs of a run share; ``changes`` are settings of the recipe with other values."""
+
+    out: str
+    recipe: str = "paper"
+    epochs: int | None = None
+    train_rows: int | None = None
+    test_rows: int | None = None
+    data_dir: str | None = None
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+def run_job(job: Job, options: Options) -> None:
+    """Train and measure one model, unless that was done; the JSON file says that it was."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", VeriTracerWarning)
+    out = Path(options.out)
+    if (out / f"{job.name}.json").exists():
+        return
+    start = time.process_time()
+    subject = _cut(paper_subject(job.dataset, options.data_dir), options)
+    model = _trained(job, options, subject)
+    trained = time.process_time() - start
+    tensors, numbers = _measured(job, model, subject)
+    numbers |= {"train_seconds": trained, "seconds": time.process_time() - start}
+    save_file(tensors, out / f"{job.name}.safetensors")
+    document = {
+        **job._asdict(),
+        "recipe": options.recipe,
+        "changes": dict(options.changes),
+        "numbers": numbers,
+    }
+    write_json(out / f"{job.name}.json", document)
+    (out / f"{job.name}.checkpoint").unlink(missing_ok=True)
+
+
+def _cut(subject: Subject, options: Options) -> Subject:
+    """Fewer rows, to try the machinery."""
+    train, test = slice(options.train_rows), slice(options.test_rows)
+    subject = subject._replace(
+        X_train=subject.X_train.iloc[train],
+        y_train=subject.y_train.iloc[train],
+        X_test=subject.X_test.iloc[test],
+        y_test=subject.y_test.iloc[test],
+    )
+    if subject.later is None:
+        return subject
+    later = subject.later
+    return subject._replace(
+        later=later._replace(
+            X_train=later.X_train.iloc[train],
+            y_train=later.y_train.iloc[train],
+            X_test=later.X_test.iloc[test],
+            y_test=later.y_test.iloc[test],
+            groups=later.groups[test],
+        )
+    )
+
+
+def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
+    known = f"{options.recipe}:{job.dataset}"
+    name = known if known in recipe_names() else options.recipe
+    recipe: dict[str, Any] = {"recipe": name, **dict(options.changes)}
+    seed = job.seed if job.experiment == "ri" else 0
+    none = np.array([], dtype=np.int64)
+    block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else none
+    model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[job.method])
+    checkpoint = Path(options.out) / f"{job.name}.checkpoint"
+    return model.fit_many(subject.X_train, subject.y_train, [seed], leave_out=[block], checkpoint=checkpoint)[
+        0
+    ]
+
+
+def _measured(job: Job, model: VeriTraCER, subject: Subject) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Return what is kept of a model, and its numbers as the authors define them.
+
+    NOTE[paper]: accuracy is measured on the test rows of the original data, everything else on those of the
+    shifted data where there are any; WHO's have a scaler of their own.
+    """
+    x_test = unclipped(model.encoding_, subject.X_test)
+    labels = torch.as_tensor(model.schema_.labels(subject.y_test))
+    numbers = {"accuracy": metrics.accuracy(model.classifier_, x_test, labels)}
+    numbers |= {"best_epoch": float(model.best_epoch_), "epochs": float(len(model.history_))}
+    numbers["seconds_per_epoch"] = float(model.history_["seconds"].median())
+    kept = _classifier("classifier", model)
+    if model.generator_ is None:
+        return kept, numbers
+    later = subject.later
+    X, X_train = (subject.X_test, subject.X_train) if later is None else (later.X_test, later.X_train)
+    encoding = later_encoding(subject, model.encoding_)
+    x = unclipped(encoding, X)
+    x_cf = model.propose_encoded(x, random_state=0)
+    kept |= {"x": x.float(), "x_cf": x_cf.float()}
+    numbers |= quality(model, x, x_cf, encoding.encode(X_train, out_of_range="ignore"))
+    if later is not None and job.experiment == "ri":
+        start = copy.copy(model)
+        start.encoding_ = encoding
+        tuned = start.continue_fit(later.X_train, later.y_train)
+        kept |= _classifier("later", tuned)
+        numbers |= _after_shift(model, tuned, later, x, x_cf)
+    return kept, numbers
+
+
+def _classifier(name: str, model: VeriTraCER) -> dict[str, Tensor]:
+    return {f"{name}.{i}": t.detach() for i, t in enumerate(from_module(model.classifier_)[1])}
+
+
+def quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
+    """Measure validity, certified rates and distances of counterfactuals, at the κ of the recipe."""
+    found = certify(model.classifier_, x, x_cf, model.param_set(), radius=False)
+    valid = metrics.valid_rows(model.classifier_, x, x_cf)
+    return {
+        "validity": metrics.validity(model.classifier_, x, x_cf),
+        "certified": metrics.certified_rate(found.certified),
+        "certified_of_valid": metrics.certified_rate_of_valid(found.certified, found.valid),
+        "conditional": float(found.conditional.mean()),
+        "proximity": metrics.proximity(x, x_cf, valid),
+        "sparsity": metrics.sparsity(model.encoding_, x, x_cf, valid),
+        "ddm": metrics.manifold_distance(x_cf, x_train, valid),
+    }
+
+
+def _after_shift(
+    model: VeriTraCER, tuned: VeriTraCER, later: Later, x: Tensor, x_cf: Tensor
+) -> dict[str, float]:
+    """Measure DS: the share of valid counterfactuals against the original decision after fine-tuning.
+
+    Also by group, and which were valid before.
+    """
+    own = metrics.favourable(model.classifier_, x)
+    valid = metrics.favourable(model.classifier_, x_cf) != own
+    kept = (metrics.favourable(tuned.classifier_, x_cf) != own) & valid
+    labels = torch.as_tensor(model.schema_.labels(later.y_test))
+    numbers = {"ds": _share(kept, valid), "accuracy_later": metrics.accuracy(tuned.classifier_, x, labels)}
+    for name in np.unique(later.groups):
+        rows = torch.from_numpy(later.groups == name)
+        numbers[f"valid, {name}"] = _share(valid & rows, rows)
+        numbers[f"ds, {name}"] = _share(kept & rows, valid & rows)
+    return numbers
+
+
+def _share(part: Tensor, whole: Tensor) -> float:
+    return float(part.sum() / whole.sum()) if bool(whole.any()) else float("nan")
+
+
+# ---------------------------------------------------------------- all models of an experiment
+
+
+class Pairs(NamedTuple):
+    """Ordered pairs of models: j's valid counterfactuals judged by i, one number for each pair."""
+
+    differs: NDArray[np.float64]
+    keeps: NDArray[np.float64]
+
+
+def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
+    """Measure RI or LOO of the finished jobs in both definitions of the paper.
+
+    NOTE[paper]: the text compares with the original decision (``keeps``); the code compares with the other
+    model's own decision of the row.
+    """
+    found = [load_file(out / f"{job.name}.safetensors") for job in jobs]
+    modules = [_module(tensors) for tensors in found]
+    each: list[tuple[float, float]] = []
+    for j, tensors in enumerate(found):
+        others = [module for i, module in enumerate(modules) if i != j]
+        judged = metrics.cross_model_validity(modules[j], others, tensors["x"], tensors["x_cf"])
+        each += zip(judged.differs.tolist(), judged.keeps.tolist(), strict=True)
+    return Pairs(*(np.array(numbers) for numbers in zip(*each, strict=True)))
+
+
+def _module(tensors: dict[str, Tensor]) -> nn.Sequential:
+    """Build the classifier of a job's file; the paper's networks have LeakyReLU and two logits."""
+    theta = tuple(
+        tensors[f"classifier.{i}"] for i in range(sum(n.startswith("classifier.") for n in tensors))
+    )
+    slope = TrainingConfig(**settings_of("paper", "veritracer")).slope
+    network = Network((slope,) * (len(theta) // 2 - 1), (-1.0, 1.0))
+    return to_module(network, theta).eval()
+
+
+SHOWN = {
+    "accuracy": "accuracy",
+    "valid": "validity",
+    "δ-robust": "certified_of_valid",
+    "proximity": "proximity",
+    "sparsity": "sparsity",
+    "DDM": "ddm",
+    "DS": "ds",
+    "accuracy after": "accuracy_later",
+}
+"""Columns of the summary, and the numbers in them."""
+
+ACROSS = ("RI or LOO, f_m(x′) ≠ f_m(x)", "f_m(x′) = f(x′)")
+"""Columns of the summary that concern pairs of models."""
+
+PRINTED = {"δ-robust": "delta", "proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm", "DS": "shift"}
+ABLATION = {"veritracer": "generator", "crown-ibp": "generator-crown-ibp", "ibp": "generator-ibp"}
+"""Names of the paper's tables by column, and of the methods in its ablation."""
+
+
+class Summary(NamedTuple):
+    """Numbers of one method on one dataset by column: mean, deviation (ddof 0), how many; and the paper's."""
+
+    experiment: str
+    dataset: str
+    method: str
+    models: int
+    numbers: dict[str, tuple[float, float, int]]
+    paper: dict[str, Printed]
+
+
+def summaries(out: Path) -> list[Summary]:
+    """Summarise all finished jobs, over models and, for RI and LOO, over ordered pairs of models."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for path in sorted(out.glob("*.*.*.*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        key = document["experiment"], document["dataset"], document["method"]
+        groups.setdefault(key, []).append(document)
+    return [_summary(out, key, found) for key, found in groups.items()]
+
+
+def _summary(out: Path, key: tuple[str, str, str], found: list[dict[str, Any]]) -> Summary:
+    experiment, dataset, method = key
+    numbers = {}
+    for column, name in SHOWN.items():
+        values = [d["numbers"][name] for d in found if d["numbers"].get(name) is not None]
+        if values:
+            numbers[column] = _spread(values)
+    if len(found) > 1 and method != "standard":
+        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in found])
+        numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
+    numbers["seconds per epoch"] = _spread([d["numbers"]["seconds_per_epoch"] for d in found])
+    return Summary(*key, len(found), numbers, _printed(experiment, dataset, method))
+
+
+def _printed(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
+    """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
+    tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
+    found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
+    ablation = {"δ-robust": "certified", ACROSS[0]: "keeps", "accuracy": "accuracy"}
+    ablation |= {"proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm"}
+    for column, name in ablation.items():
+        if found[column] is None and method in ABLATION and experiment == "ri":
+            found[column] = PAPER.get((f"ablation {name}", dataset, ABLATION[method]))
+    return {column: printed for column, printed in found.items() if printed is not None}
+
+
+def _spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float, int]:
+    known = np.asarray(values)[np.isfinite(values)]  # a model without a valid counterfactual has no rates
+    return (float(known.mean()), float(known.std()), len(known)) if len(known) else (math.nan, math.nan, 0)
+
+
+def lines_of(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
+    """Return the summaries as a header and rows of text; the paper's numbers stand in brackets."""
+    columns = [c for c in (*SHOWN, *ACROSS, "seconds per epoch") if any(c in s.numbers for s in found)]
+    rows = [
+        [each.experiment, each.dataset, each.method, str(each.models), *(_text(each, c) for c in columns)]
+        for each in found
+    ]
+    return ["experiment", "dataset", "method", "models", *columns], rows
+
+
+def plain(found: Sequence[Summary]) -> list[dict[str, Any]]:
+    """Return the summaries as plain values, for JSON."""
+    return [
+        {**each._asdict(), "paper": {column: printed._asdict() for column, printed in each.paper.items()}}
+        for each in found
+    ]
+
+
+def _text(summary: Summary, column: str) -> str:
+    if column not in summary.numbers:
+        return "–"
+    mean, spread, count = summary.numbers[column]
+    own = f"{mean:.3f}" if count == 1 else f"{mean:.3f} ({spread:.3f})"
+    printed = summary.paper.get(column)
+    return own if printed is None else f"{own} [{printed.mean:g}]"
+
+
+# ---------------------------------------------------------------- the run
+
+
+def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) -> int:
+    """Run jobs in processes of their own until all are done or the time is over; return how many are open.
+
+    A process that is stopped leaves a checkpoint, and the next run continues from there.
+    """
+    end = time.monotonic() + stop_after
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    waiting = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    context = multiprocessing.get_context("spawn")
+    running: list[BaseProcess] = []
+    while (waiting or running) and time.monotonic() < end:
+        running = [process for process in running if process.is_alive()]
+        while waiting and len(running) < workers:
+            process = context.Process(target=run_job, args=(waiting.pop(0), options), daemon=True)
+            process.start()
+            running.append(process)
+        time.sleep(0.2)
+    for left in running:
+        left.terminate()
+    for left in running:
+        left.join()
+    return sum(not (out / f"{job.name}.json").exists() for job in jobs)
+
+
+def jobs_of(
+    experiments: Sequence[str], datasets: Sequence[str], methods: Sequence[str], seeds: int
+) -> list[Job]:
+    """Return a job for each model, seed by seed; an unknown name is refused."""
+    for names, known, what in ((experiments, EXPERIMENTS, "an experiment"), (methods, METHODS, "a method")):
+        for name in names:
+            if name not in known:
+                raise NotSupportedError(unknown_name(f"{what} of the recipe", name, known))
+    return [Job(*key, seed) for seed in range(seeds) for key in product(experiments, datasets, methods)]
+
+
+def main() -> None:
+    """Parse the options, run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--recipe", default="paper", choices=PANEL_FREE)
+    parser.add_argument("--datasets", default="heloc")
+    parser.add_argument("--methods", default=",".join(COMPARED))
+    parser.add_argument("--experiments", default="ri")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--train-rows", type=int)
+    parser.add_argument("--test-rows", type=int)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--change", action="append", default=[], metavar="SETTING=JSON")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
+    given = parser.parse_args()
+    pairs = (change.split("=", 1) for change in given.change)
+    changes = tuple((name, json.loads(value)) for name, value in pairs)
+    options = Options(
+        given.out, given.recipe, given.epochs, given.train_rows, given.test_rows, given.data_dir, changes
+    )
+    experiments, datasets, methods = (
+        text.split(",") for text in (given.experiments, given.datasets, given.methods)
+    )
+    jobs = jobs_of(experiments, datasets, methods, given.seeds)
+    left = run(jobs, options, given.workers, given.stop_after)
+    header, rows = lines_of(summaries(Path(given.out)))
+    print("\n".join(" | ".join(row) for row in (header, *rows)))
+    print(f"{len(jobs) - left} of {len(jobs)} models are done")
+
+
+if __name__ == "__main__":
+    main()
