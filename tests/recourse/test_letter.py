@@ -20,6 +20,7 @@ import torch
 import veritracer as vt
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
+from veritracer.app.report.people import _in_words
 from veritracer.errors import LetterError, SchemaError
 from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
 from veritracer.recourse.letter import Recorded, page_pdf, write_letter
@@ -28,7 +29,6 @@ from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
 from veritracer.recourse.reasons import told as reason_told
 from veritracer.recourse.wording import Change, language, languages
-from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}

@@ -43,7 +43,7 @@ def report(
     check_table(table, separator)
     check_output(out, [table], force=force)
     with tablefiles.writable(out), patience("writing the report", quiet=quiet):
-        from veritracer.report.html import write_report
+        from veritracer.app.report import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()
         schema = loaded.schema_

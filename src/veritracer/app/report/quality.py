@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from veritracer.app.report.context import ReportContext
+from veritracer.app.report.figures import Axis, Chart, Figure, Table, percent, ticks
 from veritracer.bounds.attack import attack
 from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER
 from veritracer.models.network import sign_of
-from veritracer.report.charts import Axis, Chart, Figure, Table, percent, ticks
-from veritracer.report.subject import Subject
 
 BINS = 10
 UNLIKELY = 3
@@ -50,18 +50,18 @@ class Reliability(NamedTuple):
         return float(np.average(np.abs(self.predicted - self.observed), weights=self.rows))
 
 
-def accuracy(subject: Subject) -> float:
+def accuracy(context: ReportContext) -> float:
     """The share of rows that are decided as their label says."""
-    assert subject.labels is not None
-    return float(((subject.logit > 0) == (subject.labels == 1)).mean())
+    assert context.labels is not None
+    return float(((context.logit > 0) == (context.labels == 1)).mean())
 
 
-def auc(subject: Subject) -> float:
+def auc(context: ReportContext) -> float:
     """The chance that a favourable row is ranked above an unfavourable one; nan if there is one kind only."""
-    labels = subject.labels
+    labels = context.labels
     if labels is None or len(np.unique(labels)) < 2:
         return float("nan")
-    return float(roc_auc_score(labels, subject.logit))
+    return float(roc_auc_score(labels, context.logit))
 
 
 def reliability(probability: NDArray[np.float64], labels: NDArray[np.int64], bins: int = BINS) -> Reliability:
@@ -85,30 +85,30 @@ def intervals(found: Reliability) -> tuple[NDArray[np.float64], NDArray[np.float
     return np.array([end.low for end in ends]), np.array([end.high for end in ends])
 
 
-def quality_figures(subject: Subject) -> list[Figure]:
+def quality_figures(context: ReportContext) -> list[Figure]:
     """The ROC curve and the reliability curve; none without labels of both kinds."""
-    if np.isnan(auc(subject)):
+    if np.isnan(auc(context)):
         return []
-    return [_roc(subject), _reliability(subject)]
+    return [_roc(context), _reliability(context)]
 
 
-def _roc(subject: Subject) -> Figure:
-    assert subject.labels is not None
-    labels, area = subject.labels, auc(subject)
-    false_rate, true_rate, _ = roc_curve(labels, subject.logit)
+def _roc(context: ReportContext) -> Figure:
+    assert context.labels is not None
+    labels, area = context.labels, auc(context)
+    false_rate, true_rate, _ = roc_curve(labels, context.logit)
     keep = np.unique(np.linspace(0, len(false_rate) - 1, MOST_POINTS).round().astype(int))
     points = list(zip(false_rate[keep].tolist(), true_rate[keep].tolist(), strict=True))
-    favourable = subject.logit > 0
+    favourable = context.logit > 0
     here = (float(favourable[labels == 0].mean()), float(favourable[labels == 1].mean()))
     rate = Axis(0, 1, "false positive rate", percent)
     chart = Chart(rate, Axis(0, 1, "true positive rate", percent))
     chart = chart.line([(0, 0), (1, 1)], "s0").line(points, "s1").dots([here], "s2")
     majority = max(labels.mean(), 1 - labels.mean())
-    right = accuracy(subject)
+    right = accuracy(context)
     gain = f"{100 * abs(right - majority):.1f} points {'more' if right >= majority else 'less'}"
     caption = (
-        f"The AUC is {area:.3f} (0.5 is chance): of a row labelled {subject.schema.favourable} and one "
-        f"labelled {subject.schema.unfavourable}, the model ranks the first higher {percent(area)} of the "
+        f"The AUC is {area:.3f} (0.5 is chance): of a row labelled {context.schema.favourable} and one "
+        f"labelled {context.schema.unfavourable}, the model ranks the first higher {percent(area)} of the "
         f"time. At its threshold (the dot) the accuracy is {percent(right)} on "
         f"{format_count(len(labels), 'row')}, "
         f"{gain} than predicting the more frequent label."
@@ -119,9 +119,9 @@ def _roc(subject: Subject) -> Figure:
     return Figure("roc", "ROC curve", chart.picture("roc"), caption, table, legend)
 
 
-def _reliability(subject: Subject) -> Figure:
-    assert subject.labels is not None
-    found = reliability(subject.probability, subject.labels)
+def _reliability(context: ReportContext) -> Figure:
+    assert context.labels is not None
+    found = reliability(context.probability, context.labels)
     points = list(zip(found.predicted.tolist(), found.observed.tolist(), strict=True))
     low, high = intervals(found)
     spans = list(zip(found.predicted.tolist(), low.tolist(), high.tolist(), strict=True))
@@ -312,22 +312,22 @@ class Limits(NamedTuple):
     attacked: int
 
 
-def limits(subject: Subject) -> Limits:
+def limits(context: ReportContext) -> Limits:
     """The certified share of all people asked about, and its limit from the other side.
 
     Sets are nested: what breaks at one kappa is broken at every larger one. The attack sees a sample of
     the counterfactuals; of those without a certificate, as many are taken to hold as in the sample.
     """
-    asked = subject.first[subject.asked]
-    radius, sampled = subject.recourse.radius[asked], _sample(subject)
-    reach = subject.recourse.radius[sampled]
-    kappas = _kappas(subject.recourse.kappa, radius)
+    asked = context.first[context.asked]
+    radius, sampled = context.recourse.radius[asked], _sample(context)
+    reach = context.recourse.radius[sampled]
+    kappas = _kappas(context.recourse.kappa, radius)
     certified = np.array([(radius >= k).mean() for k in kappas])
-    given = len(subject.first[subject.given]) / len(asked)
+    given = len(context.first[context.given]) / len(asked)
     unbroken, counts, broken = [], [], np.zeros(len(sampled), dtype=bool)
     for kappa, share in zip(kappas.tolist(), certified.tolist(), strict=True):
         alive = np.flatnonzero(~broken)
-        broken[alive] = _breaks(subject, sampled[alive], kappa)
+        broken[alive] = _breaks(context, sampled[alive], kappa)
         assert not (broken & (reach >= kappa)).any(), "an attack broke a certificate"
         open_ = reach < kappa
         holds = float((~broken[open_]).mean()) if open_.any() else 1.0
@@ -337,20 +337,20 @@ def limits(subject: Subject) -> Limits:
     return Limits(kappas, certified, np.minimum.accumulate(unbroken), np.array(counts), len(sampled))
 
 
-def robustness_figure(subject: Subject) -> Figure:
+def robustness_figure(context: ReportContext) -> Figure:
     """The band between what is certified and what the attack could not break, against kappa."""
-    found = limits(subject)
+    found = limits(context)
     # A certificate for kappa is one for every smaller one, so the certified share falls in steps.
-    edge = _steps(subject, found)
+    edge = _steps(context, found)
     measured = list(zip(found.kappa.tolist(), found.unbroken.tolist(), strict=True))
-    upper = _held(_at_zero(subject), measured)
+    upper = _held(_at_zero(context), measured)
     top = float(found.kappa[-1])
-    unit = ", in multiples of the radius" if subject.recourse.param_set.rule == "absolute" else ""
+    unit = ", in multiples of the radius" if context.recourse.param_set.rule == "absolute" else ""
     across = Axis(0, top, f"κ{unit}", at=tuple(ticks(0, top, most=8)))
     chart = Chart(across, Axis(0, 1, "share of applicants", percent))
     chart = chart.band(edge, upper, "s1").line(upper, "s2").line(edge, "s1")
-    kappa = subject.recourse.kappa
-    chart = chart.dots(measured, "s2").mark(kappa, f"requested: {subject.models}", height=0.5)
+    kappa = context.recourse.kappa
+    chart = chart.dots(measured, "s2").mark(kappa, f"requested: {context.models}", height=0.5)
     rows = [
         [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
         for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
@@ -360,28 +360,28 @@ def robustness_figure(subject: Subject) -> Figure:
     picture = chart.picture("robustness")
     title = "Certified share against distance κ"
     table = Table.of(header, rows, words=0)
-    return Figure("robustness", title, picture, _caption(subject, found), table, legend)
+    return Figure("robustness", title, picture, _caption(context, found), table, legend)
 
 
-def _caption(subject: Subject, found: Limits) -> str:
+def _caption(context: ReportContext, found: Limits) -> str:
     """What is proved where it was asked for, how exact that is, and what lies beyond."""
-    kappa, given = subject.recourse.kappa, int(subject.given.sum())
+    kappa, given = context.recourse.kappa, int(context.given.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
-    people = format_count(int(subject.asked.sum()), "applicant")
-    said = f"At {subject.models}, {percent(low)} of {people} have a certified counterfactual"
+    people = format_count(int(context.asked.sum()), "applicant")
+    said = f"At {context.models}, {percent(low)} of {people} have a certified counterfactual"
     if high > low:
         said += f", and at most {percent(high)} could have one, since the attack breaks the others"
     sample = (
         "every counterfactual" if found.attacked == given else f"a sample of {found.attacked:,} of {given:,}"
     )
-    return f"{said}. The attack tried {sample} and broke no certificate. {_half(subject, found)}"
+    return f"{said}. The attack tried {sample} and broke no certificate. {_half(context, found)}"
 
 
-def _half(subject: Subject, found: Limits) -> str:
+def _half(context: ReportContext, found: Limits) -> str:
     """Up to which kappa half of the promises hold, from both sides."""
-    kappa = subject.recourse.kappa
-    proved = float(np.median(subject.recourse.radius[subject.first[subject.given]]))
+    kappa = context.recourse.kappa
+    proved = float(np.median(context.recourse.radius[context.first[context.given]]))
     share = found.broken / max(found.attacked, 1)
     lost = np.flatnonzero(share > 0.5)
     if not len(lost):
@@ -418,9 +418,9 @@ def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.unique(np.concatenate([around, np.linspace(1.2 * kappa, top, 4)]))
 
 
-def _sample(subject: Subject) -> NDArray[np.int64]:
+def _sample(context: ReportContext) -> NDArray[np.int64]:
     """Positions in ``recourse`` of the counterfactuals to attack, evenly over all that were given."""
-    given = subject.first[subject.given]
+    given = context.first[context.given]
     if len(given) <= MOST_ATTACKED:
         return given
     spread = np.linspace(0, len(given) - 1, MOST_ATTACKED).round().astype(np.int64)
@@ -428,9 +428,9 @@ def _sample(subject: Subject) -> NDArray[np.int64]:
     return chosen
 
 
-def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[np.bool_]:
+def _breaks(context: ReportContext, rows: NDArray[np.int64], kappa: float) -> NDArray[np.bool_]:
     """Which of these counterfactuals a model within ``kappa`` breaks, as far as the attack finds one."""
-    recourse = subject.recourse
+    recourse = context.recourse
     param_set = recourse.param_set.at(kappa)
     found = [np.zeros(0, dtype=bool)]
     for part in torch.split(torch.from_numpy(rows), ATTACK_BATCH):
@@ -441,14 +441,14 @@ def _breaks(subject: Subject, rows: NDArray[np.int64], kappa: float) -> NDArray[
     return np.concatenate(found)
 
 
-def _at_zero(subject: Subject) -> float:
+def _at_zero(context: ReportContext) -> float:
     """The share of people with a counterfactual that is valid today."""
-    return float(subject.given.sum() / subject.asked.sum())
+    return float(context.given.sum() / context.asked.sum())
 
 
-def _steps(subject: Subject, found: Limits) -> list[tuple[float, float]]:
+def _steps(context: ReportContext, found: Limits) -> list[tuple[float, float]]:
     """The certified share as a staircase: it falls where the certificate of somebody ends."""
-    radius = np.sort(subject.recourse.radius[subject.first[subject.asked]])
+    radius = np.sort(context.recourse.radius[context.first[context.asked]])
     top = float(found.kappa[-1])
     points = [(0.0, float((radius > 0).mean()))]
     for value in np.unique(radius[(radius > 0) & (radius < top)]).tolist():

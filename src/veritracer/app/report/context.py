@@ -1,4 +1,4 @@
-"""The subject of a report: model, table, recourse and their digests."""
+"""The context of a report: model, table, recourse and their digests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer import __version__
+from veritracer.app.report.figures import Table, percent
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
 from veritracer.recourse.outcomes import Outcome
-from veritracer.report.charts import Table, percent
 from veritracer.schema import Schema
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportContext:
     """A model, the rows it decided, and what it told people.
 
     Attributes
@@ -96,7 +96,7 @@ class Subject:
         return bool((self.asked & (self.logit > 0)).any())
 
 
-def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> Subject:
+def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:
     """The model, the table and its recourse as one checked value; recourse is computed where it is absent."""
     table = model.encoding_.schema.frame(X)
     if len(table) == 0:
@@ -110,7 +110,7 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
         logit = model.classifier_(x)[:, 0]
     probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
     asked = recourse.outcome[first] != Outcome.FAVOURABLE
-    return Subject(
+    return ReportContext(
         model=model,
         table=table,
         x=x,
@@ -154,15 +154,15 @@ METHODS = {
 }
 
 
-def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
+def model_facts(context: ReportContext) -> tuple[tuple[str, str], ...]:
     """What the model is, as names and values."""
-    model, encoding = subject.model, subject.recourse.encoding
+    model, encoding = context.model, context.recourse.encoding
     _, theta = from_module(model.classifier_)
     widths = [theta[0].shape[1], *(t.shape[0] for t in theta[::2])]
     parameters = sum(t.numel() for t in theta)
-    favourable, other = subject.schema.favourable, subject.schema.unfavourable
+    favourable, other = context.schema.favourable, context.schema.unfavourable
     return (
-        ("target", f"{subject.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
+        ("target", f"{context.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
         ("method", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
         (
             "set of models",
@@ -201,10 +201,10 @@ def schema_table(schema: Schema) -> Table:
     return Table.of(header, rows, words=len(header))
 
 
-def origins(subject: Subject) -> tuple[tuple[str, str], ...]:
+def origins(context: ReportContext) -> tuple[tuple[str, str], ...]:
     """Versions and digests: with them somebody else can make sure that they speak of the same thing."""
-    recourse = subject.recourse
-    rows = hashlib.sha256(subject.x.contiguous().numpy().tobytes()).hexdigest()
+    recourse = context.recourse
+    rows = hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest()
     digests = (
         ("model", recourse.model_digest),
         ("encoding", recourse.encoding_digest),

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from html_pages import Page
 from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
+from html_pages import Page
+from veritracer.app.report import write_report
 from veritracer.errors import DataError, ParamSetError
-from veritracer.report.html import write_report
 
 FIGURES = {
     "roc",
