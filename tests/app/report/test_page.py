@@ -79,6 +79,14 @@ def test_every_picture_is_named_and_concluded(page: Page) -> None:
         assert re.search(r"\d", page.caption(figure)), f"{figure} concludes without a number"
 
 
+def test_every_picture_has_its_numbers_as_a_table(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for figure in FIGURES:
+        part = text.partition(f'<figure id="{figure}">')[2].partition("</figure>")[0]
+        assert part.count("<table>") == 1
+        assert part.count("<tr>") > 1, f"{figure} has no rows"
+
+
 def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
     assert page.names().isdisjoint({"script", "link", "img", "iframe", "object", "embed", "form", "base"})
     for name, value in attributes(page):
@@ -93,13 +101,14 @@ def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
 
 
 def test_links_lead_somewhere(page: Page) -> None:
-    targets = [value[1:] for name, value in attributes(page) if name == "href"]
-    assert len(targets) == len(SECTIONS)
-    assert set(targets) <= page.by_id.keys()
+    sections = [found["href"] for tag, found in page.tags if tag == "a"]
+    assert sorted(sections) == sorted(f"#{section}" for section in SECTIONS)
+    shapes = {found["href"] for tag, found in page.tags if tag == "use"}
+    assert shapes <= {f"#{identity}" for identity in page.by_id}
 
 
 def test_it_is_small(path: Path) -> None:
-    assert path.stat().st_size < 1_500_000
+    assert path.stat().st_size < 250_000
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from veritracer import __version__
-from veritracer.app.report.figures import Bar, Figure, Row, Table, bar_picture, percent
+from veritracer.app.report.figures import BLUE, GREY, ORANGE, Bar, Figure, Table, bar_chart, percent
 from veritracer.app.report.page import Section, page_template
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
@@ -27,13 +27,13 @@ MEANING = {
     Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
     EXPIRED: "past its last day; not counted against the model",
 }
-SERIES = {
-    Verdict.PROVED: "s1",
-    Verdict.CHECKED: "s1",
-    Verdict.OVERTAKEN: "s0",
-    Verdict.BROKEN: "s2",
-    Verdict.NOT_CHECKABLE: "s2",
-    EXPIRED: "s0",
+COLOURS = {
+    Verdict.PROVED: BLUE,
+    Verdict.CHECKED: BLUE,
+    Verdict.OVERTAKEN: GREY,
+    Verdict.BROKEN: ORANGE,
+    Verdict.NOT_CHECKABLE: ORANGE,
+    EXPIRED: GREY,
 }
 
 
@@ -87,13 +87,12 @@ def _verdicts(audit: Audit) -> Section:
     known = [name for name in (*VERDICTS, EXPIRED) if audit.counts[name] or name != EXPIRED]
     total = max(audit.live + audit.counts[EXPIRED], 1)
     rows = [
-        Row(name, (Bar(audit.counts[name] / total, f"{audit.counts[name]:,}", SERIES[name]),))
-        for name in known
+        Bar(name, f"{audit.counts[name]:,}", ((audit.counts[name] / total, COLOURS[name]),)) for name in known
     ]
     lines = [[name, MEANING[name], f"{audit.counts[name]:,}", _share(audit, name)] for name in known]
     table = Table.of(["verdict", "meaning", "promises", "share of live promises"], lines, words=2)
     caption = f"{audit_headline(audit)} Bars show shares of all {format_count(total, 'promise')}."
-    picture = bar_picture("verdicts", rows)
+    picture = bar_chart("verdicts", rows)
     figure = Figure("verdicts", "Promises by verdict", picture, caption, table)
     return Section("promises", "Promises", figures=(figure,), tables=(("", table),))
 

@@ -41,8 +41,8 @@ class ReportContext:
         1 where the favourable label is the true one, else 0; None where nobody said.
     first
         The position in ``recourse`` of each row's first counterfactual, (n,).
-    asked, given
-        Which rows recourse was looked for, and which of them got a counterfactual, (n,) bool.
+    explained, has_cf
+        Rows for which a counterfactual was searched for, and those for which one was found, (n,) bool.
     """
 
     model: VeriTraCER
@@ -53,8 +53,8 @@ class ReportContext:
     labels: NDArray[np.int64] | None
     recourse: Counterfactuals
     first: NDArray[np.int64]
-    asked: NDArray[np.bool_]
-    given: NDArray[np.bool_]
+    explained: NDArray[np.bool_]
+    has_cf: NDArray[np.bool_]
 
     @property
     def schema(self) -> Schema:
@@ -68,7 +68,7 @@ class ReportContext:
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """What each row's counterfactual costs, (n,); it means something where ``given``."""
+        """Return the cost of each row's counterfactual, (n,); meaningful where ``has_cf``."""
         return self.recourse.cost[self.first]
 
     @property
@@ -78,7 +78,7 @@ class ReportContext:
 
     @property
     def models(self) -> str:
-        """The set of models that was asked about, in words."""
+        """Return the set of models of the certificates as text."""
         return str(self.recourse.param_set).replace("kappa", "κ")
 
     @property
@@ -93,7 +93,7 @@ class ReportContext:
 
     @property
     def _everybody(self) -> bool:
-        return bool((self.asked & (self.logit > 0)).any())
+        return bool((self.explained & (self.logit > 0)).any())
 
 
 def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:
@@ -109,7 +109,7 @@ def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals 
     with torch.no_grad():
         logit = model.classifier_(x)[:, 0]
     probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
-    asked = recourse.outcome[first] != Outcome.FAVOURABLE
+    explained = recourse.outcome[first] != Outcome.FAVOURABLE
     return ReportContext(
         model=model,
         table=table,
@@ -119,8 +119,8 @@ def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals 
         labels=None if y is None else _labels(model, y, len(table)),
         recourse=recourse,
         first=first,
-        asked=asked,
-        given=asked & (recourse.status[first] != "none"),
+        explained=explained,
+        has_cf=explained & (recourse.status[first] != "none"),
     )
 
 

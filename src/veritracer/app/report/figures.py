@@ -1,415 +1,77 @@
-"""What a section of the report is made of: pictures as inline SVG, tables, and numbers as people write them.
+"""Draw the charts of a page with matplotlib, as inline SVG in the fonts and colours of the page.
 
-SVG is text that is safe to put into a page: every attribute and every word is escaped here, once. A canvas is
-as wide as a phone (360 units), so that text keeps its size there; on a wide screen it grows a little, and the
-style sheet makes the text smaller in turn. Colours are classes (``s1``, ``s2``, ...): the style sheet gives
-each one a colour for light and one for dark, and each line a dash pattern of its own.
+A canvas is as wide as a phone (360 units), so that text keeps its size there; on a wide screen the picture
+grows and the style sheet makes the text smaller in turn. Colours are the style sheet's and are written by
+name, so that a picture follows the page into dark mode and onto paper. Lines are labelled directly.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from html import escape
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from io import StringIO
+from itertools import pairwise
+from typing import NamedTuple
+from xml.etree import ElementTree
 
-from veritracer.formatting import format_percent as plain_percent
+import matplotlib
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.transforms import IdentityTransform, Transform
+from numpy.typing import ArrayLike, NDArray
 
+from veritracer.formatting import format_percent
 
-@dataclass(frozen=True)
-class Svg:
-    """A piece of SVG whose text is escaped already; templates insert it as it is."""
+SHEET = (files("veritracer.app.report") / "templates" / "report.css").read_text(encoding="utf-8")
+PALETTE: dict[str, str] = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", SHEET.partition("@media")[0]))
+"""The light colours of the style sheet by name; each of them has one name."""
 
-    text: str
-
-    def __html__(self) -> str:
-        return self.text
-
-
-def element(tag: str, *children: Svg | str, **attributes: object) -> Svg:
-    """An element with its children; plain strings are escaped, ``class_`` is ``class``, ``x_y`` is ``x-y``.
-
-    >>> element("text", "a < b", class_="tick", text_anchor="end", x=1.0).text
-    '<text class="tick" text-anchor="end" x="1">a &lt; b</text>'
-    """
-    named = [(name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items()]
-    said = "".join(f' {name}="{_attribute(value)}"' for name, value in named if value is not None)
-    inside = "".join(c.text if isinstance(c, Svg) else escape(c) for c in children)
-    return Svg(f"<{tag}{said}>{inside}</{tag}>")
-
-
-def joined(pieces: Iterable[Svg]) -> Svg:
-    """The pieces, one after the other."""
-    return Svg("".join(piece.text for piece in pieces))
-
-
-def number(value: float) -> str:
-    """A coordinate with at most two decimals: a hundredth of a pixel is finer than any screen.
-
-    >>> number(3.0), number(1 / 3), number(-0.001)
-    ('3', '0.33', '0')
-    """
-    short = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if short == "-0" else short
-
-
-def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
-    """The ``d`` of a path through the points.
-
-    >>> path([(0, 1), (2, 3)], closed=True)
-    'M0 1L2 3Z'
-    """
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points) + ("Z" if closed else "")
-
-
-def _attribute(value: object) -> str:
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        return number(float(value))
-    return escape(str(value), quote=True)
-
-
-# ---------------------------------------------------------------- axes, lines, bands and dots
-
+GREY, BLUE, ORANGE, BLACK = (PALETTE[name] for name in ("s0", "s1", "s2", "s3"))
+DASHES = {BLUE: "-", ORANGE: (0, (3.5, 1.5)), BLACK: (0, (1, 1.5)), GREY: (0, (1, 1.5))}
+"""The dash pattern of each colour, for readers and printers that do not see colours."""
 
 WIDTH, HEIGHT = 360.0, 262.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 28.0, 46.0
-
-Points = Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A straight map from numbers to places on the canvas.
-
-    >>> Scale(0, 10, 0, 100)(2.5)
-    25.0
-    """
-
-    low: float
-    high: float
-    start: float
-    stop: float
-
-    def __call__(self, value: float) -> float:
-        """The place of ``value``."""
-        share = (value - self.low) / (self.high - self.low)
-        return self.start + share * (self.stop - self.start)
-
-
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from ``low`` to ``high``, at most so many.
-
-    >>> ticks(0, 1), ticks(0, 37, most=5)
-    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0])
-    """
-    rough = (high - low) / max(most - 1, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * m for m in (1, 2, 2.5, 5, 10, 20) if power * m >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One side of a chart: its range, its name, and how its ticks are written."""
-
-    low: float
-    high: float
-    name: str
-    write: Callable[[float], str] = field(default=lambda value: f"{value:g}")
-    at: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high:  # a single value still needs room to be drawn in
-            object.__setattr__(self, "high", self.low + (abs(self.low) or 1.0))
-
-    @property
-    def ticks(self) -> list[float]:
-        """Where its numbers are."""
-        return list(self.at) if self.at is not None else ticks(self.low, self.high)
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Two axes and what was drawn between them; every method gives a chart with one thing more."""
-
-    x: Axis
-    y: Axis
-    drawn: tuple[Svg, ...] = ()
-    height: float = HEIGHT
-
-    @property
-    def across(self) -> Scale:
-        """Where a value of ``x`` lies on the canvas."""
-        return Scale(self.x.low, self.x.high, LEFT, WIDTH - RIGHT)
-
-    @property
-    def up(self) -> Scale:
-        """Where a value of ``y`` lies on the canvas."""
-        return Scale(self.y.low, self.y.high, self.height - BOTTOM, TOP)
-
-    def line(self, points: Points, series: str) -> Chart:
-        """With a line through the points; points that are not finite leave a gap."""
-        parts: list[list[tuple[float, float]]] = [[]]
-        for px, py in points:
-            if math.isfinite(px) and math.isfinite(py):
-                parts[-1].append((self.across(px), self.up(py)))
-            elif parts[-1]:
-                parts.append([])
-        lines = [element("path", d=path(part), class_=f"line {series}") for part in parts if part]
-        return self._with(*lines)
-
-    def band(self, lower: Points, upper: Points, series: str) -> Chart:
-        """With the area between two lines."""
-        outline = [*lower, *reversed(upper)]
-        d = path([(self.across(px), self.up(py)) for px, py in outline], closed=True)
-        return self._with(element("path", d=d, class_=f"area {series}"))
-
-    def dots(self, points: Points, series: str, notes: Sequence[str] = ()) -> Chart:
-        """With a dot at each point; ``notes`` show when a pointer rests on one."""
-        said = [[element("title", note)] for note in notes] or [[] for _ in points]
-        dots = [
-            element("circle", *title, cx=self.across(px), cy=self.up(py), r=3.6, class_=f"dot {series}")
-            for (px, py), title in zip(points, said, strict=True)
-        ]
-        return self._with(*dots)
-
-    def spans(self, ends: Sequence[tuple[float, float, float]], series: str) -> Chart:
-        """With a vertical line for each (x, from, to): what an estimate could also have been."""
-        lines = [
-            element("path", d=path([(self.across(px), self.up(a)), (self.across(px), self.up(b))]))
-            for px, a, b in ends
-        ]
-        return self._with(element("g", *lines, class_=f"span {series}"))
-
-    def columns(self, edges: Sequence[tuple[float, float, float]], series: str) -> Chart:
-        """With a column for each (left, right, height)."""
-        bottom = self.up(self.y.low)
-        bars = []
-        for left, right, top in edges:
-            start, stop, high = self.across(left), self.across(right), self.up(top)
-            note = element("title", f"{self.x.write(left)} to {self.x.write(right)}: {top:,.0f}")
-            place = {"x": start + 0.75, "y": high, "width": stop - start - 1.5, "height": bottom - high}
-            bars.append(element("rect", note, **place, class_=f"bar {series}"))
-        return self._with(*bars)
-
-    def mark(self, at: float, words: str, *, height: float = 0.93) -> Chart:
-        """With a vertical line that has a name, at this share of the height, on the side with more room."""
-        place = self.across(at)
-        left = place > (LEFT + WIDTH - RIGHT) / 2
-        d = path([(place, self.up(self.y.low)), (place, TOP)])
-        line = element("path", d=d, class_="mark")
-        anchor, shift = ("end", -5) if left else ("start", 5)
-        spot = {"x": place + shift, "y": Scale(0, 1, self.height - BOTTOM, TOP)(height)}
-        text = element("text", words, **spot, text_anchor=anchor, class_="tick strong halo")
-        return self._with(line, text)
-
-    def picture(self, identity: str) -> Svg:
-        """The whole chart; its name and its description are the elements around it in the page."""
-        inside = joined([self._grid(), *self.drawn, self._names()])
-        return canvas(identity, inside, self.height)
-
-    def _with(self, *more: Svg) -> Chart:
-        return Chart(self.x, self.y, (*self.drawn, *more), self.height)
-
-    def _grid(self) -> Svg:
-        pieces = []
-        for value in self.y.ticks:
-            place = self.up(value)
-            pieces.append(element("path", d=path([(LEFT, place), (WIDTH - RIGHT, place)]), class_="grid"))
-            said = self.y.write(value)
-            pieces.append(element("text", said, x=LEFT - 6, y=place + 4, text_anchor="end", class_="tick"))
-        bottom = self.height - BOTTOM
-        for value in self.x.ticks:
-            spot = {"x": self.across(value), "y": bottom + 16}
-            pieces.append(element("text", self.x.write(value), **spot, text_anchor="middle", class_="tick"))
-        floor = element("path", d=path([(LEFT, bottom), (WIDTH - RIGHT, bottom)]), class_="axis")
-        return joined([*pieces, floor])
-
-    def _names(self) -> Svg:
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        below = element(
-            "text", self.x.name, x=middle, y=self.height - 10, text_anchor="middle", class_="name"
-        )
-        # Level and above the numbers: turned text would be hard to read, and on a phone in their way.
-        above = element("text", self.y.name, x=0, y=12, class_="name")
-        return joined([below, above])
-
-
-def canvas(identity: str, inside: Svg, height: float) -> Svg:
-    """A drawing of this height; ``identity`` names the figure whose heading and caption describe it."""
-    return element(
-        "svg",
-        inside,
-        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
-        role="img",
-        aria_labelledby=f"{identity}-title",
-        aria_describedby=f"{identity}-caption",
-    )
-
-
-# ---------------------------------------------------------------- bars
-
-
-NAME, BAR, GAP = 16.5, 9.0, 7.0
-LONGEST = 40
-"""Letters of a name that fit beside its value on a phone."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar: its length as a share of the width, what it says, and in which colour."""
-
-    share: float
-    value: str
-    series: str = "s1"
-    second: float = 0.0
-    """A further part, drawn after the first one in the second colour."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A name and the bars below it."""
-
-    name: str
-    bars: tuple[Bar, ...]
-
-
-def bar_picture(identity: str, rows: Sequence[Row]) -> Svg:
-    """The rows, one below the other; lengths are shares of the whole width."""
-    pieces, y = [], 0.0
-    for row in rows:
-        single = len(row.bars) == 1
-        pieces.append(element("text", shortened(row.name), x=0, y=y + 11.5, class_="label"))
-        if single:
-            said = row.bars[0].value
-            pieces.append(element("text", said, x=WIDTH, y=y + 11.5, text_anchor="end", class_="value"))
-        y += NAME
-        for bar in row.bars:
-            pieces.append(_bar(bar, y, beside=not single))
-            y += BAR + (0 if single else 5)
-        y += GAP
-    return canvas(identity, joined(pieces), y)
-
-
-def shortened(name: str, longest: int = LONGEST) -> str:
-    """The name, cut where it would run into the value beside it.
-
-    >>> shortened("income"), shortened("a very long name of a column", 12)
-    ('income', 'a very long…')
-    """
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
-
-
-def _bar(bar: Bar, y: float, *, beside: bool) -> Svg:
-    """One bar on its track, with the value at its right end where several share a name."""
-    room = WIDTH - (58 if beside else 0)
-    middle = y + BAR / 2
-    first, second = room * min(bar.share, 1.0), room * min(bar.second, 1.0)
-    track = element("path", d=path([(0, middle), (room, middle)]), class_="track")
-    pieces = [track, element("rect", x=0, y=y, width=first, height=BAR, class_=f"bar {bar.series}")]
-    if second > 0:
-        place = {"x": first, "y": y, "width": second, "height": BAR}
-        pieces.append(element("rect", **place, class_="bar s2"))
-    if beside:
-        pieces.append(element("text", bar.value, x=WIDTH, y=y + 8.5, text_anchor="end", class_="value"))
-    return joined(pieces)
-
-
-# ---------------------------------------------------------------- ranges
-
-
-ROW, SIDE, FOOT = 44.0, 10.0, 34.0
-
-
-@dataclass(frozen=True)
-class Range:
-    """A name, a remark beside it, and its values with what each of them is."""
-
-    name: str
-    remark: str
-    values: tuple[tuple[float, str], ...]
-
-
-def range_picture(identity: str, rows: Sequence[Range], axis: str, write: Callable[[float], str]) -> Svg:
-    """The rows on one common scale from 0, with its ticks below."""
-    highest = max(value for row in rows for value, _ in row.values)
-    scale = Scale(0, highest * 1.04 or 1.0, SIDE, WIDTH - SIDE)
-    height = ROW * len(rows)
-    marks = ticks(scale.low, scale.high, most=5)
-    pieces = [element("path", d=path([(scale(t), 0), (scale(t), height)]), class_="grid") for t in marks]
-    pieces += [_row(row, k * ROW, scale) for k, row in enumerate(rows)]
-    pieces += [
-        element("text", write(t), x=scale(t), y=height + 12, text_anchor="middle", class_="tick")
-        for t in marks
-    ]
-    pieces.append(element("text", axis, x=WIDTH / 2, y=height + 29, text_anchor="middle", class_="name"))
-    return canvas(identity, joined(pieces), height + FOOT)
-
-
-def _row(row: Range, top: float, scale: Scale) -> Svg:
-    y = top + 30
-    values = [value for value, _ in row.values]
-    line = path([(scale(min(values)), y), (scale(max(values)), y)])
-    dots = [
-        element("circle", element("title", note), cx=scale(value), cy=y, r=4.2, class_=f"dot {series}")
-        for (value, note), series in zip(row.values, _series(values), strict=True)
-    ]
-    return joined(
-        [
-            element("text", shortened(row.name, 24), x=0, y=top + 15, class_="label halo"),
-            element("text", row.remark, x=WIDTH, y=top + 15, text_anchor="end", class_="value halo"),
-            element("path", d=line, class_="link"),
-            *dots,
-        ]
-    )
-
-
-@dataclass(frozen=True)
-class Span:
-    """A name, a remark beside it, a value with the ends of its interval, and its colour."""
-
-    name: str
-    remark: str
-    value: float
-    low: float
-    high: float
-    series: str = "s1"
-
-
-def span_picture(identity: str, rows: Sequence[Span], axis: str, line: float, words: str) -> Svg:
-    """The values with their intervals on one scale from 0 to a little above 1, and a line across all."""
-    highest = max(1.0, *(min(row.high, 2.0) for row in rows))
-    scale = Scale(0, highest * 1.04, SIDE, WIDTH - SIDE)
-    height = ROW * len(rows)
-    marks = ticks(scale.low, scale.high, most=5)
-    pieces = [element("path", d=path([(scale(t), 0), (scale(t), height)]), class_="grid") for t in marks]
-    pieces.append(element("path", d=path([(scale(line), 0), (scale(line), height)]), class_="mark"))
-    for k, row in enumerate(rows):
-        y, top = k * ROW + 30, k * ROW
-        ends = [(scale(max(end, 0.0)), y) for end in (row.low, min(row.high, scale.high))]
-        note = element("title", row.remark)
-        pieces += [
-            element("text", shortened(row.name, 30), x=0, y=top + 15, class_="label halo"),
-            element("text", row.remark, x=WIDTH, y=top + 15, text_anchor="end", class_="value halo"),
-            element("path", d=path(ends), class_="link"),
-            element("circle", note, cx=scale(row.value), cy=y, r=4.2, class_=f"dot {row.series}"),
-        ]
-    pieces += [
-        element("text", f"{t:g}", x=scale(t), y=height + 12, text_anchor="middle", class_="tick")
-        for t in marks
-        if abs(t - line) > 1e-9
-    ]
-    place = {"x": scale(line), "y": height + 12, "text_anchor": "middle"}
-    pieces.append(element("text", words, **place, class_="tick strong"))
-    pieces.append(element("text", axis, x=WIDTH / 2, y=height + 29, text_anchor="middle", class_="name"))
-    return canvas(identity, joined(pieces), height + FOOT)
-
-
-def _series(values: Sequence[float]) -> list[str]:
-    """The colour of each dot: the ends stand out from what lies between."""
-    low, high = min(values), max(values)
-    return ["s1" if v == low else "s2" if v == high else "s0" for v in values]
+FONT = 12.5
+LETTER = 0.53 * FONT
+"""Width of a letter, on average."""
+
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "veritracer",
+    "text.parse_math": False,  # names of features are not formulas
+    "text.color": PALETTE["ink"],
+    "font.size": FONT,
+    "axes.labelcolor": PALETTE["soft"],
+    "axes.edgecolor": PALETTE["soft"],
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.xmargin": 0,
+    "grid.color": PALETTE["grid"],
+    "grid.linewidth": 1.0,
+    "xtick.color": PALETTE["soft"],
+    "ytick.color": PALETTE["soft"],
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 8,
+    "ytick.major.pad": 6,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 7.2,
+    "lines.markeredgecolor": PALETTE["sheet"],
+    "lines.markeredgewidth": 1.0,
+    "lines.scale_dashes": True,
+    "patch.linewidth": 0,
+}
 
 
 # ---------------------------------------------------------------- figures and tables
@@ -417,7 +79,7 @@ def _series(values: Sequence[float]) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """Words in rows; ``numeric`` says which columns are set flush right."""
+    """Rows of text; ``numeric`` tells which columns are aligned to the right."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -425,23 +87,320 @@ class Table:
 
     @classmethod
     def of(cls, header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-        """A table whose first ``words`` columns are words and the others numbers."""
+        """Make a table whose first ``words`` columns are text and the others numbers."""
         numeric = tuple(k >= words for k in range(len(header)))
         return cls(tuple(header), tuple(tuple(row) for row in rows), numeric)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its heading, the conclusion that its numbers allow, a legend and the numbers."""
+    """A picture with its title, a caption, the numbers as a table, and a key where colours need one."""
 
     identity: str
     title: str
-    picture: Svg
+    picture: Markup
     caption: str
     table: Table
     legend: tuple[tuple[str, str], ...] = ()
 
 
 def percent(share: float) -> str:
-    """A share as a percentage that no line breaks in two."""
-    return plain_percent(share).replace(" ", "\u00a0")
+    """Format a share as a percentage that no line break splits."""
+    return format_percent(share).replace(" ", "\u00a0")
+
+
+def shortened(name: str, longest: int = 40) -> str:
+    """Cut a name that would run into the value beside it on a phone.
+
+    >>> shortened("income"), shortened("a very long name of a column", 12)
+    ('income', 'a very long…')
+    """
+    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
+
+
+# ---------------------------------------------------------------- charts with two axes
+
+
+@contextmanager
+def drawing(
+    height: float = HEIGHT, *, left: float = 46, right: float = 14, top: float = 28, bottom: float = 46
+) -> Iterator[Axes]:
+    """Yield axes in the style of the page; draw and call ``to_svg`` inside the ``with`` block.
+
+    Settings of the user, such as a matplotlibrc file, have no effect. Margins are in units of the canvas.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        canvas = Canvas(figsize=(WIDTH / 72, height / 72), dpi=72)
+        inner = (WIDTH - left - right) / WIDTH, (height - top - bottom) / height
+        axes = canvas.add_axes((left / WIDTH, bottom / height, *inner))
+        axes.locator_params(nbins=6)
+        yield axes
+
+
+def name_axes(
+    axes: Axes,
+    x: str,
+    y: str,
+    *,
+    x_format: Callable[[float], str] = "{:g}".format,
+    y_format: Callable[[float], str] = percent,
+) -> None:
+    """Name both axes and format their ticks; the name of ``y`` stands level above its numbers."""
+    axes.set_xlabel(x, labelpad=6)
+    height = axes.figure.get_figheight() * 72
+    axes.annotate(y, (0, height - 12), xycoords="figure pixels", color=PALETTE["soft"])
+    axes.xaxis.set_major_formatter(lambda value, _: x_format(value))
+    axes.yaxis.set_major_formatter(lambda value, _: y_format(value))
+
+
+def line(
+    axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, label: str = "", *, marker: str | None = None
+) -> None:
+    """Draw a line in the dash pattern of its colour; ``label_lines`` writes its label."""
+    axes.plot(x, y, color=colour, linestyle=DASHES[colour], label=label or "_", marker=marker)  # type: ignore[arg-type]
+
+
+def histogram(axes: Axes, edges: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    """Draw a column for each bin, with a small gap between them."""
+    gap = 0.75 * (axes.get_xlim()[1] - axes.get_xlim()[0]) / (axes.bbox.width)
+    axes.bar(edges[:-1] + gap, counts, np.diff(edges) - 2 * gap, align="edge", color=BLUE)
+
+
+def mark(axes: Axes, x: float, label: str = "_") -> None:
+    """Draw a thin dotted line across the chart at ``x``; ``label_lines`` writes its label."""
+    axes.axvline(x, color=PALETTE["ink"], linewidth=1, linestyle=(0, (2, 3)), label=label)
+
+
+def label_lines(axes: Axes) -> None:
+    """Write the label of each line beside it, where it is far from the other lines, bars and labels."""
+    lines = [(each, _points(np.column_stack(each.get_data()), each.get_transform())) for each in axes.lines]
+    taken = [_points(np.asarray(bar.get_path().vertices), bar.get_transform()) for bar in axes.patches]
+    for each, own in lines:
+        label = str(each.get_label())
+        if label.startswith("_"):
+            continue
+        half = np.array([LETTER * len(label) / 2 + 2, FONT / 2])
+        centres = (own[:: -max(len(own) // 60, 1), None, :] + BESIDE * (half + 3)).reshape(-1, 2)
+        fits = (centres - half >= axes.bbox.min - 1) & (centres + half <= axes.bbox.max + 1)
+        others = np.concatenate([*(points for other, points in lines if other is not each), *taken])
+        gap = _gap(centres, half, others)
+        # Nothing may cross the label; then the more room around it the better.
+        score = 100 * np.minimum(np.minimum(gap, _gap(centres, half, own)), 2) + np.minimum(gap, 25)
+        best = centres[int(np.where(fits.all(axis=1), score, -1.0).argmax())]
+        taken.append(best + half * np.mgrid[-1:1:9j, -1:1:3j].reshape(2, -1).T)
+        _write(axes, best, label, _text_colour(each))
+
+
+BESIDE = np.array([[0, 1], [0, -1], [1, 0], [-1, 0], [1, -1], [-1, 1], [1, 1], [-1, -1]])
+"""Where a label may stand beside a point of its line, in units of its half width and height."""
+
+
+def _points(corners: NDArray[np.float64], transform: Transform) -> NDArray[np.float64]:
+    """Return points along a path on the canvas, at most two units apart, (n, 2)."""
+    places = transform.transform(corners.astype(np.float64))
+    places = places[np.isfinite(places).all(axis=1)]
+    parts = [
+        np.linspace(a, b, max(int(np.hypot(*(b - a)) / 2), 1), endpoint=False) for a, b in pairwise(places)
+    ]
+    return np.concatenate([*parts, places[-1:]])
+
+
+def _gap(
+    centres: NDArray[np.float64], half: NDArray[np.float64], points: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how far the box around each centre is from the nearest of the points, (n,)."""
+    outside = np.maximum(np.abs(centres[:, None, :] - points) - half, 0)
+    return np.asarray(np.hypot(outside[..., 0], outside[..., 1]).min(axis=1, initial=np.inf))
+
+
+def _text_colour(drawn: Line2D) -> str:
+    colour = str(drawn.get_color())
+    return PALETTE["soft"] if colour == GREY else colour  # grey is too pale for text
+
+
+def _write(
+    axes: Axes, place: ArrayLike, text: str, colour: str = PALETTE["ink"], *, ha: str = "center"
+) -> None:
+    """Write text at a height around ``place`` on the canvas."""
+    x, y = np.asarray(place) - (0, 0.36 * FONT)
+    axes.text(x, y, text, color=colour, ha=ha, transform=IdentityTransform())
+
+
+# ---------------------------------------------------------------- bars and intervals
+
+
+class Bar(NamedTuple):
+    """A name, the value on its right, and the parts of the bar below: shares of the width and colours."""
+
+    name: str
+    value: str
+    parts: tuple[tuple[float, str], ...]
+
+
+def bar_chart(identity: str, rows: Sequence[Bar]) -> Markup:
+    """Draw the bars one below the other, each under its name and value."""
+    step, thick = 32.5, 9.0
+    height = step * len(rows)
+    with drawing(height, left=0, right=0, top=0, bottom=0) as axes:
+        axes.set(xlim=(0, 1), ylim=(height, 0))
+        axes.set_axis_off()
+        for k, row in enumerate(rows):
+            _headings(axes, k * step + 11.5, shortened(row.name), row.value)
+            middle, start = k * step + 21, 0.0
+            axes.plot([0, 1], [middle, middle], color=PALETTE["grid"], linewidth=1, zorder=0)
+            for share, colour in row.parts:
+                axes.barh(middle, share, thick, left=start, color=colour)
+                start += share
+        return to_svg(axes, identity)
+
+
+class Interval(NamedTuple):
+    """A name, a remark on its right, the ends of a line, the dots on it and a label for each end."""
+
+    name: str
+    remark: str
+    low: float
+    high: float
+    dots: tuple[float, ...]
+    colour: str = BLUE
+    labels: tuple[str, str] = ("", "")
+
+
+def interval_chart(
+    identity: str,
+    rows: Sequence[Interval],
+    axis: str,
+    *,
+    tick_format: Callable[[float], str] = "{:g}".format,
+    highest: float | None = None,
+    line_at: tuple[float, str] | None = None,
+) -> Markup:
+    """Draw the rows on one scale from 0 to ``highest``, with a line across all of them if it is given."""
+    step, side = 44.0, 10.0
+    top = 0.0 if line_at is None else 16.0
+    limit = 1.04 * (highest or max(row.high for row in rows) or 1.0)
+    if any(row.labels[1] for row in rows):  # leave room for them
+        limit *= 1 / (1 - LETTER * max(len(row.labels[1]) for row in rows) / WIDTH)
+    height = step * len(rows) + top + 40
+    with drawing(height, left=side, right=side, top=top, bottom=40) as axes:
+        axes.set(xlim=(0, limit), ylim=(len(rows), 0), yticks=[])
+        axes.spines["bottom"].set_visible(False)
+        axes.grid(axis="x")
+        axes.set_xlabel(axis)
+        axes.xaxis.set_major_formatter(lambda value, _: tick_format(value))
+        if line_at is not None:
+            mark(axes, line_at[0])
+            _write(axes, (axes.transData.transform((line_at[0], 0))[0], height - 7), line_at[1])
+        for k, row in enumerate(rows):
+            _headings(axes, k + 15 / step, shortened(row.name, 30), row.remark)
+            ends = [min(max(end, 0.0), limit) for end in (row.low, row.high)]
+            axes.plot(ends, [k + 30 / step] * 2, color=GREY)
+            axes.plot(row.dots, [k + 30 / step] * len(row.dots), "o", color=row.colour, markersize=8.4)
+            _label_ends(axes, ends, k + 30 / step, row.labels)
+        return to_svg(axes, identity)
+
+
+def _label_ends(axes: Axes, ends: Sequence[float], y: float, labels: tuple[str, str]) -> None:
+    """Write a label on the left of the low end, where it has room, and one on the right of the high end."""
+    low, high = (axes.transData.transform((end, y)) for end in ends)
+    if labels[0] and low[0] - 8 >= LETTER * len(labels[0]):
+        _write(axes, (low[0] - 8, low[1]), labels[0], PALETTE["soft"], ha="right")
+    _write(axes, (high[0] + 8, high[1]), labels[1], PALETTE["soft"], ha="left")
+
+
+def _headings(axes: Axes, y: float, name: str, remark: str) -> None:
+    """Write the name of a row at the left edge of the canvas, and the remark at the right edge."""
+    place = axes.transData.transform((0, y))[1]
+    axes.text(0, place, name, transform=IdentityTransform())
+    axes.text(WIDTH, place, remark, ha="right", color=PALETTE["soft"], transform=IdentityTransform())
+
+
+# ---------------------------------------------------------------- SVG for the page
+
+
+def to_svg(axes: Axes, identity: str) -> Markup:
+    """Return the drawing as an ``<svg>`` element for a page; the same drawing gives the same text.
+
+    The figure ``identity`` has the title and the caption that describe the picture. What would reach beyond
+    the picture is left out: style sheets, metadata, fonts, sizes, and names that other pictures have too.
+    """
+    axes.patch.set_visible(False)
+    for artist in axes.findobj(match=lambda a: hasattr(a, "set_text")):
+        artist.set_text(_printable(artist.get_text()))
+    output = StringIO()
+    with warnings.catch_warnings():
+        # The browser's fonts are used, so that letters missing from matplotlib's do not matter.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        axes.figure.savefig(
+            output,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
+    root = ElementTree.fromstring(output.getvalue())
+    _clean(root, identity)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    described = {
+        "role": "img",
+        "aria-labelledby": f"{identity}-title",
+        "aria-describedby": f"{identity}-caption",
+    }
+    root.attrib.update(described)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _printable(text: str) -> str:
+    """Replace line breaks and characters that XML does not allow."""
+    return "".join(letter if letter.isprintable() or letter == "\u00a0" else " " for letter in text)
+
+
+def _clean(element: ElementTree.Element, identity: str) -> None:
+    """Make an element of matplotlib's SVG, and all within it, fit into a page."""
+    element.tag = _local(element.tag)
+    element.tail = None
+    attributes = {_local(name): value for name, value in element.attrib.items()}
+    attributes.pop("clip-path", None)  # everything is drawn within the axes
+    if element.tag in {"g", "text"}:
+        attributes.pop("id", None)
+    if "id" in attributes:  # a shape that is used by reference
+        attributes["id"] = f"{identity}-{attributes['id']}"
+    if "href" in attributes:
+        attributes["href"] = f"#{identity}-{attributes['href'].removeprefix('#')}"
+    if attributes.get("transform", "").startswith("rotate(-0 "):
+        del attributes["transform"]
+    if "style" in attributes:
+        attributes["style"] = _style(attributes["style"])
+    element.attrib = {name: _short(name, value) for name, value in attributes.items() if value}
+    kept: list[ElementTree.Element] = []
+    for child in element:
+        _clean(child, identity)
+        if child.tag == "g" and not child.attrib:
+            kept += child
+        elif child.tag not in {"metadata", "style", "clipPath"} and (len(child) or child.attrib):
+            kept.append(child)
+    element[:] = kept
+    if element.tag != "text":
+        element.text = None
+
+
+def _local(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def _style(style: str) -> str:
+    """Name the colours as the style sheet does, and leave fonts to it."""
+    names = {colour: f"var(--{name})" for name, colour in PALETTE.items()}
+    kept = ";".join(part.strip() for part in style.split(";") if not part.strip().startswith("font"))
+    return re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), kept)
+
+
+def _short(name: str, value: str) -> str:
+    """Round coordinates to hundredths of a unit, which is finer than any screen."""
+    if name not in {"d", "x", "y", "style"}:
+        return value
+    value = re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
+    return re.sub(r"\s*([MLCQz])\s*", r"\1", value).strip()

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, kruskal
 
 from veritracer.app.report.context import ReportContext
-from veritracer.app.report.figures import Figure, Range, Span, Table, percent, range_picture, span_picture
+from veritracer.app.report.figures import (
+    BLUE,
+    ORANGE,
+    Figure,
+    Interval,
+    Table,
+    interval_chart,
+    percent,
+    shortened,
+)
 from veritracer.app.report.people import FeatureChanges, changed_features, most_frequent_change
 from veritracer.formatting import format_count, format_number, format_own_value, format_value, to_python
 from veritracer.schema import Feature
@@ -99,24 +108,20 @@ def group_figure(context: ReportContext, found: list[Comparison]) -> Figure | No
         return None
     rows = []
     for c in drawn:
-        kept = [
-            (float(v), f"{g.name}: {format_number(v)}")
-            for g, v in zip(c.groups, c.cost, strict=True)
-            if v == v
-        ]
+        kept = tuple(c.cost[~np.isnan(c.cost)].tolist())
         low, high = (c.groups[int(pick(c.cost))].name for pick in (np.nanargmin, np.nanargmax))
-        rows.append(Range(c.feature.name, f"{_cut(low)} < {_cut(high)}", tuple(kept)))
+        ends = shortened(low, 16), shortened(high, 16)
+        rows.append(Interval(c.feature.name, "", min(kept), max(kept), kept, labels=ends))
     lines = [_summary(c, len(drawn)) for c in drawn]
     table = Table.of(["feature", "lowest mean cost", "highest", "ratio", "p-value"], lines)
-    picture = range_picture("groups", rows, "mean cost of a group", lambda v: f"{v:g}")
-    legend = (("dot s1", "lowest mean"), ("dot s0", "between"), ("dot s2", "highest mean"))
+    picture = interval_chart("groups", rows, "mean cost of each group")
     caption = _cost_caption(context, drawn)
-    return Figure("groups", "Mean cost by group", picture, caption, table, legend)
+    return Figure("groups", "Mean cost by group", picture, caption, table)
 
 
 def group_tables(context: ReportContext, found: list[Comparison]) -> list[tuple[str, Table]]:
     """For each feature a table with a line for each group."""
-    ways = changed_features(context)
+    features = changed_features(context)
     tables = []
     for c in found:
         header = [
@@ -128,24 +133,24 @@ def group_tables(context: ReportContext, found: list[Comparison]) -> list[tuple[
             "mean changes",
             "most frequent change",
         ]
-        rows = [_cost_line(context, group, ways) for group in c.groups]
+        rows = [_cost_line(context, group, features) for group in c.groups]
         action = c.feature.action.replace("_", " ")
         name = f"By {c.feature.name} ({action})"
         tables.append((name, Table.of(header, rows)))
     return tables
 
 
-def _cost_line(context: ReportContext, group: Group, ways: list[FeatureChanges]) -> list[str]:
-    asked, given = group.rows & context.asked, group.rows & context.given
+def _cost_line(context: ReportContext, group: Group, features: list[FeatureChanges]) -> list[str]:
+    explained, has_cf = group.rows & context.explained, group.rows & context.has_cf
     people = int(group.rows.sum())
     return [
         group.name,
         f"{people:,}",
-        percent(asked.sum() / people),
-        percent(_mean(context.certified[asked])),
-        _of_few(format_number(_mean(context.cost[given])), int(given.sum())),
-        format_number(_mean(context.n_changes[given])),
-        most_frequent_change(ways, group.rows[context.given]),
+        percent(explained.sum() / people),
+        percent(_mean(context.certified[explained])),
+        _of_few(format_number(_mean(context.cost[has_cf])), int(has_cf.sum())),
+        format_number(_mean(context.n_changes[has_cf])),
+        most_frequent_change(features, group.rows[context.has_cf]),
     ]
 
 
@@ -161,7 +166,7 @@ def _summary(c: Comparison, tests: int) -> list[str]:
 
 
 def _comparison(context: ReportContext, feature: Feature, groups: tuple[Group, ...]) -> Comparison:
-    costs = [context.cost[group.rows & context.given] for group in groups]
+    costs = [context.cost[group.rows & context.has_cf] for group in groups]
     kept = [cost for cost in costs if len(cost) >= FEWEST]
     differs = len(kept) > 1 and len(np.unique(np.concatenate(kept))) > 1
     chance = float(kruskal(*kept).pvalue) if differs else 1.0
@@ -204,7 +209,7 @@ def _certified_gap(context: ReportContext, drawn: list[Comparison]) -> str:
         (float(context.certified[rows].mean()), f"{group.name} ({c.feature.name})")
         for c in drawn
         for group in c.groups
-        if (rows := group.rows & context.asked).sum() >= FEWEST
+        if (rows := group.rows & context.explained).sum() >= FEWEST
     ]
     low, high = min(shares), max(shares)
     if low[0] == high[0]:
@@ -246,10 +251,6 @@ def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray
 
 def _mean(values: NDArray[Any]) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _cut(name: str, longest: int = 16) -> str:
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
 
 
 # ---------------------------------------------------------------- approval rates
@@ -346,28 +347,24 @@ def approval_figure(found: list[Approvals]) -> Figure | None:
             if math.isnan(ratio):
                 continue
             name = f"{feature.feature.name}: {one.group.name}"
-            series = "s2" if ratio < FOUR_FIFTHS else "s1"
+            colour = ORANGE if ratio < FOUR_FIFTHS else BLUE
             said = [_two(number) for number in (ratio, low, high)]
             remark = f"{said[0]} ({said[1]} to {said[2]})"
-            rows.append(Span(name, remark, ratio, low, high, series))
+            rows.append(Interval(name, remark, low, high, (ratio,), colour))
             lines.append([name, percent(one.rate), *said])
     if not rows:
         return None
     header = ["group", "approved", "ratio", "from", "to"]
-    picture = span_picture(
+    drawn = rows[:MOST_DRAWN_GROUPS]
+    picture = interval_chart(
         "approvals",
-        rows[:MOST_DRAWN_GROUPS],
-        "approval rate divided by that of the highest group",
-        FOUR_FIFTHS,
-        "4/5",
-    )
-    legend = (
-        ("dot s1", "ratio with 95\u00a0% interval"),
-        ("dot s2", "below four fifths"),
-        ("line s3", "four fifths"),
+        drawn,
+        "approval rate divided by that of the highest group, with 95\u00a0% interval",
+        highest=max(1.0, *(min(row.high, 2.0) for row in drawn)),
+        line_at=(FOUR_FIFTHS, "four fifths"),
     )
     title = "Approval rate compared with the highest group"
-    return Figure("approvals", title, picture, approval_caption(found), Table.of(header, lines), legend)
+    return Figure("approvals", title, picture, approval_caption(found), Table.of(header, lines))
 
 
 def approval_caption(found: list[Approvals]) -> str:

@@ -48,13 +48,14 @@ class Section:
 
 def headline(context: ReportContext) -> str:
     """The report in one sentence."""
-    asked = int(context.asked.sum())
-    if asked == 0:
+    explained = int(context.explained.sum())
+    if explained == 0:
         return NOBODY
-    sure = int(context.certified[context.asked].sum())
-    told = f"Of {asked:,} {context.who}, {sure:,} ({percent(sure / asked)}) have a certified counterfactual"
+    sure = int(context.certified[context.explained].sum())
+    share = f"{sure:,} ({percent(sure / explained)})"
+    told = f"Of {explained:,} {context.who}, {share} have a certified counterfactual"
     proof = f"proved to stay valid for every model within {context.models} of this one"
-    some = int((context.recourse.conditional[context.first] & context.certified)[context.asked].sum())
+    some = int((context.recourse.conditional[context.first] & context.certified)[context.explained].sum())
     condition = f" ({some:,} of them only while that model still declines their original row)" if some else ""
     return f"{told}, {proof}{condition}."
 
@@ -66,13 +67,13 @@ def tiles(context: ReportContext) -> tuple[tuple[str, str], ...]:
         found.append(("accuracy", percent(accuracy(context))))
         area = auc(context)
         found += [] if np.isnan(area) else [("AUC", f"{area:.3f}")]
-    asked, given = context.asked, context.given
-    found.append((f"{context.role}, of {format_count(len(asked), 'row')}", f"{int(asked.sum()):,}"))
-    if asked.any():
-        found.append(("certified", percent(float(context.certified[asked].mean()))))
-    if given.any():
-        found.append(("median changes", f"{np.median(context.n_changes[given]):g}"))
-        found.append(("median cost", format_number(float(np.median(context.cost[given])))))
+    explained, has_cf = context.explained, context.has_cf
+    found.append((f"{context.role}, of {format_count(len(explained), 'row')}", f"{int(explained.sum()):,}"))
+    if explained.any():
+        found.append(("certified", percent(float(context.certified[explained].mean()))))
+    if has_cf.any():
+        found.append(("median changes", f"{np.median(context.n_changes[has_cf]):g}"))
+        found.append(("median cost", format_number(float(np.median(context.cost[has_cf])))))
     return tuple(found)
 
 
@@ -109,15 +110,15 @@ def _promise(context: ReportContext) -> Section:
         "models'. A certificate is a proof for all models within κ; the attack searches for one of them that "
         "declines the counterfactual."
     )
-    if not context.given.any():
-        return Section("promise", "Certificates", NOTHING if context.asked.any() else NOBODY)
+    if not context.has_cf.any():
+        return Section("promise", "Certificates", NOTHING if context.explained.any() else NOBODY)
     return Section("promise", "Certificates", words, figures=(robustness_figure(context),))
 
 
 def _agreement(context: ReportContext) -> Section:
     title = "Acceptance by independent models"
-    if not context.given.any():
-        return Section("acceptance", title, NOTHING if context.asked.any() else NOBODY)
+    if not context.has_cf.any():
+        return Section("acceptance", title, NOTHING if context.explained.any() else NOBODY)
     figures = tuple(agreement_figures(context))
     words = (
         "A certificate speaks about models near this one. Whether the change is also accepted elsewhere is "
@@ -129,8 +130,8 @@ def _agreement(context: ReportContext) -> Section:
 
 
 def _demands(context: ReportContext) -> Section:
-    if not context.given.any():
-        return Section("demands", "Changes and cost", NOTHING if context.asked.any() else NOBODY)
+    if not context.has_cf.any():
+        return Section("demands", "Changes and cost", NOTHING if context.explained.any() else NOBODY)
     figures = (*effort_figures(context), *change_figures(context))
     notes = tuple(f"{note}." for note in context.recourse.notes)
     return Section("demands", "Changes and cost", figures=figures, warnings=notes)
@@ -152,7 +153,7 @@ def _approvals(context: ReportContext) -> Section:
 
 def _fairness(context: ReportContext) -> Section:
     title = "Cost by group"
-    found = compare(context) if context.given.any() else []
+    found = compare(context) if context.has_cf.any() else []
     if not found:
         return Section("fairness", title, "No feature is immutable or one-way, so there are no groups.")
     words = (

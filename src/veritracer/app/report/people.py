@@ -8,21 +8,30 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from veritracer.app.report.context import ReportContext
 from veritracer.app.report.figures import (
-    Axis,
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
     Bar,
-    Chart,
     Figure,
-    Range,
-    Row,
+    Interval,
     Table,
-    bar_picture,
+    bar_chart,
+    drawing,
+    histogram,
+    interval_chart,
+    label_lines,
+    line,
+    mark,
+    name_axes,
     percent,
-    range_picture,
-    ticks,
+    shortened,
+    to_svg,
 )
 from veritracer.encoding import Block
 from veritracer.formatting import format_count, format_number, format_own_value, format_value
@@ -41,16 +50,23 @@ def effort_figures(context: ReportContext) -> list[Figure]:
 
 
 def _cost(context: ReportContext) -> Figure:
-    cost = context.cost[context.given]
+    cost = context.cost[context.has_cf]
     middle, most = (float(np.quantile(cost, q)) for q in (0.5, 0.9))
     heights, edges = np.histogram(cost, bins=_edges(cost))
     columns = list(zip(edges[:-1].tolist(), edges[1:].tolist(), heights.tolist(), strict=True))
-    across = Axis(
-        float(edges[0]), float(edges[-1]), "cost (sum of changes, each as a share of the feature's range)"
-    )
-    chart = Chart(across, Axis(0, float(heights.max()) * 1.12, "people", lambda v: f"{v:,.0f}"))
-    chart = chart.columns(columns, "s1").mark(middle, f"median {format_number(middle)}")
-    where = context.first[context.given]
+    with drawing() as axes:
+        name_axes(
+            axes,
+            "cost (sum of changes, each as a share of the feature's range)",
+            "people",
+            y_format="{:,.0f}".format,
+        )
+        axes.set(xlim=(edges[0], edges[-1]), ylim=(0, heights.max() * 1.15))
+        histogram(axes, edges, heights)
+        mark(axes, middle, f"median {format_number(middle)}")
+        label_lines(axes)
+        picture = to_svg(axes, "cost")
+    where = context.first[context.has_cf]
     near = proximity(context.recourse.x[where], context.recourse.x_cf[where])
     tail = float((cost > 2 * middle).mean())
     caption = (
@@ -61,19 +77,17 @@ def _cost(context: ReportContext) -> Figure:
     )
     rows = [[format_number(a), format_number(b), f"{n:,}"] for a, b, n in columns]
     table = Table.of(["from", "to", "people"], rows, words=0)
-    return Figure("cost", "Cost of the counterfactuals", chart.picture("cost"), caption, table)
+    return Figure("cost", "Cost of the counterfactuals", picture, caption, table)
 
 
 def _edges(cost: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round edges of some twenty bins from 0 to the largest cost."""
-    top = float(cost.max()) or 1.0
-    marks = ticks(0.0, top, most=25)
-    step = marks[1] - marks[0]
-    return np.arange(0, np.floor(top / step) + 2) * step
+    """Return round edges of some twenty bins from 0 to beyond the largest cost."""
+    edges: NDArray[np.float64] = MaxNLocator(25).tick_values(0.0, float(cost.max()) or 1.0)
+    return edges
 
 
 def _changes(context: ReportContext) -> Figure:
-    changes = context.n_changes[context.given]
+    changes = context.n_changes[context.has_cf]
     most, people = int(changes.max()), len(changes)
     lowest = int(changes.min())
     last = min(most, lowest + MOST_ROWS - 1)
@@ -83,7 +97,7 @@ def _changes(context: ReportContext) -> Figure:
     counts.append(int((changes >= last).sum()))
     longest = max(counts)
     rows = [
-        Row(name, (Bar(n / longest, f"{n:,} ({percent(n / people)})"),))
+        Bar(name, f"{n:,} ({percent(n / people)})", ((n / longest, BLUE),))
         for name, n in zip(names, counts, strict=True)
     ]
     few, features = float((changes <= 3).mean()), len(context.schema)
@@ -93,7 +107,7 @@ def _changes(context: ReportContext) -> Figure:
         f"number is {usual}, the mean {changes.mean():.2f} and the maximum {most}."
     )
     table = Table.of(["", "people"], [[a, f"{n:,}"] for a, n in zip(names, counts, strict=True)])
-    picture = bar_picture("changes", rows)
+    picture = bar_chart("changes", rows)
     return Figure("changes", "Number of changed features", picture, caption, table)
 
 
@@ -141,7 +155,7 @@ class FeatureChanges:
 
 def changed_features(context: ReportContext) -> list[FeatureChanges]:
     """All features, the most often changed first."""
-    where = context.first[context.given]
+    where = context.first[context.has_cf]
     encoding, recourse = context.recourse.encoding, context.recourse
     changed = encoding.changed(recourse.x_cf[where], recourse.x[where]).numpy()
     found = [
@@ -201,8 +215,8 @@ def _commonest(before: pd.Series[Any], after: pd.Series[Any]) -> str:
 
 
 def _how_often(context: ReportContext, found: list[FeatureChanges]) -> Figure:
-    people = int(context.given.sum())
-    rows = [Row(changes.feature.name, (_bar(changes, people),)) for changes in found[:MOST_DRAWN_FEATURES]]
+    people = int(context.has_cf.sum())
+    rows = [_bar(changes, people) for changes in found[:MOST_DRAWN_FEATURES]]
     header = ["feature", "typical change", "changed for", "up", "down", "may change"]
     lines = [
         [
@@ -223,33 +237,28 @@ def _how_often(context: ReportContext, found: list[FeatureChanges]) -> Figure:
         f"{format_count(min(3, len(found)), 'most frequent feature')}; {format_count(untouched, 'feature')} "
         f"{'is' if untouched == 1 else 'are'} never changed."
     )
-    legend = (("bar s1", "up"), ("bar s2", "down"), ("bar s3", "another value"))
-    picture = bar_picture("levers", rows)
+    used = {colour for row in rows for share, colour in row.parts if share > 0}
+    keys = ((BLUE, "s1", "up"), (ORANGE, "s2", "down"), (BLACK, "s3", "another value"))
+    legend = tuple((key, words) for colour, key, words in keys if colour in used)
+    picture = bar_chart("levers", rows)
     table = Table.of(header, lines, words=2)
     return Figure("levers", "Changed features", picture, caption, table, legend)
 
 
 def _bar(changes: FeatureChanges, people: int) -> Bar:
-    said = (
-        f"{percent(changes.share)} · {_clipped(changes.typical)}"
-        if changes.typical
-        else percent(changes.share)
-    )
+    value = percent(changes.share)
+    if changes.typical:
+        value += f" · {shortened(changes.typical, 26)}"
     if len(changes.moves) == 0:
-        return Bar(changes.share, said, "s3")
-    return Bar(changes.up / people, said, "s1", second=changes.down / people)
-
-
-def _clipped(words: str, longest: int = 26) -> str:
-    return words if len(words) <= longest else words[: longest - 1].rstrip() + "…"
+        return Bar(changes.feature.name, value, ((changes.share, BLACK),))
+    return Bar(changes.feature.name, value, ((changes.up / people, BLUE), (changes.down / people, ORANGE)))
 
 
 def _how_far(found: list[FeatureChanges]) -> Figure:
     rows, lines = [], []
     for changes in found:
         low, middle, high = np.quantile(np.abs(changes.moves), [0.1, 0.5, 0.9]).tolist()
-        values = ((low, "10th percentile"), (middle, "median"), (high, "90th percentile"))
-        rows.append(Range(changes.feature.name, f"median {percent(middle)}", values))
+        rows.append(Interval(changes.feature.name, f"median {percent(middle)}", low, high, (middle,)))
         lines.append(
             [changes.feature.name, f"{len(changes.moves):,}", *(percent(v) for v in (low, middle, high))]
         )
@@ -267,9 +276,9 @@ def _how_far(found: list[FeatureChanges]) -> Figure:
     share = percent(float(long.mean()))
     caption += f". {share} of the counterfactuals change a feature by more than half of its range."
     table = Table.of(["feature", "people", "10\u00a0%", "median", "90\u00a0%"], lines)
-    picture = range_picture("moves", rows, "share of the feature's range", percent)
-    legend = (("dot s1", "10th percentile"), ("dot s0", "median"), ("dot s2", "90th percentile"))
-    return Figure("moves", "Size of the changes", picture, caption, table, legend)
+    axis = "share of the feature's range: median, and 10th to 90th percentile"
+    picture = interval_chart("moves", rows, axis, tick_format=percent)
+    return Figure("moves", "Size of the changes", picture, caption, table)
 
 
 def most_frequent_change(found: list[FeatureChanges], rows: NDArray[np.bool_]) -> str:
@@ -285,10 +294,10 @@ def most_frequent_change(found: list[FeatureChanges], rows: NDArray[np.bool_]) -
 
 
 TITLES = {
-    "model": ("s1", "this model"),
-    "panel": ("s2", "its panel"),
-    "held_out": ("s3", "held-out models"),
-    "truth": ("s0", "true probability"),
+    "model": (BLUE, "this model"),
+    "panel": (ORANGE, "its panel"),
+    "held_out": (BLACK, "held-out models"),
+    "truth": (GREY, "true probability"),
 }
 
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -300,11 +309,11 @@ MODEL_SPECIFIC = 0.25
 def agreement_figures(context: ReportContext) -> list[Figure]:
     """Return the panel's agreement and one interpolation path; nothing without a panel."""
     recourse = context.recourse
-    given = context.first[context.given]
-    if recourse.evidence.panel is None or len(given) == 0:
+    with_cf = context.first[context.has_cf]
+    if recourse.evidence.panel is None or len(with_cf) == 0:
         return []
-    agreement = recourse.agreement[given]
-    typical = given[np.argsort(recourse.cost[given], kind="stable")[len(given) // 2]]
+    agreement = recourse.agreement[with_cf]
+    typical = with_cf[np.argsort(recourse.cost[with_cf], kind="stable")[len(with_cf) // 2]]
     figures = [path_figure(recourse.way(int(typical)), "the row of median cost")]
     return figures if np.isnan(agreement).all() else [_agreement(agreement), *figures]
 
@@ -313,10 +322,12 @@ def _agreement(agreement: np.ndarray) -> Figure:
     """Draw the histogram of agreement: the share of held-out panel members that accept each row."""
     edges = np.linspace(0, 1, 6)
     counts, _ = np.histogram(agreement, edges)
-    chart = Chart(
-        Axis(0, 1, "share of held-out panel members that accept the counterfactual", percent),
-        Axis(0, float(max(counts.max(), 1)), "people", lambda value: f"{value:,.0f}"),
-    ).columns([(a, b, float(c)) for a, b, c in zip(edges[:-1], edges[1:], counts, strict=True)], "s1")
+    with drawing() as axes:
+        axis = "share of held-out panel members that accept the counterfactual"
+        name_axes(axes, axis, "people", x_format=percent, y_format="{:,.0f}".format)
+        axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(), 1)))
+        histogram(axes, edges, counts)
+        picture = to_svg(axes, "agreement")
     most = float((agreement >= 0.5).mean())
     caption = (
         f"{percent(most)} of the counterfactuals are accepted by at least half of the held-out panel "
@@ -326,20 +337,22 @@ def _agreement(agreement: np.ndarray) -> Figure:
         (f"{percent(a)} to {percent(b)}", f"{c:,}") for a, b, c in zip(edges, edges[1:], counts, strict=False)
     ]
     table = Table.of(("agreement", "people"), rows)
-    return Figure("agreement", "Agreement of held-out models", chart.picture("agreement"), caption, table)
+    return Figure("agreement", "Agreement of held-out models", picture, caption, table)
 
 
-def path_figure(way: pd.DataFrame, whose: str) -> Figure:
+def path_figure(path: pd.DataFrame, whose: str) -> Figure:
     """Draw each model's probability along the line from x (0) to x′ (1) and a little beyond."""
-    chart = Chart(
-        Axis(0, float(way.index[-1]), "position between x (0) and x′ (1)", lambda v: f"{v:g}"),
-        Axis(0, 1, "probability of the favourable decision", percent),
-    )
-    known = [name for name in TITLES if name in way]
-    for name in known:
-        chart = chart.line(list(zip(way.index, way[name], strict=True)), TITLES[name][0])
-    end = {name: float(_at(way, 1.0)[name]) for name in known}
-    chart = chart.mark(1.0, "x′", height=0.06)
+    known = [name for name in TITLES if name in path]
+    with drawing() as axes:
+        name_axes(axes, "position between x (0) and x′ (1)", "probability of the favourable decision")
+        axes.set(xlim=(0, path.index[-1]), ylim=(0, 1))
+        for name in known:
+            colour, title = TITLES[name]
+            line(axes, path.index, path[name], colour, title)
+        mark(axes, 1.0, "x′")
+        label_lines(axes)
+        picture = to_svg(axes, "path")
+    end = {name: float(_at(path, 1.0)[name]) for name in known}
     gap = end["model"] - float(np.mean([end[name] for name in known if name != "model"]))
     said = ", ".join(f"{TITLES[name][1]} {percent(end[name])}" for name in known)
     verdict = (
@@ -347,17 +360,14 @@ def path_figure(way: pd.DataFrame, whose: str) -> Figure:
         if gap > MODEL_SPECIFIC
         else "The probabilities rise together."
     )
-    rows = [(f"{t:g}", *(percent(float(_at(way, t)[name])) for name in known)) for t in QUARTERS]
+    rows = [(f"{t:g}", *(percent(float(_at(path, t)[name])) for name in known)) for t in QUARTERS]
     table = Table.of(("position", *(TITLES[name][1] for name in known)), rows)
-    legend = tuple((f"line {TITLES[name][0]}", TITLES[name][1]) for name in known)
     caption = f"At x′, for {whose}: {said}. {verdict}"
-    return Figure(
-        "way", "From the original row to the counterfactual", chart.picture("way"), caption, table, legend
-    )
+    return Figure("path", "From the original row to the counterfactual", picture, caption, table)
 
 
-def _at(way: pd.DataFrame, share: float) -> Any:
-    return way.iloc[int(np.argmin(np.abs(way.index.to_numpy(dtype=float) - share)))]
+def _at(path: pd.DataFrame, share: float) -> Any:
+    return path.iloc[int(np.argmin(np.abs(path.index.to_numpy(dtype=float) - share)))]
 
 
 # ---------------------------------------------------------------- worked examples
@@ -385,9 +395,9 @@ class Card:
 
 def cards(context: ReportContext) -> tuple[Card, ...]:
     """Return up to five rows spread over the cost; the last has no certificate if there is such a row."""
-    given = np.flatnonzero(context.given)
-    by_cost = given[np.argsort(context.cost[given], kind="stable")]
-    without = np.flatnonzero(context.asked & ~context.certified)
+    with_cf = np.flatnonzero(context.has_cf)
+    by_cost = with_cf[np.argsort(context.cost[with_cf], kind="stable")]
+    without = np.flatnonzero(context.explained & ~context.certified)
     places = PLACES[: MOST_CARDS - 1] if len(without) else PLACES
     ranks = [round(p * (len(by_cost) - 1)) for p in places] if len(by_cost) else []
     chosen = list(dict.fromkeys(int(by_cost[rank]) for rank in ranks))
@@ -400,7 +410,7 @@ def cards(context: ReportContext) -> tuple[Card, ...]:
 
 def _place(context: ReportContext, row: int) -> str:
     """Return the cost of the row and its rank among all rows."""
-    dearer = float((context.cost[context.given] > context.cost[row]).mean())
+    dearer = float((context.cost[context.has_cf] > context.cost[row]).mean())
     return f"cost {format_number(context.cost[row])}, lower than for {percent(dearer)} of the applicants"
 
 

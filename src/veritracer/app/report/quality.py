@@ -7,17 +7,34 @@ break.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from veritracer.app.report.context import ReportContext
-from veritracer.app.report.figures import Axis, Chart, Figure, Table, percent, ticks
+from veritracer.app.report.figures import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    Figure,
+    Table,
+    drawing,
+    label_lines,
+    line,
+    mark,
+    name_axes,
+    percent,
+    to_svg,
+)
 from veritracer.bounds.attack import attack
 from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER
@@ -100,9 +117,14 @@ def _roc(context: ReportContext) -> Figure:
     points = list(zip(false_rate[keep].tolist(), true_rate[keep].tolist(), strict=True))
     favourable = context.logit > 0
     here = (float(favourable[labels == 0].mean()), float(favourable[labels == 1].mean()))
-    rate = Axis(0, 1, "false positive rate", percent)
-    chart = Chart(rate, Axis(0, 1, "true positive rate", percent))
-    chart = chart.line([(0, 0), (1, 1)], "s0").line(points, "s1").dots([here], "s2")
+    with drawing() as axes:
+        name_axes(axes, "false positive rate", "true positive rate", x_format=percent)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        line(axes, [0, 1], [0, 1], GREY, "chance")
+        line(axes, *zip(*points, strict=True), BLUE, "this model")
+        line(axes, *([place] for place in here), ORANGE, "threshold", marker="o")
+        label_lines(axes)
+        picture = to_svg(axes, "roc")
     majority = max(labels.mean(), 1 - labels.mean())
     right = accuracy(context)
     gain = f"{100 * abs(right - majority):.1f} points {'more' if right >= majority else 'less'}"
@@ -114,28 +136,30 @@ def _roc(context: ReportContext) -> Figure:
         f"{gain} than predicting the more frequent label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
-    legend = (("line s1", "the model"), ("dot s2", "its threshold"), ("line s0", "chance"))
     table = Table.of(["false positive rate", "true positive rate"], rows, words=0)
-    return Figure("roc", "ROC curve", chart.picture("roc"), caption, table, legend)
+    return Figure("roc", "ROC curve", picture, caption, table)
 
 
 def _reliability(context: ReportContext) -> Figure:
     assert context.labels is not None
     found = reliability(context.probability, context.labels)
-    points = list(zip(found.predicted.tolist(), found.observed.tolist(), strict=True))
     low, high = intervals(found)
-    spans = list(zip(found.predicted.tolist(), low.tolist(), high.tolist(), strict=True))
-    chart = Chart(Axis(0, 1, "predicted probability", percent), Axis(0, 1, "observed share", percent))
-    chart = chart.line([(0, 0), (1, 1)], "s0").spans(spans, "s1").line(points, "s1").dots(points, "s1")
+    with drawing() as axes:
+        name_axes(axes, "predicted probability", "observed share, with 95\u00a0% intervals", x_format=percent)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        line(axes, [0, 1], [0, 1], GREY, "perfect")
+        axes.plot([found.predicted] * 2, [low, high], color=BLUE, linewidth=1.2, alpha=0.75)
+        line(axes, found.predicted, found.observed, BLUE, "this model")
+        axes.plot(found.predicted, found.observed, "o", color=BLUE)
+        label_lines(axes)
+        picture = to_svg(axes, "reliability")
     caption = _truth(found, low, high)
     rows = [
         [percent(p), percent(o), f"{n:,}"]
         for p, o, n in zip(found.predicted, found.observed, found.rows, strict=True)
     ]
     table = Table.of(["predicted", "observed", "rows"], rows, words=0)
-    legend = (("line s1", "the model, with 95\u00a0% intervals"), ("line s0", "perfect"))
-    picture = chart.picture("reliability")
-    return Figure("reliability", "Calibration", picture, caption, table, legend)
+    return Figure("reliability", "Calibration", picture, caption, table)
 
 
 def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
@@ -167,9 +191,9 @@ STILL = 0.01
 RISE = 0.05
 """A log loss that rises by more than this share after its least value is overfitting."""
 
-RATES = (("accuracy", "s1"), ("certified", "s2"), ("validity", "s3"))
+RATES = {"accuracy": BLUE, "certified": ORANGE, "validity": BLACK}
 PAIR = ("certified", "accuracy")
-LOSSES = (("objective", "s1"), ("log_loss", "s2"))
+LOSSES = {"objective": BLUE, "log_loss": ORANGE}
 
 
 def learning_figures(model: VeriTraCER) -> list[Figure]:
@@ -181,22 +205,22 @@ def learning_figures(model: VeriTraCER) -> list[Figure]:
 
 
 def _rates(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
-    kept = _kept(history, RATES)
-    if not kept:
+    names = _kept(history, RATES)
+    if not names:
         return None
-    names = [name for name, _ in kept]
-    low = float(np.floor(10 * history[names].min().min()) / 10)
-    chart = Chart(_epochs(history), Axis(min(low, 0.9), 1, "share of validation rows", percent))
-    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"selected: epoch {model.best_epoch_}")
+    low = min(float(np.floor(10 * history[names].min().min()) / 10), 0.9)
+    with drawing() as axes:
+        name_axes(axes, "epoch", "share of validation rows")
+        axes.set_ylim(low, 1)
+        _draw_epochs(axes, model, names, RATES)
+        picture = to_svg(axes, "rates")
     best = _best(model, history)
     said = ", ".join(f"{name} {percent(float(best[name]))}" for name in names)
     caption = f"Epoch {model.best_epoch_} of {len(history)} was selected: {said}. "
     if "certified" in names:
         caption += _meanwhile(model, history)
-    picture = chart.picture("rates")
-    legend = tuple((f"line {series}", name) for name, series in kept)
     table = _table(history, names, percent)
-    return Figure("rates", "Validation metrics by epoch", picture, caption, table, legend)
+    return Figure("rates", "Validation metrics by epoch", picture, caption, table)
 
 
 def _meanwhile(model: VeriTraCER, history: pd.DataFrame) -> str:
@@ -213,14 +237,16 @@ def _meanwhile(model: VeriTraCER, history: pd.DataFrame) -> str:
 
 
 def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
-    kept = _kept(history, LOSSES)
-    if not kept:
+    names = _kept(history, LOSSES)
+    if not names:
         return None
-    names = [name for name, _ in kept]
     values = history[names].to_numpy(dtype=np.float64)
     top = float(np.nanmax(np.where(np.isfinite(values), values, np.nan)))
-    chart = Chart(_epochs(history), Axis(0, top * 1.05, "loss", format_number))
-    chart = _lines(chart, history, kept).mark(model.best_epoch_, f"selected: epoch {model.best_epoch_}")
+    with drawing() as axes:
+        name_axes(axes, "epoch", "loss", y_format=format_number)
+        axes.set_ylim(0, top * 1.05)
+        _draw_epochs(axes, model, names, LOSSES)
+        picture = to_svg(axes, "losses")
     name = names[0]
     first, last, best = (
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
@@ -230,9 +256,8 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
         f"{format_number(best)} in the selected "
         f"epoch and {format_number(last)} after the last: {_ending(history, name, best)}"
     )
-    legend = tuple((f"line {series}", n.replace("_", " ")) for n, series in kept)
-    picture, table = chart.picture("losses"), _table(history, names, format_number)
-    return Figure("losses", "Losses by epoch", picture, caption[:1].upper() + caption[1:], table, legend)
+    table = _table(history, names, format_number)
+    return Figure("losses", "Losses by epoch", picture, caption[:1].upper() + caption[1:], table)
 
 
 def _ending(history: pd.DataFrame, name: str, best: float) -> str:
@@ -267,22 +292,19 @@ def overfitting(history: pd.DataFrame) -> tuple[float, int, float] | None:
     return float(values[k]), int(measured["epoch"].iloc[k]), float(values[-1])
 
 
-def _kept(history: pd.DataFrame, wanted: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Those that were measured in at least two epochs."""
-    return [(n, s) for n, s in wanted if n in history and np.isfinite(history[n].astype(float)).sum() > 1]
+def _kept(history: pd.DataFrame, wanted: Iterable[str]) -> list[str]:
+    """Return the columns that were measured in at least two epochs."""
+    return [name for name in wanted if name in history and np.isfinite(history[name].astype(float)).sum() > 1]
 
 
-def _epochs(history: pd.DataFrame) -> Axis:
-    first, last = float(history["epoch"].iloc[0]), float(history["epoch"].iloc[-1])
-    whole = tuple(t for t in ticks(first, last, most=7) if t == int(t))
-    return Axis(first, last, "epoch", at=whole)
-
-
-def _lines(chart: Chart, history: pd.DataFrame, kept: list[tuple[str, str]]) -> Chart:
-    for name, series in kept:
-        values = history[name].astype(float).tolist()
-        chart = chart.line(list(zip(history["epoch"].astype(float).tolist(), values, strict=True)), series)
-    return chart
+def _draw_epochs(axes: Axes, model: VeriTraCER, names: list[str], colours: dict[str, str]) -> None:
+    """Draw these columns of the history, and mark the selected epoch."""
+    history = model.history_
+    for name in names:
+        line(axes, history["epoch"], history[name].astype(float), colours[name], name.replace("_", " "))
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    mark(axes, model.best_epoch_, f"selected: epoch {model.best_epoch_}")
+    label_lines(axes)
 
 
 def _best(model: VeriTraCER, history: pd.DataFrame) -> pd.Series[float]:
@@ -318,12 +340,12 @@ def limits(context: ReportContext) -> Limits:
     Sets are nested: what breaks at one kappa is broken at every larger one. The attack sees a sample of
     the counterfactuals; of those without a certificate, as many are taken to hold as in the sample.
     """
-    asked = context.first[context.asked]
-    radius, sampled = context.recourse.radius[asked], _sample(context)
+    explained = context.first[context.explained]
+    radius, sampled = context.recourse.radius[explained], _sample(context)
     reach = context.recourse.radius[sampled]
     kappas = _kappas(context.recourse.kappa, radius)
     certified = np.array([(radius >= k).mean() for k in kappas])
-    given = len(context.first[context.given]) / len(asked)
+    with_cf = len(context.first[context.has_cf]) / len(explained)
     unbroken, counts, broken = [], [], np.zeros(len(sampled), dtype=bool)
     for kappa, share in zip(kappas.tolist(), certified.tolist(), strict=True):
         alive = np.flatnonzero(~broken)
@@ -331,7 +353,7 @@ def limits(context: ReportContext) -> Limits:
         assert not (broken & (reach >= kappa)).any(), "an attack broke a certificate"
         open_ = reach < kappa
         holds = float((~broken[open_]).mean()) if open_.any() else 1.0
-        unbroken.append(share + (given - share) * holds)
+        unbroken.append(share + (with_cf - share) * holds)
         counts.append(int(broken.sum()))
     # Sets are nested, so a limit for one kappa is one for every larger kappa too.
     return Limits(kappas, certified, np.minimum.accumulate(unbroken), np.array(counts), len(sampled))
@@ -340,40 +362,47 @@ def limits(context: ReportContext) -> Limits:
 def robustness_figure(context: ReportContext) -> Figure:
     """The band between what is certified and what the attack could not break, against kappa."""
     found = limits(context)
-    # A certificate for kappa is one for every smaller one, so the certified share falls in steps.
-    edge = _steps(context, found)
-    measured = list(zip(found.kappa.tolist(), found.unbroken.tolist(), strict=True))
-    upper = _held(_at_zero(context), measured)
     top = float(found.kappa[-1])
     unit = ", in multiples of the radius" if context.recourse.param_set.rule == "absolute" else ""
-    across = Axis(0, top, f"κ{unit}", at=tuple(ticks(0, top, most=8)))
-    chart = Chart(across, Axis(0, 1, "share of applicants", percent))
-    chart = chart.band(edge, upper, "s1").line(upper, "s2").line(edge, "s1")
-    kappa = context.recourse.kappa
-    chart = chart.dots(measured, "s2").mark(kappa, f"requested: {context.models}", height=0.5)
+    with drawing() as axes:
+        name_axes(axes, f"κ{unit}", "share of applicants")
+        axes.set(xlim=(0, top), ylim=(0, 1))
+        axes.locator_params(axis="x", nbins=8)
+        # A certificate for kappa is one for every smaller kappa, and what the attack broke is broken at every
+        # larger one: both are stairs, and the truth lies in the band between them.
+        certified = _stairs(*_certified(context, top))
+        limit = _stairs([0.0, *found.kappa], [_at_zero(context), *found.unbroken])
+        band = [np.concatenate([up, down[::-1]]) for up, down in zip(certified, limit, strict=True)]
+        axes.fill(*band, color=BLUE, alpha=0.12)
+        line(axes, *limit, ORANGE, "not broken by the attack")
+        line(axes, *certified, BLUE, "certified")
+        axes.plot(found.kappa, found.unbroken, "o", color=ORANGE)
+        mark(axes, context.recourse.kappa, f"requested κ = {context.recourse.kappa:g}")
+        label_lines(axes)
+        picture = to_svg(axes, "robustness")
     rows = [
         [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
         for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
     ]
     header = ["κ", "certified", "upper bound", "broken by the attack"]
-    legend = (("line s1", "certified"), ("line s2", "not broken by the attack"))
-    picture = chart.picture("robustness")
     title = "Certified share against distance κ"
     table = Table.of(header, rows, words=0)
-    return Figure("robustness", title, picture, _caption(context, found), table, legend)
+    return Figure("robustness", title, picture, _caption(context, found), table)
 
 
 def _caption(context: ReportContext, found: Limits) -> str:
     """What is proved where it was asked for, how exact that is, and what lies beyond."""
-    kappa, given = context.recourse.kappa, int(context.given.sum())
+    kappa, with_cf = context.recourse.kappa, int(context.has_cf.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
-    people = format_count(int(context.asked.sum()), "applicant")
+    people = format_count(int(context.explained.sum()), "applicant")
     said = f"At {context.models}, {percent(low)} of {people} have a certified counterfactual"
     if high > low:
         said += f", and at most {percent(high)} could have one, since the attack breaks the others"
     sample = (
-        "every counterfactual" if found.attacked == given else f"a sample of {found.attacked:,} of {given:,}"
+        "every counterfactual"
+        if found.attacked == with_cf
+        else f"a sample of {found.attacked:,} of {with_cf:,}"
     )
     return f"{said}. The attack tried {sample} and broke no certificate. {_half(context, found)}"
 
@@ -381,7 +410,7 @@ def _caption(context: ReportContext, found: Limits) -> str:
 def _half(context: ReportContext, found: Limits) -> str:
     """Up to which kappa half of the promises hold, from both sides."""
     kappa = context.recourse.kappa
-    proved = float(np.median(context.recourse.radius[context.first[context.given]]))
+    proved = float(np.median(context.recourse.radius[context.first[context.has_cf]]))
     share = found.broken / max(found.attacked, 1)
     lost = np.flatnonzero(share > 0.5)
     if not len(lost):
@@ -402,12 +431,9 @@ def _half(context: ReportContext, found: Limits) -> str:
     )
 
 
-def _held(start: float, measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The upper limit as a staircase: it holds for every larger kappa until the next one measured."""
-    points = [(0.0, start)]
-    for kappa, share in measured:
-        points += [(kappa, points[-1][1]), (kappa, share)]
-    return points
+def _stairs(x: Sequence[float], y: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the corners of a staircase on which each value of ``y`` holds from its ``x`` to the next."""
+    return np.repeat(np.asarray(x), 2)[1:], np.repeat(np.asarray(y), 2)[:-1]
 
 
 def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -420,11 +446,11 @@ def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sample(context: ReportContext) -> NDArray[np.int64]:
     """Positions in ``recourse`` of the counterfactuals to attack, evenly over all that were given."""
-    given = context.first[context.given]
-    if len(given) <= MOST_ATTACKED:
-        return given
-    spread = np.linspace(0, len(given) - 1, MOST_ATTACKED).round().astype(np.int64)
-    chosen: NDArray[np.int64] = given[spread]
+    with_cf = context.first[context.has_cf]
+    if len(with_cf) <= MOST_ATTACKED:
+        return with_cf
+    spread = np.linspace(0, len(with_cf) - 1, MOST_ATTACKED).round().astype(np.int64)
+    chosen: NDArray[np.int64] = with_cf[spread]
     return chosen
 
 
@@ -443,15 +469,12 @@ def _breaks(context: ReportContext, rows: NDArray[np.int64], kappa: float) -> ND
 
 def _at_zero(context: ReportContext) -> float:
     """The share of people with a counterfactual that is valid today."""
-    return float(context.given.sum() / context.asked.sum())
+    return float(context.has_cf.sum() / context.explained.sum())
 
 
-def _steps(context: ReportContext, found: Limits) -> list[tuple[float, float]]:
-    """The certified share as a staircase: it falls where the certificate of somebody ends."""
-    radius = np.sort(context.recourse.radius[context.first[context.asked]])
-    top = float(found.kappa[-1])
-    points = [(0.0, float((radius > 0).mean()))]
-    for value in np.unique(radius[(radius > 0) & (radius < top)]).tolist():
-        after = float((radius > value).mean())
-        points += [(value, points[-1][1]), (value, after)]
-    return [*points, (top, points[-1][1])]
+def _certified(context: ReportContext, top: float) -> tuple[list[float], list[float]]:
+    """Return each kappa up to ``top`` at which a certificate ends, and the certified share beyond it."""
+    radius = context.recourse.radius[context.first[context.explained]]
+    ends = [0.0, *np.unique(radius[(radius > 0) & (radius < top)]).tolist(), top]
+    shares = [float((radius > end).mean()) for end in ends]
+    return ends, [*shares[:-1], shares[-2]]
