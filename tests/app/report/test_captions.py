@@ -19,8 +19,9 @@ from html_pages import Page
 from veritracer.app.report import write_report
 from veritracer.app.report.context import report_context
 from veritracer.app.report.groups import groups_of
-from veritracer.app.report.people import agreement_figures, cards, path_figure
-from veritracer.app.report.quality import Reliability, intervals, limits, reliability
+from veritracer.app.report.people import cards
+from veritracer.app.report.quality import Reliability, intervals, reliability
+from veritracer.app.report.robustness import agreement_figures, limits, path_figure
 from veritracer.schema import Feature
 
 

@@ -66,6 +66,7 @@ STYLE = {
     "xtick.major.pad": 8,
     "ytick.major.pad": 6,
     "lines.linewidth": 2.0,
+    "lines.solid_capstyle": "butt",
     "lines.markersize": 7.2,
     "lines.markeredgecolor": PALETTE["sheet"],
     "lines.markeredgewidth": 1.0,
@@ -327,6 +328,7 @@ def to_svg(axes: Axes, identity: str) -> Markup:
     the picture is left out: style sheets, metadata, fonts, sizes, and names that other pictures have too.
     """
     axes.patch.set_visible(False)
+    axes.figure.patch.set_visible(False)
     for artist in axes.findobj(match=lambda a: hasattr(a, "set_text")):
         artist.set_text(_printable(artist.get_text()))
     output = StringIO()

@@ -21,8 +21,9 @@ from veritracer.app.report.groups import (
     group_figure,
     group_tables,
 )
-from veritracer.app.report.people import Card, agreement_figures, cards, change_figures, effort_figures
-from veritracer.app.report.quality import accuracy, auc, learning_figures, quality_figures, robustness_figure
+from veritracer.app.report.people import Card, cards, change_figures, effort_figures
+from veritracer.app.report.quality import accuracy, auc, learning_figures, quality_figures
+from veritracer.app.report.robustness import agreement_figures, robustness_figure
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
 from veritracer.model import VeriTraCER

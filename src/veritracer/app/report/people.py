@@ -15,7 +15,6 @@ from veritracer.app.report.context import ReportContext
 from veritracer.app.report.figures import (
     BLACK,
     BLUE,
-    GREY,
     ORANGE,
     Bar,
     Figure,
@@ -26,7 +25,6 @@ from veritracer.app.report.figures import (
     histogram,
     interval_chart,
     label_lines,
-    line,
     mark,
     name_axes,
     percent,
@@ -290,87 +288,7 @@ def most_frequent_change(found: list[FeatureChanges], rows: NDArray[np.bool_]) -
     return f"{found[best].feature.name} ({percent(shares[best])})" if shares[best] > 0 else "–"
 
 
-# ---------------------------------------------------------------- acceptance by independent models
-
-
-TITLES = {
-    "model": (BLUE, "this model"),
-    "panel": (ORANGE, "its panel"),
-    "held_out": (BLACK, "held-out models"),
-    "truth": (GREY, "true probability"),
-}
-
-QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-MODEL_SPECIFIC = 0.25
-"""A larger gap between the model and the others at the counterfactual is reported as model-specific."""
-
-
-def agreement_figures(context: ReportContext) -> list[Figure]:
-    """Return the panel's agreement and one interpolation path; nothing without a panel."""
-    recourse = context.recourse
-    with_cf = context.first[context.has_cf]
-    if recourse.evidence.panel is None or len(with_cf) == 0:
-        return []
-    agreement = recourse.agreement[with_cf]
-    typical = with_cf[np.argsort(recourse.cost[with_cf], kind="stable")[len(with_cf) // 2]]
-    figures = [path_figure(recourse.way(int(typical)), "the row of median cost")]
-    return figures if np.isnan(agreement).all() else [_agreement(agreement), *figures]
-
-
-def _agreement(agreement: np.ndarray) -> Figure:
-    """Draw the histogram of agreement: the share of held-out panel members that accept each row."""
-    edges = np.linspace(0, 1, 6)
-    counts, _ = np.histogram(agreement, edges)
-    with drawing() as axes:
-        axis = "share of held-out panel members that accept the counterfactual"
-        name_axes(axes, axis, "people", x_format=percent, y_format="{:,.0f}".format)
-        axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(), 1)))
-        histogram(axes, edges, counts)
-        picture = to_svg(axes, "agreement")
-    most = float((agreement >= 0.5).mean())
-    caption = (
-        f"{percent(most)} of the counterfactuals are accepted by at least half of the held-out panel "
-        "members, independent models that took no part in training or search. Do not hand out the others."
-    )
-    rows = [
-        (f"{percent(a)} to {percent(b)}", f"{c:,}") for a, b, c in zip(edges, edges[1:], counts, strict=False)
-    ]
-    table = Table.of(("agreement", "people"), rows)
-    return Figure("agreement", "Agreement of held-out models", picture, caption, table)
-
-
-def path_figure(path: pd.DataFrame, whose: str) -> Figure:
-    """Draw each model's probability along the line from x (0) to x′ (1) and a little beyond."""
-    known = [name for name in TITLES if name in path]
-    with drawing() as axes:
-        name_axes(axes, "position between x (0) and x′ (1)", "probability of the favourable decision")
-        axes.set(xlim=(0, path.index[-1]), ylim=(0, 1))
-        for name in known:
-            colour, title = TITLES[name]
-            line(axes, path.index, path[name], colour, title)
-        mark(axes, 1.0, "x′")
-        label_lines(axes)
-        picture = to_svg(axes, "path")
-    end = {name: float(_at(path, 1.0)[name]) for name in known}
-    gap = end["model"] - float(np.mean([end[name] for name in known if name != "model"]))
-    said = ", ".join(f"{TITLES[name][1]} {percent(end[name])}" for name in known)
-    verdict = (
-        "Only this model's probability rises: the counterfactual is model-specific."
-        if gap > MODEL_SPECIFIC
-        else "The probabilities rise together."
-    )
-    rows = [(f"{t:g}", *(percent(float(_at(path, t)[name])) for name in known)) for t in QUARTERS]
-    table = Table.of(("position", *(TITLES[name][1] for name in known)), rows)
-    caption = f"At x′, for {whose}: {said}. {verdict}"
-    return Figure("path", "From the original row to the counterfactual", picture, caption, table)
-
-
-def _at(path: pd.DataFrame, share: float) -> Any:
-    return path.iloc[int(np.argmin(np.abs(path.index.to_numpy(dtype=float) - share)))]
-
-
-# ---------------------------------------------------------------- worked examples
+# ---------------------------------------------------------------- examples
 
 
 MOST_CARDS = 5
