@@ -111,7 +111,7 @@ def test_the_first_lever_is_the_one_in_the_table_of_changes(lending: Case, page:
     asked = turned_down(lending)
     table = lending.recourse.changes()
     often = table["feature"].value_counts()
-    caption = page.caption("levers")
+    caption = page.caption("features")
     share = shown(often.iloc[0] / asked.sum())
     assert f"frequent change is {often.index[0]}: {share} of the counterfactuals" in caption
     assert f"{18 - len(often)} feature" in caption
@@ -125,7 +125,7 @@ def test_the_first_lever_is_the_one_in_the_table_of_changes(lending: Case, page:
 def test_group_means_are_those_of_pandas(lending: Case, page: Page) -> None:
     asked = turned_down(lending)
     table = pd.DataFrame({"sex": lending.X["sex"], "cost": lending.recourse.cost})[asked]
-    section = page.by_id["fairness"]
+    section = page.by_id["costs"]
     for sex, cost in table.groupby("sex")["cost"].mean().items():
         line = re.search(rf"\n{sex}([\d,]+).*", section.replace("\u00a0", " "))
         assert line, sex

@@ -20,8 +20,8 @@ FIGURES = {
     "robustness",
     "cost",
     "changes",
-    "levers",
-    "moves",
+    "features",
+    "sizes",
     "approvals",
     "groups",
     "rates",
@@ -29,12 +29,12 @@ FIGURES = {
 }
 SECTIONS = {
     "model",
-    "promise",
+    "certificates",
     "acceptance",
-    "demands",
-    "accepted",
-    "fairness",
-    "people",
+    "effort",
+    "approval-rates",
+    "costs",
+    "examples",
     "training",
     "data",
     "origins",
@@ -120,9 +120,9 @@ def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> No
     assert page.unbalanced == []
     assert page.names().isdisjoint({"script", "img", "b", "i"})
     assert not [name for name, _ in attributes(page) if name.startswith("on") or name == "src"]
-    for place in ("levers", "levers-caption", "data", "people", "model", "roc-caption"):
+    for place in ("features", "features-caption", "data", "examples", "model", "roc-caption"):
         assert SCRIPT in page.by_id[place], place
-    assert IMAGE in page.by_id["fairness"]
+    assert IMAGE in page.by_id["costs"]
 
 
 def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_recourse_is_computed_where_it_is_absent(hostile: Case, tmp_path: Path) 
     given = write_report(
         tmp_path / "b.html", model, X.head(40), y.head(40), recourse=model.explain(X.head(40))
     )
-    assert Page.read(ours).by_id["demands"] == Page.read(given).by_id["demands"]
+    assert Page.read(ours).by_id["effort"] == Page.read(given).by_id["effort"]
 
 
 def test_without_labels_quality_is_not_claimed(lending: Case, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_nobody_turned_down_is_said(lending: Case, tmp_path: Path) -> None:
     model, X, y, recourse = lending
     happy = recourse.favourable
     page = Page.read(write_report(tmp_path / "r.html", model, X[happy], y[happy]))
-    assert "The model declines no row of this table" in page.by_id["promise"]
+    assert "The model declines no row of this table" in page.by_id["certificates"]
     assert page.unbalanced == []
 
 
@@ -209,4 +209,4 @@ def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> N
     model.save(tmp_path / "model")
     before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
     after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
-    assert Page.read(before).by_id["demands"] == Page.read(after).by_id["demands"]
+    assert Page.read(before).by_id["effort"] == Page.read(after).by_id["effort"]

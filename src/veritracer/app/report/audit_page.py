@@ -1,4 +1,4 @@
-"""The page of an audit: which promises a model keeps, and how far it is from the models that made them."""
+"""The page of an audit: which promises a model keeps, and how far it is from the issuing models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.times import format_time
 
 LISTED_ROWS = 200
-"""Broken promises, and groups of promises, that the page lists; the JSON output has all."""
+"""Broken promises and groups of promises on the page; the JSON output has all."""
 
 MEANING = {
     Verdict.PROVED: "the model lies in the set for which the promise was proved",
@@ -45,10 +45,10 @@ def write_audit_page(
     notes: Sequence[str] = (),
     model: str = "",
 ) -> Path:
-    """Where the report was written: whole or not at all.
+    """Write the page of an audit, whole or not at all, and return its path.
 
-    ``notes`` are sentences to begin with, such as whether the ledger verifies; ``model`` is what the audited
-    model is called, such as its folder.
+    ``notes`` are sentences for the headline, such as whether the ledger verifies; ``model`` is the name of
+    the audited model, such as its folder.
     """
     page = page_template().render(
         title=title or "Audit of promises",
@@ -67,7 +67,7 @@ def write_audit_page(
 
 
 def audit_headline(audit: Audit) -> str:
-    """The audit in one sentence."""
+    """Summarise the audit in one sentence."""
     if audit.live == 0:
         return "The ledger has no live promise."
     people = format_count(audit.live, "live promise")
@@ -150,21 +150,21 @@ def _broken(audit: Audit) -> Section:
         until = "no end" if line["expires"] == "never" else line["expires"][:10]
         lines.append([number, str(line["id"]), said, kappa, format_number(line["logit"]), until])
     header = ["number", "id", "new recourse", "κ", "logit", "last day"]
-    words = "Ordered by logit, the lowest first: how far the model is from accepting the promised row."
+    words = "Lowest logit first: the lower it is, the further the model is from accepting the promised row."
     if len(audit.broken) > LISTED_ROWS:
         words += f" Shown are {LISTED_ROWS} of {len(audit.broken):,}; the JSON output has all."
     return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
 
 
 def _unchecked(audit: Audit) -> tuple[Section, ...]:
-    """The promises that cannot be checked, where there are any."""
+    """List the promises that cannot be checked, if there are any."""
     if audit.counts[Verdict.NOT_CHECKABLE] == 0:
         return ()
     lines = [
         [f"{line['sequence']}", str(line["id"]), str(line["reason"]), format_number(line["kappa"])]
         for line in audit.unchecked.head(LISTED_ROWS).to_dict("records")
     ]
-    words = "The known part of what was promised is accepted, but not all of it is known."
+    words = "The model accepts the known part of these promises; the ledger lacks the rest."
     if len(audit.unchecked) > LISTED_ROWS:
         words += f" Shown are {LISTED_ROWS} of {len(audit.unchecked):,}; the JSON output has all."
     table = Table.of(["number", "id", "reason", "κ"], lines, words=3)

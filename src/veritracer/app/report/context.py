@@ -1,4 +1,4 @@
-"""The context of a report: model, table, recourse and their digests."""
+"""What a report is about: a model, a table, its counterfactuals, and their digests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A model, the rows it decided, and what it told people.
+    """A model, the rows of a table, and their counterfactuals.
 
     Attributes
     ----------
@@ -58,12 +58,12 @@ class ReportContext:
 
     @property
     def schema(self) -> Schema:
-        """What is known of the table."""
+        """Return the schema of the table."""
         return self.recourse.encoding.schema
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Which rows have a certified counterfactual, (n,)."""
+        """Return a mask of the rows with a certified counterfactual, (n,)."""
         return self.recourse.certified[self.first]
 
     @property
@@ -73,7 +73,7 @@ class ReportContext:
 
     @property
     def n_changes(self) -> NDArray[np.int64]:
-        """How many features each row's counterfactual changes, (n,)."""
+        """Return the number of features that each row's counterfactual changes, (n,)."""
         return self.recourse.n_changes[self.first]
 
     @property
@@ -83,12 +83,12 @@ class ReportContext:
 
     @property
     def who(self) -> str:
-        """What the rows that recourse was looked for are called."""
+        """Return what the explained rows are called."""
         return "explained rows" if self._everybody else "declined applicants"
 
     @property
     def role(self) -> str:
-        """What is said of them in the head of a column."""
+        """Return what the explained rows are called in the head of a column."""
         return "explained" if self._everybody else "declined"
 
     @property
@@ -97,7 +97,7 @@ class ReportContext:
 
 
 def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:
-    """The model, the table and its recourse as one checked value; recourse is computed where it is absent."""
+    """Check that model, table and recourse belong together; compute recourse where it is absent."""
     table = model.encoding_.schema.frame(X)
     if len(table) == 0:
         raise DataError(message("at least one row to report on", "none", "pass the test table"))
@@ -155,7 +155,7 @@ METHODS = {
 
 
 def model_facts(context: ReportContext) -> tuple[tuple[str, str], ...]:
-    """What the model is, as names and values."""
+    """Describe the model as names and values."""
     model, encoding = context.model, context.recourse.encoding
     _, theta = from_module(model.classifier_)
     widths = [theta[0].shape[1], *(t.shape[0] for t in theta[::2])]
@@ -183,7 +183,7 @@ def model_facts(context: ReportContext) -> tuple[tuple[str, str], ...]:
 
 
 def schema_table(schema: Schema) -> Table:
-    """Each feature with its kind, its legal values, how it may change, missing values and note."""
+    """Describe each feature: kind, legal values, how it may change, missing values and note."""
     described = schema.describe()
     rows = [
         [
@@ -202,7 +202,7 @@ def schema_table(schema: Schema) -> Table:
 
 
 def origins(context: ReportContext) -> tuple[tuple[str, str], ...]:
-    """Versions and digests: with them somebody else can make sure that they speak of the same thing."""
+    """Return digests and versions, by which others can tell that they use the same model and data."""
     recourse = context.recourse
     rows = hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest()
     digests = (

@@ -32,16 +32,16 @@ from veritracer.formatting import format_count, format_number, format_own_value,
 from veritracer.schema import Feature
 
 FEWEST = 20
-"""People with a counterfactual that a group needs before it is compared with others."""
+"""Smallest group that is compared: in rows with a counterfactual, or for approval rates in rows."""
 
 MOST_GROUPS, MOST_FEATURES, BINS = 8, 12, 4
 CHANCE = 0.01
-"""A gap counts as more than chance below this probability, after correction for the number of features."""
+"""Significance level, after correction for the number of features."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The people with one value of a feature (or in one bin of it), as positions in the table, (n,) bool."""
+    """The rows with one value of a feature, or in one bin of it, (n,) bool."""
 
     name: str
     rows: NDArray[np.bool_]
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups of one feature: who they are, the mean cost of each, and how likely chance is.
+    """The groups of one feature, the mean cost of each, and the p-value of their difference.
 
     ``cost`` is nan for a group that is too small to compare; ``chance`` is the p-value of Kruskal and
     Wallis over the others (1 where fewer than two are left), not yet corrected for other features.
@@ -62,13 +62,13 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The largest mean cost over the smallest; nan where there are not two to compare."""
+        """Return the largest mean cost over the smallest; NaN where fewer than two can be compared."""
         kept = self.cost[~np.isnan(self.cost)]
         return float(kept.max() / kept.min()) if len(kept) > 1 and kept.min() > 0 else float("nan")
 
 
 def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
-    """The people by value of the feature; numbers with many values in four bins of about equal size."""
+    """Group the rows by value of the feature; numbers with many values in four bins of about equal size."""
     absent = (column.isna() | column.isin(list(feature.missing_codes))).to_numpy(dtype=bool)
     values = column[~absent]
     if feature.is_numeric and values.nunique() > BINS + 1:
@@ -84,15 +84,15 @@ def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
 
 
 def compare_features(context: ReportContext) -> list[Feature]:
-    """The features that nobody can freely change."""
+    """Return the features that are immutable or may change in one direction only."""
     return [f for f in context.schema.features if f.action != "free"]
 
 
 def compare(context: ReportContext) -> list[Comparison]:
-    """A comparison for each immutable or one-way feature with at least two groups, the widest gap first.
+    """Compare the groups of each immutable or one-way feature, the widest gap first.
 
-    Where there are too many features, one-way ones are left out before immutable ones: what people are
-    born with has to be shown even where there is no gap.
+    If there are too many features, one-way ones are left out before immutable ones, which are shown even
+    where there is no gap.
     """
     features = compare_features(context)
     every = [_comparison(context, f, groups_of(f, context.table[f.name])) for f in features]
@@ -102,7 +102,7 @@ def compare(context: ReportContext) -> list[Comparison]:
 
 
 def group_figure(context: ReportContext, found: list[Comparison]) -> Figure | None:
-    """The mean cost of each group on one scale, the widest gap first; None where there is none to draw."""
+    """Draw the mean cost of each group on one scale, the widest gap first; None without a comparison."""
     drawn = [c for c in found if not math.isnan(c.ratio)]
     if not drawn:
         return None
@@ -120,7 +120,7 @@ def group_figure(context: ReportContext, found: list[Comparison]) -> Figure | No
 
 
 def group_tables(context: ReportContext, found: list[Comparison]) -> list[tuple[str, Table]]:
-    """For each feature a table with a line for each group."""
+    """Return a table for each feature, with a line for each group."""
     features = changed_features(context)
     tables = []
     for c in found:
@@ -155,12 +155,12 @@ def _cost_line(context: ReportContext, group: Group, features: list[FeatureChang
 
 
 def _of_few(mean: str, people: int) -> str:
-    """A mean, with how few it is of where it is not compared with others."""
+    """Format a mean; that of a group too small to compare is followed by the number of rows."""
     return mean if people >= FEWEST or people == 0 else f"{mean} (of\u00a0{people})"
 
 
 def _summary(c: Comparison, tests: int) -> list[str]:
-    """The gap of one feature as words: lowest, highest, their ratio, and the corrected chance."""
+    """Return lowest and highest mean, their ratio and the corrected p-value as text."""
     ends = [format_number(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
     return [c.feature.name, *ends, f"{c.ratio:.2f}", f"{min(c.chance * tests, 1.0):.2g}"]
 
@@ -175,23 +175,22 @@ def _comparison(context: ReportContext, feature: Feature, groups: tuple[Group, .
 
 
 def _cost_caption(context: ReportContext, drawn: list[Comparison]) -> str:
-    """What the widest gap is, whether chance explains it, and whether certificates differ too."""
+    """State the widest gap, which gaps are significant, and the range of the certified share."""
     widest = drawn[0]
     dear, cheap = int(np.nanargmax(widest.cost)), int(np.nanargmin(widest.cost))
     real = [c for c in drawn if c.chance * len(drawn) < CHANCE]
     said = (
         f"The largest difference is by {widest.feature.name}: the mean cost is "
-        f"{format_number(widest.cost[dear])} "
-        f"for {widest.groups[dear].name} and {format_number(widest.cost[cheap])} for "
-        f"{widest.groups[cheap].name}, "
-        f"a ratio of {widest.ratio:.2f}. "
+        f"{format_number(widest.cost[dear])} for {widest.groups[dear].name} and "
+        f"{format_number(widest.cost[cheap])} for {widest.groups[cheap].name}, a ratio of "
+        f"{widest.ratio:.2f}. "
     )
     few = sum(int(math.isnan(cost)) for c in drawn for cost in c.cost)
     if few:
         what = "group has" if few == 1 else "groups have"
         said += (
-            f"{few} {what} fewer than {FEWEST} rows with a counterfactual; marked in the tables and not "
-            "compared here. "
+            f"{few} {what} fewer than {FEWEST} rows with a counterfactual: marked in the tables, not "
+            "compared. "
         )
     names = ", ".join(c.feature.name for c in real)
     chance = (
@@ -222,7 +221,7 @@ def _gap(c: Comparison) -> float:
 
 
 def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
-    """Quarters of the values, named by the smallest and the largest value in each."""
+    """Split the values into quarters, named by the smallest and the largest value in each."""
     numbers = values.to_numpy(dtype=np.float64)
     inner = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
     place = np.searchsorted(inner, numbers, side="left")
@@ -237,7 +236,7 @@ def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
 
 
 def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
-    """One group for each value, in the schema's order; rare ones together where there are too many."""
+    """Return a group for each value, in the schema's order; rare values share one if there are too many."""
     codes, present = pd.factorize(values, sort=feature.is_numeric)
     found = {to_python(value): np.flatnonzero(codes == k) for k, value in enumerate(present)}
     order = [c for c in feature.categories if c in found] or list(found)
@@ -257,10 +256,10 @@ def _mean(values: NDArray[Any]) -> float:
 
 
 FOUR_FIFTHS = 0.8
-"""Below this share of the highest rate a group is pointed out."""
+"""Groups below this share of the highest approval rate are marked."""
 
 Z = 1.959963984540054
-"""Of a 95 % interval."""
+"""Normal quantile of a 95 % interval."""
 
 MOST_DRAWN_GROUPS = 24
 """Groups that are drawn; the tables have all of them."""
@@ -268,7 +267,7 @@ MOST_DRAWN_GROUPS = 24
 
 @dataclass(frozen=True)
 class Approval:
-    """How many of a group are accepted: of how many, and the 95 % interval of the share (Wilson's)."""
+    """The approvals of one group, with Wilson's 95 % interval of the rate."""
 
     group: Group
     accepted: int
@@ -278,30 +277,30 @@ class Approval:
 
     @property
     def rate(self) -> float:
-        """The share that is accepted."""
+        """Return the share of the group that is approved."""
         return self.accepted / self.people if self.people else math.nan
 
     @property
     def is_small(self) -> bool:
-        """Whether it is too small to be compared."""
+        """Return whether the group is too small to be compared."""
         return self.people < FEWEST
 
 
 @dataclass(frozen=True)
 class Approvals:
-    """The approval rates of one feature's groups, and which of them is the highest one of those compared."""
+    """The approval rates of the groups of one feature."""
 
     feature: Feature
     groups: tuple[Approval, ...]
 
     @property
     def highest(self) -> Approval | None:
-        """The group that others are compared with; None where there are not two that are large enough."""
+        """Return the group with the highest rate; None where fewer than two groups can be compared."""
         large = [one for one in self.groups if not one.is_small]
         return max(large, key=lambda one: one.rate) if len(large) > 1 else None
 
     def ratio(self, one: Approval) -> tuple[float, float, float]:
-        """A group's rate over the highest one, and its 95 % interval (Katz's, of the logarithm)."""
+        """Return the rate of a group over the highest one, and Katz's 95 % interval (of the logarithm)."""
         top = self.highest
         if top is None or one is top or one.is_small or top.accepted == 0:
             return (math.nan,) * 3
@@ -314,13 +313,13 @@ class Approvals:
 
     @property
     def lowest(self) -> float:
-        """The lowest ratio; nan where there is none."""
+        """Return the lowest ratio; NaN where there is none."""
         ratios = [r for one in self.groups if not math.isnan(r := self.ratio(one)[0])]
         return min(ratios, default=math.nan)
 
 
 def approvals(context: ReportContext) -> list[Approvals]:
-    """The approval rates by each feature that nobody can freely change, the widest gap first."""
+    """Return the approval rates by each immutable or one-way feature, the widest gap first."""
     accepted = context.logit > 0
     found = []
     for feature in compare_features(context):
@@ -339,7 +338,7 @@ def _approval(group: Group, accepted: NDArray[np.bool_]) -> Approval:
 
 
 def approval_figure(found: list[Approvals]) -> Figure | None:
-    """The ratio of each group to the highest one of its feature, on one scale with the four-fifths line."""
+    """Draw the ratio of each group to the highest one of its feature, with the four-fifths line."""
     rows, lines = [], []
     for feature in found:
         for one in feature.groups:
@@ -368,7 +367,7 @@ def approval_figure(found: list[Approvals]) -> Figure | None:
 
 
 def approval_caption(found: list[Approvals]) -> str:
-    """What is below four fifths, how sure that is, and which groups are too small to say."""
+    """State the groups below four fifths, how certain that is, and how many groups are too small."""
     below, surely, small, compared = [], 0, 0, 0
     for feature in found:
         for one in feature.groups:
@@ -383,18 +382,17 @@ def approval_caption(found: list[Approvals]) -> str:
         more = f" and {len(below) - 4} more" if len(below) > 4 else ""
         said = (
             f"{len(below)} of {format_count(compared, 'group')} {'has' if len(below) == 1 else 'have'} an "
-            "approval "
-            f"rate below four fifths of the highest group of the same feature: {named}{more}. "
-            f"For {surely} of them the whole interval is below that line. "
+            "approval rate below four fifths of that of the highest group of the same feature: "
+            f"{named}{more}. For {surely} of them the whole interval is below that line. "
         )
     else:
         said = (
-            f"None of {format_count(compared, 'group')} has an approval rate below four fifths of the "
-            "highest. "
+            f"None of {format_count(compared, 'group')} has an approval rate below four fifths of that of "
+            "the highest group of the same feature. "
         )
     if small:
         what = "group has" if small == 1 else "groups have"
-        said += f"{small} {what} fewer than {FEWEST} rows; shown in the tables and not compared. "
+        said += f"{small} {what} fewer than {FEWEST} rows: shown in the tables, not compared. "
     return (
         said
         + "A different rate does not prove unfair treatment, and an equal one does not prove fair treatment."
@@ -402,7 +400,7 @@ def approval_caption(found: list[Approvals]) -> str:
 
 
 def approval_tables(found: list[Approvals]) -> list[tuple[str, Table]]:
-    """For each feature a table with a line for each group, small ones too."""
+    """Return a table for each feature, with a line for each group, small ones included."""
     header = ["group", "people", "approved", "95\u00a0% interval", "ratio", "95\u00a0% interval"]
     return [
         (f"Approved, by {one.feature.name}", Table.of(header, [_approval_line(one, g) for g in one.groups]))
@@ -424,5 +422,5 @@ def _approval_line(feature: Approvals, one: Approval) -> list[str]:
 
 
 def _two(ratio: float) -> str:
-    """A ratio with two decimals, never more than it is: what is below a line is not rounded onto it."""
+    """Format a ratio with two decimals, rounded down, so that 0.799 does not reach four fifths."""
     return "–" if math.isnan(ratio) else f"{math.floor(100 * ratio + 1e-9) / 100:.2f}"

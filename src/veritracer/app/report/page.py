@@ -35,7 +35,7 @@ NOTHING = "No counterfactual was found, so there is nothing to show here."
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what to know before reading on, and what follows: facts, figures, tables, cards."""
+    """A heading, an introduction, and what follows: facts, figures, tables, cards."""
 
     identity: str
     title: str
@@ -48,7 +48,7 @@ class Section:
 
 
 def headline(context: ReportContext) -> str:
-    """The report in one sentence."""
+    """Summarise the report in one sentence."""
     explained = int(context.explained.sum())
     if explained == 0:
         return NOBODY
@@ -62,7 +62,7 @@ def headline(context: ReportContext) -> str:
 
 
 def tiles(context: ReportContext) -> tuple[tuple[str, str], ...]:
-    """The few numbers that everything else explains."""
+    """Return the key numbers."""
     found = []
     if context.labels is not None:
         found.append(("accuracy", percent(accuracy(context))))
@@ -79,7 +79,7 @@ def tiles(context: ReportContext) -> tuple[tuple[str, str], ...]:
 
 
 def sections(context: ReportContext) -> tuple[Section, ...]:
-    """All sections of the report."""
+    """Return the sections of the report in order."""
     training = Section("training", "Training", figures=tuple(learning_figures(context.model)))
     return (
         _model(context),
@@ -107,13 +107,13 @@ def _model(context: ReportContext) -> Section:
 
 def _promise(context: ReportContext) -> Section:
     words = (
-        "κ is the distance by which every weight and bias may move, measured as stated under 'set of "
-        "models'. A certificate is a proof for all models within κ; the attack searches for one of them that "
+        "κ limits how far each weight and bias may move, measured as stated under 'set of models'. A "
+        "certificate is a proof for every model within κ. The attack searches for a model within κ that "
         "declines the counterfactual."
     )
     if not context.has_cf.any():
-        return Section("promise", "Certificates", NOTHING if context.explained.any() else NOBODY)
-    return Section("promise", "Certificates", words, figures=(robustness_figure(context),))
+        return Section("certificates", "Certificates", NOTHING if context.explained.any() else NOBODY)
+    return Section("certificates", "Certificates", words, figures=(robustness_figure(context),))
 
 
 def _agreement(context: ReportContext) -> Section:
@@ -122,7 +122,7 @@ def _agreement(context: ReportContext) -> Section:
         return Section("acceptance", title, NOTHING if context.explained.any() else NOBODY)
     figures = tuple(agreement_figures(context))
     words = (
-        "A certificate speaks about models near this one. Whether the change is also accepted elsewhere is "
+        "A certificate covers models near this one. Whether other models accept the counterfactual too is "
         "measured by a panel of independent models; its held-out members took no part in training or search."
     )
     if not figures:
@@ -132,31 +132,31 @@ def _agreement(context: ReportContext) -> Section:
 
 def _demands(context: ReportContext) -> Section:
     if not context.has_cf.any():
-        return Section("demands", "Changes and cost", NOTHING if context.explained.any() else NOBODY)
+        return Section("effort", "Changes and cost", NOTHING if context.explained.any() else NOBODY)
     figures = (*effort_figures(context), *change_figures(context))
     notes = tuple(f"{note}." for note in context.recourse.notes)
-    return Section("demands", "Changes and cost", figures=figures, warnings=notes)
+    return Section("effort", "Changes and cost", figures=figures, warnings=notes)
 
 
 def _approvals(context: ReportContext) -> Section:
     title = "Approval rates by group"
     found = approvals(context)
     if not found:
-        return Section("accepted", title, "No feature is immutable or one-way, so there are no groups.")
+        return Section("approval-rates", title, "No feature is immutable or one-way, so there are no groups.")
     words = (
-        "The approval rate of each group beside the highest one of the same feature. Groups are formed by "
-        "immutable and one-way features."
+        "Groups are formed by immutable and one-way features. The approval rate of each group is compared "
+        "with the highest one of the same feature."
     )
     figure = approval_figure(found)
     figures = () if figure is None else (figure,)
-    return Section("accepted", title, words, figures=figures, tables=tuple(approval_tables(found)))
+    return Section("approval-rates", title, words, figures=figures, tables=tuple(approval_tables(found)))
 
 
 def _fairness(context: ReportContext) -> Section:
     title = "Cost by group"
     found = compare(context) if context.has_cf.any() else []
     if not found:
-        return Section("fairness", title, "No feature is immutable or one-way, so there are no groups.")
+        return Section("costs", title, "No feature is immutable or one-way, so there are no groups.")
     words = (
         "Groups are formed by immutable and one-way features. A different cost does not prove unfair "
         "treatment, since groups start from different rows; it shows where to look."
@@ -166,15 +166,15 @@ def _fairness(context: ReportContext) -> Section:
         words += f" Shown: {len(found)} of {format_count(constrained, 'such feature')}."
     figure = group_figure(context, found)
     figures = () if figure is None else (figure,)
-    return Section("fairness", title, words, figures=figures, tables=tuple(group_tables(context, found)))
+    return Section("costs", title, words, figures=figures, tables=tuple(group_tables(context, found)))
 
 
 def _people(context: ReportContext) -> Section:
     made = cards(context)
     if not made:
-        return Section("people", "Examples", NOBODY)
-    words = "Rows of the table in order of cost. They are as confidential as the table itself."
-    return Section("people", "Examples", words, cards=made)
+        return Section("examples", "Examples", NOBODY)
+    words = "Rows of the table in order of cost; as confidential as the table itself."
+    return Section("examples", "Examples", words, cards=made)
 
 
 def _data(context: ReportContext) -> Section:
@@ -200,18 +200,18 @@ def write_report(
     recourse: Counterfactuals | None = None,
     title: str | None = None,
 ) -> Path:
-    """Where the report was written: whole or not at all.
+    """Write a report on a model and its recourse, whole or not at all, and return its path.
 
     Parameters
     ----------
     path
-        The file to write; folders on the way are made.
+        The file to write; missing folders are created.
     model
         A fitted model.
     X, y
-        A raw table that the model has not learned from, and its raw labels where they are known.
+        A raw table that the model was not trained on, and its raw labels if they are known.
     recourse
-        What ``model.explain(X)`` returned; it is computed where it is absent.
+        The result of ``model.explain(X)``; computed if absent.
     title
         The heading; by default it names the target.
     """
@@ -228,7 +228,7 @@ def write_report(
 
 
 def page_template() -> jinja2.Template:
-    """The page; everything that it is given is escaped, except for SVG, which is escaped already."""
+    """Return the template of a page; it escapes everything except for charts, which are markup."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("veritracer.app.report"),
         autoescape=True,

@@ -39,11 +39,11 @@ from veritracer.recourse.wording import Change, difference_in_words
 from veritracer.schema import Feature
 
 MOST_ROWS = 8
-"""Bars of the number of changes; what lies beyond them shares the last one."""
+"""Bars of the number of changes; larger numbers share the last one."""
 
 
 def effort_figures(context: ReportContext) -> list[Figure]:
-    """Return the distributions of cost and number of changes over the rows with a counterfactual."""
+    """Draw the distributions of cost and number of changes over the rows with a counterfactual."""
     return [_cost(context), _changes(context)]
 
 
@@ -117,24 +117,24 @@ MOST_DRAWN_FEATURES = 12
 
 
 HALF = 0.5
-"""A change along more than half of a range is a long one."""
+"""A change of more than this share of a feature's range is a large one."""
 
 
 @dataclass(frozen=True)
 class FeatureChanges:
-    """What people are asked to do with one feature.
+    """The changes of one feature.
 
     Attributes
     ----------
     changed
-        Who is asked to change it, of those with a counterfactual, (n,) bool.
+        The counterfactuals that change it, (n,) bool.
     moves, known
-        The encoded change of those whose old value is known, signed, and which of those who change it that
-        are; empty for a feature whose values have no order.
+        The signed encoded change where the old value is known, and a mask of these among the changed ones;
+        empty for a feature whose values have no order.
     up, down
-        How many go up and how many down; both 0 where values have no order.
+        Numbers of increases and decreases; both 0 where values have no order.
     typical
-        The usual change, in words.
+        The typical change as text.
     """
 
     feature: Feature
@@ -147,12 +147,12 @@ class FeatureChanges:
 
     @property
     def share(self) -> float:
-        """The share of people with a counterfactual who are asked to change it."""
+        """Return the share of counterfactuals that change the feature."""
         return float(self.changed.mean())
 
 
 def changed_features(context: ReportContext) -> list[FeatureChanges]:
-    """All features, the most often changed first."""
+    """Return the changes of all features, the most frequent first."""
     where = context.first[context.has_cf]
     encoding, recourse = context.recourse.encoding, context.recourse
     changed = encoding.changed(recourse.x_cf[where], recourse.x[where]).numpy()
@@ -163,7 +163,7 @@ def changed_features(context: ReportContext) -> list[FeatureChanges]:
 
 
 def change_figures(context: ReportContext) -> list[Figure]:
-    """How often each feature is asked to change, and how far."""
+    """Draw how often each feature changes, and how far."""
     found = [changes for changes in changed_features(context) if changes.changed.any()]
     if not found:
         return []
@@ -193,7 +193,7 @@ def _feature_changes(
 
 
 def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
-    """The median rise and the median fall, in the feature's own units."""
+    """Format the median increase and the median decrease, in the feature's own units."""
     amount = after.to_numpy(dtype=np.float64) - before.to_numpy(dtype=np.float64)
     said = [
         f"{sign}{format_value(float(f'{np.median(part):.3g}'))}"
@@ -231,16 +231,16 @@ def _how_often(context: ReportContext, found: list[FeatureChanges]) -> Figure:
     least = float(np.mean(np.any([changes.changed for changes in found[:3]], axis=0)))
     caption = (
         f"The most frequent change is {top.feature.name}: {percent(top.share)} of the counterfactuals change "
-        f"it, typically by {top.typical}. {percent(least)} change at least one of the "
+        f"it (typically {top.typical}). {percent(least)} change at least one of the "
         f"{format_count(min(3, len(found)), 'most frequent feature')}; {format_count(untouched, 'feature')} "
         f"{'is' if untouched == 1 else 'are'} never changed."
     )
     used = {colour for row in rows for share, colour in row.parts if share > 0}
     keys = ((BLUE, "s1", "up"), (ORANGE, "s2", "down"), (BLACK, "s3", "another value"))
     legend = tuple((key, words) for colour, key, words in keys if colour in used)
-    picture = bar_chart("levers", rows)
+    picture = bar_chart("features", rows)
     table = Table.of(header, lines, words=2)
-    return Figure("levers", "Changed features", picture, caption, table, legend)
+    return Figure("features", "Changed features", picture, caption, table, legend)
 
 
 def _bar(changes: FeatureChanges, people: int) -> Bar:
@@ -275,12 +275,12 @@ def _how_far(found: list[FeatureChanges]) -> Figure:
     caption += f". {share} of the counterfactuals change a feature by more than half of its range."
     table = Table.of(["feature", "people", "10\u00a0%", "median", "90\u00a0%"], lines)
     axis = "share of the feature's range: median, and 10th to 90th percentile"
-    picture = interval_chart("moves", rows, axis, tick_format=percent)
-    return Figure("moves", "Size of the changes", picture, caption, table)
+    picture = interval_chart("sizes", rows, axis, tick_format=percent)
+    return Figure("sizes", "Size of the changes", picture, caption, table)
 
 
 def most_frequent_change(found: list[FeatureChanges], rows: NDArray[np.bool_]) -> str:
-    """The feature that these people (n,), of those with a counterfactual, are asked to change most often."""
+    """Return the feature that these counterfactuals, (n,) bool, change most often, with its share."""
     if not rows.any():
         return "–"
     shares = [float(changes.changed[rows].mean()) for changes in found]
@@ -293,7 +293,7 @@ def most_frequent_change(found: list[FeatureChanges], rows: NDArray[np.bool_]) -
 
 MOST_CARDS = 5
 PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Where the examples stand among all people by cost."""
+"""Quantiles of the cost at which examples are taken."""
 
 MOST_FACTS = 6
 

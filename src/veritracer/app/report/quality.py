@@ -1,9 +1,4 @@
-"""How good the classifier is, and how far its promises reach.
-
-Accuracy, what it ranks, whether its probabilities mean what they say, and how training went: what each epoch
-reached on the rows that were kept aside. What is certified at each kappa, and what an attack could still not
-break.
-"""
+"""The quality of the classifier: accuracy, ROC curve, calibration, and the course of training."""
 
 from __future__ import annotations
 
@@ -39,10 +34,10 @@ from veritracer.model import VeriTraCER
 
 BINS = 10
 UNLIKELY = 3
-"""Bins of ten outside of their 95 % interval that chance gives a true model once in 90 times."""
+"""Bins of ten outside their 95 % interval; a calibrated model has so many once in 90 times."""
 
 MOST_POINTS = 120
-"""Points of a curve that are drawn: more could not be told apart."""
+"""Points of a curve that are drawn; more would look the same."""
 
 
 class Reliability(NamedTuple):
@@ -54,18 +49,18 @@ class Reliability(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The mean distance between prediction and observation, weighted by rows."""
+        """Return the mean distance between prediction and observation, weighted by rows."""
         return float(np.average(np.abs(self.predicted - self.observed), weights=self.rows))
 
 
 def accuracy(context: ReportContext) -> float:
-    """The share of rows that are decided as their label says."""
+    """Return the accuracy on the labelled rows."""
     assert context.labels is not None
     return float(((context.logit > 0) == (context.labels == 1)).mean())
 
 
 def auc(context: ReportContext) -> float:
-    """The chance that a favourable row is ranked above an unfavourable one; nan if there is one kind only."""
+    """Return the area under the ROC curve; NaN without labels of both kinds."""
     labels = context.labels
     if labels is None or len(np.unique(labels)) < 2:
         return float("nan")
@@ -73,7 +68,7 @@ def auc(context: ReportContext) -> float:
 
 
 def reliability(probability: NDArray[np.float64], labels: NDArray[np.int64], bins: int = BINS) -> Reliability:
-    """Predicted against observed shares in up to ``bins`` bins of equal size."""
+    """Compare predicted and observed shares in up to ``bins`` bins of equal size."""
     order = np.argsort(probability, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
     return Reliability(
@@ -84,7 +79,7 @@ def reliability(probability: NDArray[np.float64], labels: NDArray[np.int64], bin
 
 
 def intervals(found: Reliability) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ends of the 95 % interval of each observed share: Wilson's, which serves near 0 and 1 too."""
+    """Return the ends of the 95 % interval of each observed share (Wilson's, valid near 0 and 1 too)."""
     counts = np.round(found.observed * found.rows).astype(int)
     ends = [
         binomtest(int(k), int(n)).proportion_ci(method="wilson")
@@ -94,7 +89,7 @@ def intervals(found: Reliability) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def quality_figures(context: ReportContext) -> list[Figure]:
-    """The ROC curve and the reliability curve; none without labels of both kinds."""
+    """Draw the ROC curve and the calibration curve; nothing without labels of both kinds."""
     if np.isnan(auc(context)):
         return []
     return [_roc(context), _reliability(context)]
@@ -120,11 +115,10 @@ def _roc(context: ReportContext) -> Figure:
     right = accuracy(context)
     gain = f"{100 * abs(right - majority):.1f} points {'more' if right >= majority else 'less'}"
     caption = (
-        f"The AUC is {area:.3f} (0.5 is chance): of a row labelled {context.schema.favourable} and one "
-        f"labelled {context.schema.unfavourable}, the model ranks the first higher {percent(area)} of the "
-        f"time. At its threshold (the dot) the accuracy is {percent(right)} on "
-        f"{format_count(len(labels), 'row')}, "
-        f"{gain} than predicting the more frequent label."
+        f"The AUC is {area:.3f} (0.5 is chance): in {percent(area)} of all pairs of a row labelled "
+        f"{context.schema.favourable} and one labelled {context.schema.unfavourable}, the model ranks the "
+        f"former higher. At its threshold (the dot), the accuracy is {percent(right)} on "
+        f"{format_count(len(labels), 'row')}, {gain} than always predicting the more frequent label."
     )
     rows = [[f"{a:.3f}", f"{b:.3f}"] for a, b in points[:: max(len(points) // 20, 1)]]
     table = Table.of(["false positive rate", "true positive rate"], rows, words=0)
@@ -154,22 +148,16 @@ def _reliability(context: ReportContext) -> Figure:
 
 
 def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
-    """What the bins allow to say of the probabilities, and where they are furthest off."""
+    """State whether the probabilities are calibrated, and their largest error."""
     worst = int(np.abs(found.predicted - found.observed).argmax())
     said, seen = found.predicted[worst], found.observed[worst]
-    tone = "too high" if said > seen else "too low"
     inside = int(((low <= found.predicted) & (found.predicted <= high)).sum())
     bins = len(found.rows)
-    off = f"{100 * found.error:.1f} points"
-    verdict = (
-        f"the probabilities are well calibrated (mean error {off})"
-        if bins - inside < UNLIKELY
-        else f"the probabilities are not calibrated (mean error {off}, more than chance explains)"
-    )
+    verdict = "well calibrated" if bins - inside < UNLIKELY else "not calibrated"
     return (
-        f"In {inside} of {bins} bins the predicted probability lies in the 95\u00a0% interval of the "
-        f"observed share: {verdict}. The largest error is {percent(said)} predicted "
-        f"against {percent(seen)} observed, {tone}."
+        f"The probabilities are {verdict}: in {inside} of {bins} bins, the predicted probability lies in the "
+        f"95\u00a0% interval of the observed share. The mean error is {100 * found.error:.1f} points; the "
+        f"largest is {percent(said)} predicted against {percent(seen)} observed."
     )
 
 
@@ -177,18 +165,17 @@ def _truth(found: Reliability, low: NDArray[np.float64], high: NDArray[np.float6
 
 
 STILL = 0.01
-"""A loss that fell by more than this share in the last epoch was still falling."""
+"""A loss that fell by more than this share in the last epoch is still falling."""
 
 RISE = 0.05
 """A log loss that rises by more than this share after its least value is overfitting."""
 
 RATES = {"accuracy": BLUE, "certified": ORANGE, "validity": BLACK}
-PAIR = ("certified", "accuracy")
 LOSSES = {"objective": BLUE, "log_loss": ORANGE}
 
 
 def learning_figures(model: VeriTraCER) -> list[Figure]:
-    """The rates and the losses by epoch; none for a model without a history."""
+    """Draw the validation metrics and the losses by epoch; nothing without a history."""
     history = model.history_
     if len(history) < 2:
         return []
@@ -215,7 +202,7 @@ def _rates(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
 
 
 def _meanwhile(model: VeriTraCER, history: pd.DataFrame) -> str:
-    """How accuracy and certificates stood before kappa grew and in the epoch that was kept.
+    """State accuracy and certified share before kappa grew and in the selected epoch.
 
     The two differ in how long they trained as well, so no cost of robustness is claimed here.
     """
@@ -223,8 +210,12 @@ def _meanwhile(model: VeriTraCER, history: pd.DataFrame) -> str:
     if before.empty or not history["kappa"].max() > 0:
         return ""
     start, end = before.iloc[-1], _best(model, history)
-    pairs = [f"{name} from {percent(float(start[name]))} to {percent(float(end[name]))}" for name in PAIR]
-    return f"While κ grew from 0 to {history['kappa'].max():g}, {' and '.join(pairs)}."
+    certified, accuracy = (
+        f"from {percent(float(start[name]))} to {percent(float(end[name]))}"
+        for name in ("certified", "accuracy")
+    )
+    grown = f"While κ grew from 0 to {history['kappa'].max():g}"
+    return f"{grown}, the certified share went {certified} and the accuracy {accuracy}."
 
 
 def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
@@ -243,23 +234,22 @@ def _losses(model: VeriTraCER, history: pd.DataFrame) -> Figure | None:
         float(v) for v in (history[name].iloc[0], history[name].iloc[-1], _best(model, history)[name])
     )
     caption = (
-        f"{name.replace('_', ' ')} was {format_number(first)} after the first epoch, "
+        f"The {name.replace('_', ' ')} was {format_number(first)} after the first epoch, "
         f"{format_number(best)} in the selected "
         f"epoch and {format_number(last)} after the last: {_ending(history, name, best)}"
     )
     table = _table(history, names, format_number)
-    return Figure("losses", "Losses by epoch", picture, caption[:1].upper() + caption[1:], table)
+    return Figure("losses", "Losses by epoch", picture, caption, table)
 
 
 def _ending(history: pd.DataFrame, name: str, best: float) -> str:
-    """How training ended: by overfitting, settled, or before its end."""
+    """State how training ended: by overfitting, converged, or still falling."""
     found = overfitting(history)
     if found is not None:
         least, at, end = found
         return (
             f"the validation log loss rose from {format_number(least)} after epoch {at} to "
-            f"{format_number(end)} at the end. "
-            "The model overfits; train for fewer epochs."
+            f"{format_number(end)} at the end. The model overfits; train for fewer epochs."
         )
     before, last = (float(value) for value in history[name].iloc[-2:])
     if last <= best and before - last > STILL * abs(last):
@@ -270,7 +260,7 @@ def _ending(history: pd.DataFrame, name: str, best: float) -> str:
 
 
 def overfitting(history: pd.DataFrame) -> tuple[float, int, float] | None:
-    """The least log loss of rows kept aside, its epoch, and the last one, where it rose by more than 5 %."""
+    """Return the least validation log loss, its epoch and the last loss if that is more than 5 % higher."""
     if "log_loss" not in history:
         return None
     measured = history[np.isfinite(history["log_loss"].astype(float))]

@@ -36,17 +36,17 @@ from veritracer.formatting import format_count
 from veritracer.models.network import sign_of
 
 MOST_ATTACKED = 200
-"""Counterfactuals that are attacked; each needs a copy of all parameters and a search of its own."""
+"""Counterfactuals that are attacked; each needs a copy of all parameters and a search."""
 
 ATTACK_STEPS = 15
 ATTACK_BATCH = 50
 
 
 class Limits(NamedTuple):
-    """For each kappa the share of people with a certificate, and the share that may hold at most.
+    """Lower and upper limits of the share of valid counterfactuals, for each kappa.
 
-    ``broken`` counts the attacked counterfactuals that a model of the set breaks; ``attacked`` is how many
-    were tried, the same ones at each kappa.
+    ``certified`` is the lower limit and ``unbroken`` the upper one. ``broken`` counts the attacked
+    counterfactuals that some model of the set declines, of ``attacked`` ones, the same at each kappa.
     """
 
     kappa: NDArray[np.float64]
@@ -57,7 +57,7 @@ class Limits(NamedTuple):
 
 
 def limits(context: ReportContext) -> Limits:
-    """The certified share of all people asked about, and its limit from the other side.
+    """Measure the certified share of all explained rows, and its upper limit by an attack.
 
     Sets are nested: what breaks at one kappa is broken at every larger one. The attack sees a sample of
     the counterfactuals; of those without a certificate, as many are taken to hold as in the sample.
@@ -82,7 +82,7 @@ def limits(context: ReportContext) -> Limits:
 
 
 def robustness_figure(context: ReportContext) -> Figure:
-    """The band between what is certified and what the attack could not break, against kappa."""
+    """Draw the band between the certified share and what the attack could not break, against kappa."""
     found = limits(context)
     top = float(found.kappa[-1])
     unit = ", in multiples of the radius" if context.recourse.param_set.rule == "absolute" else ""
@@ -113,7 +113,7 @@ def robustness_figure(context: ReportContext) -> Figure:
 
 
 def _caption(context: ReportContext, found: Limits) -> str:
-    """What is proved where it was asked for, how exact that is, and what lies beyond."""
+    """State the certified share at the requested kappa, what the attack found, and what lies beyond."""
     kappa, with_cf = context.recourse.kappa, int(context.has_cf.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
@@ -121,16 +121,16 @@ def _caption(context: ReportContext, found: Limits) -> str:
     said = f"At {context.models}, {percent(low)} of {people} have a certified counterfactual"
     if high > low:
         said += f", and at most {percent(high)} could have one, since the attack breaks the others"
-    sample = (
+    tried = (
         "every counterfactual"
         if found.attacked == with_cf
-        else f"a sample of {found.attacked:,} of {with_cf:,}"
+        else f"{found.attacked:,} of {with_cf:,} counterfactuals"
     )
-    return f"{said}. The attack tried {sample} and broke no certificate. {_half(context, found)}"
+    return f"{said}. The attack tried {tried} and broke no certificate. {_half(context, found)}"
 
 
 def _half(context: ReportContext, found: Limits) -> str:
-    """Up to which kappa half of the promises hold, from both sides."""
+    """State the kappa up to which half of the counterfactuals hold, from both sides."""
     kappa = context.recourse.kappa
     proved = float(np.median(context.recourse.radius[context.first[context.has_cf]]))
     share = found.broken / max(found.attacked, 1)
@@ -143,7 +143,8 @@ def _half(context: ReportContext, found: Limits) -> str:
     broken = float(found.kappa[lost[0]])
     close = "the bound is nearly exact" if broken <= 1.1 * proved else "the true share lies between the two"
     beyond = (
-        " Few hold much beyond the requested κ; request a larger κ if the model may move further."
+        " Few counterfactuals stay valid much beyond the requested κ; request a larger κ if the model may "
+        "move further."
         if broken <= 1.25 * kappa
         else ""
     )
@@ -159,7 +160,7 @@ def _stairs(x: Sequence[float], y: Sequence[float]) -> tuple[NDArray[np.float64]
 
 
 def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where to look: evenly up to where few certificates reach, and closely around what was asked for."""
+    """Choose each kappa to try: closely around the requested one, then evenly up to where few hold."""
     kappa = kappa or 0.1
     top = max(1.4 * kappa, min(1.1 * float(np.quantile(radius, 0.99)), 4 * kappa))
     around = kappa * np.array([0.5, 0.9, 1.0, 1.02, 1.05, 1.1])
@@ -167,7 +168,7 @@ def _kappas(kappa: float, radius: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sample(context: ReportContext) -> NDArray[np.int64]:
-    """Positions in ``recourse`` of the counterfactuals to attack, evenly over all that were given."""
+    """Return positions in ``recourse`` of the counterfactuals to attack, spread evenly."""
     with_cf = context.first[context.has_cf]
     if len(with_cf) <= MOST_ATTACKED:
         return with_cf
@@ -177,7 +178,7 @@ def _sample(context: ReportContext) -> NDArray[np.int64]:
 
 
 def _breaks(context: ReportContext, rows: NDArray[np.int64], kappa: float) -> NDArray[np.bool_]:
-    """Which of these counterfactuals a model within ``kappa`` breaks, as far as the attack finds one."""
+    """Return a mask of the counterfactuals for which the attack finds a model that declines them."""
     recourse = context.recourse
     param_set = recourse.param_set.at(kappa)
     found = [np.zeros(0, dtype=bool)]
@@ -190,7 +191,7 @@ def _breaks(context: ReportContext, rows: NDArray[np.int64], kappa: float) -> ND
 
 
 def _at_zero(context: ReportContext) -> float:
-    """The share of people with a counterfactual that is valid today."""
+    """Return the share of explained rows with a counterfactual that is valid today."""
     return float(context.has_cf.sum() / context.explained.sum())
 
 

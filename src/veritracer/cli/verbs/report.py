@@ -1,4 +1,4 @@
-"""``veritracer report``: one HTML file about a model and its recourse."""
+"""``veritracer report``: one HTML file on a model and its counterfactuals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a self-contained HTML report: how good the model is, what it asks of people, what is proved."""
+    """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
     persistence.verified(model)
     check_table(table, separator)
     check_output(out, [table], force=force)
