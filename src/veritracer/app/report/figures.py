@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from io import StringIO
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import matplotlib
@@ -24,6 +24,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform, Transform
 from numpy.typing import ArrayLike, NDArray
 
@@ -42,7 +43,7 @@ FONT = 12.5
 LETTER = 0.53 * FONT
 """Width of a letter, on average."""
 
-STYLE = {
+STYLE: Any = {  # the keys are typed as literals
     "svg.fonttype": "none",
     "svg.hashsalt": "veritracer",
     "text.parse_math": False,  # names of features are not formulas
@@ -150,8 +151,8 @@ def name_axes(
 ) -> None:
     """Name both axes and format their ticks; the name of ``y`` stands level above its numbers."""
     axes.set_xlabel(x, labelpad=6)
-    height = axes.figure.get_figheight() * 72
-    axes.annotate(y, (0, height - 12), xycoords="figure pixels", color=PALETTE["soft"])
+    corner = {"xytext": (0, -12), "xycoords": "figure fraction", "textcoords": "offset points"}
+    axes.annotate(y, (0, 1), color=PALETTE["soft"], **corner)
     axes.xaxis.set_major_formatter(lambda value, _: x_format(value))
     axes.yaxis.set_major_formatter(lambda value, _: y_format(value))
 
@@ -160,7 +161,7 @@ def line(
     axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, label: str = "", *, marker: str | None = None
 ) -> None:
     """Draw a line in the dash pattern of its colour; ``label_lines`` writes its label."""
-    axes.plot(x, y, color=colour, linestyle=DASHES[colour], label=label or "_", marker=marker)  # type: ignore[arg-type]
+    axes.plot(x, y, color=colour, linestyle=DASHES[colour], label=label or "_", marker=marker)
 
 
 def histogram(axes: Axes, edges: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
@@ -176,6 +177,7 @@ def mark(axes: Axes, x: float, label: str = "_") -> None:
 
 def label_lines(axes: Axes) -> None:
     """Write the label of each line beside it, where it is far from the other lines, bars and labels."""
+    low, high = axes.bbox.get_points()
     lines = [(each, _points(np.column_stack(each.get_data()), each.get_transform())) for each in axes.lines]
     taken = [_points(np.asarray(bar.get_path().vertices), bar.get_transform()) for bar in axes.patches]
     for each, own in lines:
@@ -184,7 +186,7 @@ def label_lines(axes: Axes) -> None:
             continue
         half = np.array([LETTER * len(label) / 2 + 2, FONT / 2])
         centres = (own[:: -max(len(own) // 60, 1), None, :] + BESIDE * (half + 3)).reshape(-1, 2)
-        fits = (centres - half >= axes.bbox.min - 1) & (centres + half <= axes.bbox.max + 1)
+        fits = (centres - half >= low - 1) & (centres + half <= high + 1)
         others = np.concatenate([*(points for other, points in lines if other is not each), *taken])
         gap = _gap(centres, half, others)
         # Nothing may cross the label; then the more room around it the better.
@@ -327,15 +329,18 @@ def to_svg(axes: Axes, identity: str) -> Markup:
     The figure ``identity`` has the title and the caption that describe the picture. What would reach beyond
     the picture is left out: style sheets, metadata, fonts, sizes, and names that other pictures have too.
     """
-    axes.patch.set_visible(False)
-    axes.figure.patch.set_visible(False)
-    for artist in axes.findobj(match=lambda a: hasattr(a, "set_text")):
-        artist.set_text(_printable(artist.get_text()))
+    canvas = axes.get_figure(root=True)
+    assert canvas is not None
+    for patch in (axes.patch, canvas.patch):
+        patch.set_visible(False)
+    for text in axes.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(_printable(text.get_text()))
     output = StringIO()
     with warnings.catch_warnings():
         # The browser's fonts are used, so that letters missing from matplotlib's do not matter.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        axes.figure.savefig(
+        canvas.savefig(
             output,
             format="svg",
             transparent=True,

@@ -80,8 +80,7 @@ def _cost(context: ReportContext) -> Figure:
 
 def _edges(cost: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return round edges of some twenty bins from 0 to beyond the largest cost."""
-    edges: NDArray[np.float64] = MaxNLocator(25).tick_values(0.0, float(cost.max()) or 1.0)
-    return edges
+    return np.asarray(MaxNLocator(25).tick_values(0.0, float(cost.max()) or 1.0))
 
 
 def _changes(context: ReportContext) -> Figure:
