@@ -358,7 +358,7 @@ def approval_figure(found: list[Approvals]) -> Figure | None:
     picture = interval_chart(
         "approvals",
         drawn,
-        "approval rate divided by that of the highest group, with 95\u00a0% interval",
+        "approval rate over the highest one (95\u00a0% interval)",
         highest=max(1.0, *(min(row.high, 2.0) for row in drawn)),
         line_at=(FOUR_FIFTHS, "four fifths"),
     )

@@ -55,7 +55,7 @@ def _cost(context: ReportContext) -> Figure:
     with drawing() as axes:
         name_axes(
             axes,
-            "cost (sum of changes, each as a share of the feature's range)",
+            "cost (sum of changes, each as a share of its range)",
             "people",
             y_format="{:,.0f}".format,
         )
@@ -273,7 +273,7 @@ def _how_far(found: list[FeatureChanges]) -> Figure:
     share = percent(float(long.mean()))
     caption += f". {share} of the counterfactuals change a feature by more than half of its range."
     table = Table.of(["feature", "people", "10\u00a0%", "median", "90\u00a0%"], lines)
-    axis = "share of the feature's range: median, and 10th to 90th percentile"
+    axis = "share of the range (10th, 50th, 90th percentile)"
     picture = interval_chart("sizes", rows, axis, tick_format=percent)
     return Figure("sizes", "Size of the changes", picture, caption, table)
 

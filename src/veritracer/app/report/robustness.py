@@ -236,7 +236,7 @@ def _agreement(agreement: np.ndarray) -> Figure:
     edges = np.linspace(0, 1, 6)
     counts, _ = np.histogram(agreement, edges)
     with drawing() as axes:
-        axis = "share of held-out panel members that accept the counterfactual"
+        axis = "share of held-out models that accept it"
         name_axes(axes, axis, "people", x_format=percent, y_format="{:,.0f}".format)
         axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(), 1)))
         histogram(axes, edges, counts)
