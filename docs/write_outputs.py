@@ -113,10 +113,13 @@ def outputs(page: Path) -> Iterator[str]:
 
 
 def rewritten(page: Path, printed: list[str]) -> str:
-    """Return the page with new outputs, except where the old ones agree with them."""
+    """Return the page with all outputs of this run, or as it is if they agree with what it shows."""
     text = page.read_text(encoding="utf-8")
-    for example, new in reversed(list(zip(examples(page), printed, strict=True))):
-        if example.output is not None and not example.agrees(new):
+    pairs = list(zip(examples(page), printed, strict=True))
+    if all(example.agrees(new) for example, new in pairs):
+        return text
+    for example, new in reversed(pairs):
+        if example.output is not None:
             text = text[: example.output.start] + new + text[example.output.end :]
     return text
 

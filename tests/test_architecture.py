@@ -19,8 +19,8 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 # Levels from low to high. Inside one of the first five a module imports only those named before it; the
 # groups above them are still to be divided.
 ORDER = [
-    ["errors", "formatting", "files", "threads", "times", "engines", "lazy", "defaults"],
-    ["schema", "encoding"],
+    ["errors", "formatting", "files", "threads", "times", "engines", "lazy"],
+    ["schema", "encoding", "options"],
     ["models"],
     ["bounds", "proving", "certificate"],
     ["training"],

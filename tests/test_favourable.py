@@ -18,6 +18,7 @@ from training_cases import people
 from veritracer.errors import SchemaError, TargetError
 from veritracer.evaluation import fit_evaluated
 from veritracer.schema import labels as schema_labels
+from veritracer.schema.labels import label_doubt
 
 QUICK = {"panel": None, "epochs": 2, "hidden": (8, 6), "generator_hidden": (8,), "batch_size": 64}
 
@@ -234,3 +235,20 @@ def test_bundled_tables_state_their_favourable_label(name: str) -> None:
 def test_a_schema_is_no_place_for_positive() -> None:
     with pytest.raises(SchemaError):
         vt.Schema.infer(table([0, 1]), target="y", favourable=vt.POSITIVE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "doubtful"),
+    [
+        ("deny", "yes", True),
+        ("loan_default", 1, True),
+        ("SeriousDelinquency", "1", False),  # words are told apart by what is no letter
+        ("deny", "no", False),
+        ("approved", "yes", False),
+        ("lateral", "yes", False),
+        ("Default", True, True),
+        (None, "yes", False),
+    ],
+)
+def test_yes_of_bad_news_is_doubted(target: str | None, label: object, doubtful: bool) -> None:
+    assert (label_doubt(target, label) is not None) == doubtful

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -29,11 +28,11 @@ from veritracer.errors import (
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.options import ExplainOptions, IssueOptions, Original, Uncertified, takes
 from veritracer.recourse import Recourse
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual, subsample
 from veritracer.recourse.facade import recourse_of
-from veritracer.recourse.options import ExplainOptions, shows_options
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.training import Panel
@@ -45,7 +44,6 @@ from veritracer.training.generator import Generator, forward_with_context
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
-    from veritracer.ledger.layout import Original, Uncertified
     from veritracer.ledger.reading import Source
 
 
@@ -285,15 +283,15 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             _, context = forward_with_context(network, theta, x)
             return self.encoding_.project(self.generator_.propose(self.generator_theta_, context), x)
 
-    @shows_options
-    def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
+    @takes(ExplainOptions)
+    def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
         """A certified counterfactual near each row: see ``Recourse.explain`` for the options.
 
         It starts from the generator's answer (from training rows where there is no generator, or where its
         answer cannot be certified), and certifies exactly the values that are shown.
         """
         check_is_fitted(self, "classifier_")
-        return self.recourse().explain(self._checked(X), **options)
+        return self.recourse()._explain(self._checked(X), options)
 
     def issue(
         self,
@@ -301,12 +299,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         *,
         ids: Sequence[Any],
         ledger: Ledger | str | os.PathLike[str],
-        expires: timedelta | datetime | None = PROMISE_TERM,
+        expires: timedelta | datetime | None = IssueOptions.expires,
         now: datetime | None = None,
-        original: Original = "plain",
+        original: Original = IssueOptions.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = PROMISE_UNCERTIFIED,
-        again: bool = PROMISE_AGAIN,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         **options: Any,
     ) -> Issued:
         """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
@@ -315,13 +313,13 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
         kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
         are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
-        live promise gets no second one unless ``again`` is True: see ``Ledger.issue``. The result says how
-        many of each were left out. ``options`` are those of ``explain``.
+        live promise gets no second one unless ``allow_duplicate`` is True: see ``Ledger.issue``. The result
+        says how many of each were left out. ``options`` are those of ``explain``.
         """
         from veritracer.ledger.estimators import issue
 
         terms: dict[str, Any] = {"expires": expires, "now": now, "original": original, "key": key}
-        terms |= {"uncertified": uncertified, "again": again}
+        terms |= {"uncertified": uncertified, "allow_duplicate": allow_duplicate}
         return issue(self, X, ids, ledger, terms, options)
 
     def update(

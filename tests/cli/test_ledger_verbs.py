@@ -36,7 +36,7 @@ def test_promises_are_issued_and_verified(named: Path) -> None:
     head_of_nothing, sealed = "ab" * 32, ["--original", "encrypted", "--key-file", "key"]
     commands = [
         [*ISSUE, "--ledger", "a.db", "--out", "recourse.csv"],
-        [*ISSUE, "--ledger", "a.db", "--json", "--again", *sealed, "--out", "again.csv"],
+        [*ISSUE, "--ledger", "a.db", "--json", "--allow-duplicate", *sealed, "--out", "again.csv"],
         [*ISSUE, "--ledger", "b.db", "--quiet", "--original", "commitment", "--out", "b.csv"],
         ["verify", "--ledger", "a.db"],
         ["verify", "--ledger", "a.db", "--json"],
@@ -110,7 +110,7 @@ def test_the_life_of_promises(named: Path) -> None:
     strict, advice = (json.loads(d.stdout) for d in done[2:])
     count, number = first["promises"], first["first"]
     assert "0 promises were issued" in again
-    assert f"{count} answers were left out: the same application has a promise (--again)." in again
+    assert f"{count} answers were left out: the same application has a promise (--allow-duplicate)." in again
     assert advice["advice"] == strict["uncertified"] > 0
     assert advice["promises"] == 0  # they are there already
     people = pd.read_csv(named / "people.csv").head(40).assign(approved="yes")

@@ -19,7 +19,7 @@ from veritracer.ledger.database import connect, place_of
 
 KEY = new_key()
 
-EVERYTHING: dict[str, Any] = {"expires": None, "uncertified": "promise", "again": True}
+EVERYTHING: dict[str, Any] = {"expires": None, "uncertified": "promise", "allow_duplicate": True}
 """Terms under which every counterfactual is a promise without an end."""
 
 

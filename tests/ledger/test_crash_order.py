@@ -167,7 +167,7 @@ def test_where_nothing_is_promised_the_ledger_stays_as_it_is(work: Path) -> None
 
 def test_what_is_written_nowhere_is_not_issued(work: Path) -> None:
     command = [part for part in ISSUE if part not in ("--out", "recourse.csv")]
-    for more in ([], ["--out", "-"], ["--again", "--original", "plain"]):
+    for more in ([], ["--out", "-"], ["--allow-duplicate", "--original", "plain"]):
         done = run(*command, "--ledger", "promises.db", *more, cwd=work)
         assert_refused(done)
         assert "add --out FILE" in done.stderr

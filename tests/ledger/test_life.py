@@ -46,8 +46,8 @@ def mixed() -> vt.Counterfactuals:
 def test_an_application_is_promised_once_unless_asked(place: str) -> None:
     found = recourse()
     with vt.Ledger(place) as ledger:
-        first = issue(ledger, found, again=False)
-        second = issue(ledger, found, again=False)
+        first = issue(ledger, found, allow_duplicate=False)
+        second = issue(ledger, found, allow_duplicate=False)
         third = issue(ledger, found)
         assert (len(second), second.repeated) == (0, len(first))
         assert second.head == first.head
@@ -58,7 +58,7 @@ def test_an_application_is_promised_once_unless_asked(place: str) -> None:
 def test_the_same_person_may_apply_with_another_row(place: str) -> None:
     found, other = recourse(), recourse(rows=30)
     with vt.Ledger(place) as ledger:
-        issue(ledger, found, again=False)
+        issue(ledger, found, allow_duplicate=False)
         names = [f"person {i + 5}" for i in range(30)]  # everybody has somebody else's row
         made = ledger.issue(other, model().classifier_, ids=names, uncertified="promise")
         assert len(made) == int((other.status != "none").sum())
@@ -68,11 +68,11 @@ def test_the_same_person_may_apply_with_another_row(place: str) -> None:
 def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
     found, several = recourse(), recourse(rows=12, n=2)
     with vt.Ledger(place) as ledger:
-        with ledger.issuing(model().classifier_, again=False) as batch:
+        with ledger.issuing(model().classifier_, allow_duplicate=False) as batch:
             batch.add(found, ids(found))
             batch.add(found, ids(found))
         assert batch.issued.repeated == len(batch.issued) > 0
-        made = issue(ledger, several, "somebody", again=False)
+        made = issue(ledger, several, "somebody", allow_duplicate=False)
         assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.person))
 
 
@@ -80,21 +80,21 @@ def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
 def test_where_the_row_can_not_be_read_the_id_decides(tmp_path: Path, terms: dict[str, Any]) -> None:
     found, place = recourse(), tmp_path / "promises.db"
     with vt.Ledger(place) as ledger:
-        first = issue(ledger, found, again=False, **terms)
-        assert issue(ledger, recourse(rows=30), again=False).repeated > 0
+        first = issue(ledger, found, allow_duplicate=False, **terms)
+        assert issue(ledger, recourse(rows=30), allow_duplicate=False).repeated > 0
         if "key" in terms:  # with the key the rows are compared
-            assert issue(ledger, found, again=False, **terms).repeated == len(first)
+            assert issue(ledger, found, allow_duplicate=False, **terms).repeated == len(first)
 
 
 def test_what_is_over_may_be_promised_again(place: str) -> None:
     found = recourse()
     with vt.Ledger(place) as ledger:
-        first = issue(ledger, found, again=False, expires=timedelta(days=1))
+        first = issue(ledger, found, allow_duplicate=False, expires=timedelta(days=1))
         later = time.time() + 2 * DAY
-        assert issue(ledger, found, "person", again=False, now=later).repeated == 0
+        assert issue(ledger, found, "person", allow_duplicate=False, now=later).repeated == 0
         everybody = [n for n in ledger.listing()["number"] if n not in first.sequence]
         ledger.release(everybody, "withdrawn", now=later)
-        assert issue(ledger, found, again=False, now=later).repeated == 0
+        assert issue(ledger, found, allow_duplicate=False, now=later).repeated == 0
 
 
 def test_a_promise_that_somebody_else_made_meanwhile_stops_the_batch(place: str) -> None:
@@ -102,7 +102,7 @@ def test_a_promise_that_somebody_else_made_meanwhile_stops_the_batch(place: str)
     with vt.Ledger(place) as ledger:
         with (  # noqa: PT012  # the other writer comes between add and commit
             pytest.raises(LedgerError, match="nobody to promise the same meanwhile"),
-            ledger.issuing(model().classifier_, again=False) as batch,
+            ledger.issuing(model().classifier_, allow_duplicate=False) as batch,
         ):
             batch.add(found, ids(found))
             other = issue(ledger, found)
@@ -130,7 +130,10 @@ def test_what_is_not_certified_is_left_out_or_advice_and_never_a_promise(place: 
         assert ledger.verify().ok
         words = {n: ledger.shown(n)["kind"] for n in kept.sequence.tolist()}
         assert sorted(words.values()) == ["advice"] * valid + ["promise"] * certified
-        assert issue(ledger, found, "b", uncertified="advice", again=False).repeated == certified + valid
+        assert (
+            issue(ledger, found, "b", uncertified="advice", allow_duplicate=False).repeated
+            == certified + valid
+        )
 
 
 def test_a_proof_for_todays_model_alone_is_advice(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_parquet_comes_back(tmp_path) -> None:
         ({"kappa": -0.1}, "kappa of at least 0"),
         ({"max_changes": 0}, "max_changes of at least 1"),
         ({"n": 0}, "n of at least 1"),
-        ({"overshoot": 5}, "share of the range"),
+        ({"overshoot": 5}, "overshoot from 0 to 1"),
         ({"plausibility": -1}, "plausibility of at least 0"),
         ({"time_budget": float("nan")}, "time_budget"),
         ({"cost": {"saving": 1}}, "did you mean 'savings'"),

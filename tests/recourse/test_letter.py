@@ -22,9 +22,9 @@ from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.app.report.people import _in_words
 from veritracer.errors import LetterError, SchemaError
+from veritracer.options import yearly_drift
 from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
-from veritracer.recourse.letter import Recorded, page_pdf, write_letter
-from veritracer.recourse.options import yearly_drift
+from veritracer.recourse.letter import Recorded, facts, filled, page_pdf, write_letter
 from veritracer.recourse.outcomes import Outcome
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
 from veritracer.recourse.reasons import told as reason_told
@@ -172,6 +172,14 @@ def test_a_letter_says_which_label_is_favourable(found, kind, language, said) ->
         text = " ".join(letter.split()) if kind == "text" else text_of(letter)
         assert said in text
         assert "no“" in text if language == "de" else "is “no”" in text
+
+
+def test_changes_without_a_promise_are_a_draft_also_where_others_are_issued(uncertified) -> None:
+    """As ``issue`` writes them: it asks for no drafts."""
+    words = language("en")
+    said = facts(uncertified, a_row(uncertified, "valid"), ReasonCodes(CODES), words)
+    assert filled(said, {}, words, draft=False)["draft"]
+    assert not filled({**said, "changes": []}, {}, words, draft=False)["draft"]
 
 
 @pytest.mark.parametrize("kind", ["text", "html"])

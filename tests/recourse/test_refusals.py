@@ -53,7 +53,9 @@ def test_two_classes_are_decided_between() -> None:
 def test_limits_are_for_numbers() -> None:
     frame, _ = applicants(60)
     made = vt.Recourse(network(vt.Encoding.fit(SCHEMA, frame).dim), SCHEMA, rows=frame)
-    with pytest.raises(DataError, match="expected a numeric feature in limits, got categorical 'job'"):
+    with pytest.raises(
+        DataError, match="expected a numeric feature in limits, got the categorical feature 'job'"
+    ):
         made.explain(frame.head(2), limits={"job": 0.1})
 
 

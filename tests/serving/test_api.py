@@ -135,7 +135,7 @@ def test_an_application_is_promised_once_unless_asked(client: httpx.Client) -> N
         answer = client.post("/v1/promises", json={**body, **more}, headers={"Idempotency-Key": key})
         return dict(answer.json())
 
-    first, second, third = told("apply-1"), told("apply-2"), told("apply-3", again=True)
+    first, second, third = told("apply-1"), told("apply-2"), told("apply-3", allow_duplicate=True)
     assert len(first["promises"]) == len(third["promises"]) > 0
     assert second["promises"] == []
     promised = [one for one in second["skipped"] if one["outcome"] == "promised"]

@@ -89,7 +89,7 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
         row = dict(people()[3])
         assert json.loads(await service.decide([row]))["decisions"][0]["decision"] == "no"
         none = dict.fromkeys(("choose", "expires", "letter"))
-        asked = {"rows": [row], "ids": ["new"], "options": {}, "again": False, **none}
+        asked = {"rows": [row], "ids": ["new"], "options": {}, "allow_duplicate": False, **none}
         with pytest.raises(ServiceError, match="although it breaks 2") as refused:
             await service.issue(EVERYBODY, "k", asked)
         assert refused.value.status == 409

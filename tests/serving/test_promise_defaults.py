@@ -19,8 +19,8 @@ pytest.importorskip("fastapi")
 
 import veritracer as vt
 from processes import run_here
-from veritracer import defaults
 from veritracer.ledger.layout import Terms
+from veritracer.options import IssueOptions
 from veritracer.serving.messages import PromisesIn
 from veritracer.serving.settings import Settings
 from veritracer.streaming import IssueTerms
@@ -113,18 +113,21 @@ def test_promises_are_certified_made_once_and_end_after_a_year(
 def test_the_defaults_are_stated_once() -> None:
     """Nothing of its own is said by a signature."""
     wanted = {
-        "expires": timedelta(days=defaults.PROMISE_DAYS),
-        "uncertified": defaults.PROMISE_UNCERTIFIED,
-        "again": defaults.PROMISE_AGAIN,
+        "expires": IssueOptions.expires,
+        "uncertified": IssueOptions.uncertified,
+        "allow_duplicate": IssueOptions.allow_duplicate,
     }
-    assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "again": False}
+    assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "allow_duplicate": False}
     for call in (vt.VeriTraCER.issue, vt.Ledger.issue, vt.Ledger.issuing, IssueTerms):
         found = inspect.signature(call).parameters
         assert {name: found[name].default for name in wanted} == wanted, call
     terms = inspect.signature(Terms).parameters
-    assert {name: terms[name].default for name in ("uncertified", "again")} == {
-        name: wanted[name] for name in ("uncertified", "again")
+    assert {name: terms[name].default for name in ("uncertified", "allow_duplicate")} == {
+        name: wanted[name] for name in ("uncertified", "allow_duplicate")
     }
-    assert inspect.signature(vt.Client.issue).parameters["again"].default is defaults.PROMISE_AGAIN
-    assert PromisesIn.model_fields["again"].default is defaults.PROMISE_AGAIN
-    assert Settings(Path("model")).expires == f"{defaults.PROMISE_DAYS}d"
+    assert (
+        inspect.signature(vt.Client.issue).parameters["allow_duplicate"].default
+        is IssueOptions.allow_duplicate
+    )
+    assert PromisesIn.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
+    assert Settings(Path("model")).expires == "365d"

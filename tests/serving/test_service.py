@@ -45,7 +45,7 @@ async def started(settings: Settings, log: io.StringIO | None = None) -> AsyncIt
 
 def promised() -> dict[str, Any]:
     none = dict.fromkeys(("choose", "expires", "letter"))
-    return {"rows": [dict(people()[0])], "ids": ["a"], "options": {}, "again": False, **none}
+    return {"rows": [dict(people()[0])], "ids": ["a"], "options": {}, "allow_duplicate": False, **none}
 
 
 def test_nothing_is_promised_while_the_model_is_exchanged(own: Settings) -> None:

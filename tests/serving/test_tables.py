@@ -251,7 +251,7 @@ def test_a_lost_answer_is_asked_for_again_where_that_does_no_harm(monkeypatch: p
         return httpx.Response(200, json={"promises": []})
 
     client = scripted(monkeypatch, once)
-    asked = {"ids": ["a"], "choose": [0], "letter": {}, "again": True}
+    asked = {"ids": ["a"], "choose": [0], "letter": {}, "allow_duplicate": True}
     assert client.issue(pd.DataFrame({"age": [1]}), **asked) == {"promises": []}
     assert keys == [keys[0]] * 2
 

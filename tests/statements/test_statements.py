@@ -195,7 +195,7 @@ class Witness:
         people.to_csv(source, index=False)
         tongue = "de" if folder.name[-1] in "13579" else "en"
         asked = LetterTerms(folder / "letters", codes=CODES, columns={"recipient": "who"}, language=tongue)
-        terms = IssueTerms("who", timedelta(days=90), uncertified="skip", again=False)
+        terms = IssueTerms("who", timedelta(days=90), uncertified="skip", allow_duplicate=False)
         with (
             open_table(str(source)) as table,
             vt.Ledger(folder / "issued.db") as ledger,
@@ -321,7 +321,7 @@ class Witness:
         place = self.place
         with vt.Ledger(folder / "promises.db") as ledger:
             ids = [f"person {i}" for i in range(len(place.people))]
-            terms: dict[str, Any] = {"expires": None, "uncertified": "promise", "again": True}
+            terms: dict[str, Any] = {"expires": None, "uncertified": "promise", "allow_duplicate": True}
             issued = ledger.issue(self.found, place.module, ids=ids, **terms)
             told = {int(number): ledger.shown(int(number)) for number in issued.sequence}
             for number, one in told.items():

@@ -256,6 +256,14 @@ def in_one_line(schema: Schema) -> str:
     return str(schema).partition("\n")[0]
 
 
+def label_note(schema: Schema) -> list[str]:
+    """Return a note if the favourable label seems to be the wrong one."""
+    from veritracer.schema.labels import label_doubt
+
+    doubt = label_doubt(schema.target, schema.favourable)
+    return [] if doubt is None else [doubt]
+
+
 def protected_note(schema: Schema, named: set[str]) -> list[str]:
     """That columns are immutable because of what their names look like, and how to change that."""
     from veritracer.schema.recognition import characteristic

@@ -141,5 +141,5 @@ def outcome_lines(found: Explained | RemotelyExplained) -> list[str]:
     return [
         first,
         f"Recourse for the other {found.asked:,}: {found.certified:,} certified at {found.models}, "
-        f"which is {share}; {found.valid:,} valid today but not certified; {found.none:,} without recourse.",
+        f"which is {share}; {found.valid:,} accepted today without proof; {found.none:,} without recourse.",
     ]

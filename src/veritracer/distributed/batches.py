@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, DataWarning, message
 from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.recourse.options import ExplainOptions
 from veritracer.saved import load
 from veritracer.schema import Schema
 from veritracer.schema import tables as named
@@ -42,7 +41,7 @@ def explain_batches(
     *,
     keep: Sequence[str] = (),
     sentences: bool = False,
-    **options: Unpack[ExplainOptions],
+    **options: Any,
 ) -> Iterator[Any]:
     """For each batch of rows their counterfactuals, as ``veritracer explain`` writes them, in its own type.
 

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.storage import Storage, storage_at
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
+from veritracer.options import BLOCK_ROWS
 from veritracer.tablefiles import Table
 from veritracer.tablefiles.opening import ROWS, rows_digest
 from veritracer.tablefiles.sinks import Format

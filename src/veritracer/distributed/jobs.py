@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from veritracer.defaults import BLOCK_ROWS
 from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired, prepared_name
 from veritracer.distributed.storage import LocalFolder, digest_of
 from veritracer.engines import Engine
@@ -25,6 +24,7 @@ from veritracer.ledger.auditing import Judging
 from veritracer.ledger.issuing import LEFT_OUT
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.verdicts import Auditor, Candidate, Judged
+from veritracer.options import BLOCK_ROWS
 from veritracer.saved import load
 from veritracer.schema import Schema
 from veritracer.streaming import (

@@ -147,7 +147,7 @@ class Encoding:
             expected = "values inside of the fitted ranges"
             if out_of_range == "refuse":
                 raise DataError(message(expected, counts, "correct them, or pass out_of_range='clip'"))
-            remedy = "they were clipped; declare a wider lower and upper if they are legal"
+            remedy = "they were clipped; if such values are legal, set lower and upper in the schema"
             warnings.warn(message(expected, counts, remedy), DataWarning, stacklevel=2)
         return encoded.to(dtype)
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds.rounding import round_up
-from veritracer.defaults import AUDIT_RECOURSE
 from veritracer.encoding import Encoding
 from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
@@ -37,6 +36,7 @@ from veritracer.ledger.verdicts import (
     Unchecked,
     Verdict,
 )
+from veritracer.options import AUDIT_RECOURSE
 from veritracer.threads import one_thread
 from veritracer.times import Moment, format_time, to_timestamp
 

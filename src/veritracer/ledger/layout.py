@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds.methods import names_by_code
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
 from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
+from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse.outcomes import BELIEVED
 from veritracer.schema.feature import plain
 from veritracer.times import entry_timestamp, expiry_timestamp
@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
     from veritracer.recourse import Counterfactuals
-
-Original = Literal["plain", "encrypted", "commitment"]
-"""How a person's own row is kept: readable, under a key, or not at all but for its commitment."""
-
-Uncertified = Literal["promise", "advice", "skip"]
-"""What becomes of counterfactuals that are not certified at a positive kappa: a promise of what was proved of
-them, advice (kept, and no promise), or nothing."""
 
 Row = dict[str, Any]
 
@@ -79,7 +72,7 @@ CONDITIONAL, FAVOURABLE, REGION, CERTIFIED, ADVICE = 1, 2, 4, 8, 16
 
 METHODS = names_by_code()
 
-ORIGINALS: tuple[Original, ...] = get_args(Original)
+ORIGINALS: tuple[Original, ...] = ("plain", "encrypted", "commitment")
 
 ENCRYPTED = ORIGINALS.index("encrypted")
 
@@ -117,17 +110,17 @@ class Terms:
     """What is the same for all promises of one call: when, until when, and how original rows are kept.
 
     ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's;
-    ``again`` is whether an application that has a live promise may get another one.
+    ``allow_duplicate`` is whether an application that has a live promise may get another one.
     """
 
     issued: float
     expires: float
-    original: Original = "plain"
+    original: Original = IssueOptions.original
     seal: Fernet | None = None
     lasting: bool = False
     stated: bool = False
-    uncertified: Uncertified = PROMISE_UNCERTIFIED
-    again: bool = PROMISE_AGAIN
+    uncertified: Uncertified = IssueOptions.uncertified
+    allow_duplicate: bool = IssueOptions.allow_duplicate
 
     def __post_init__(self) -> None:
         if self.uncertified not in get_args(Uncertified):

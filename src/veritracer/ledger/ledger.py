@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
 from veritracer.ledger.deployments import (
@@ -25,11 +24,12 @@ from veritracer.ledger.deployments import (
     same_model,
 )
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
-from veritracer.ledger.layout import Original, Terms, Uncertified, sealer
+from veritracer.ledger.layout import Terms, sealer
 from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
 from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.store import Kept, Reader, Request, Store
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
+from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Counterfactuals
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
@@ -84,12 +84,12 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = PROMISE_TERM,
+        expires: timedelta | datetime | None = IssueOptions.expires,
         now: Moment = None,
-        original: Original = "plain",
+        original: Original = IssueOptions.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = PROMISE_UNCERTIFIED,
-        again: bool = PROMISE_AGAIN,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
     ) -> Issued:
         """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
@@ -104,9 +104,9 @@ class Ledger:
         ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
         model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
         of what was proved of it. An application that has a live promise (the same id and the same row; the
-        same id where the row that is kept cannot be read) gets no second one unless ``again`` is True.
-        ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets what was
-        issued then, whatever happened in between.
+        same id where the row that is kept cannot be read) gets no second one unless ``allow_duplicate`` is
+        True. ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets
+        what was issued then, whatever happened in between.
         """
         with self.issuing(
             module,
@@ -116,7 +116,7 @@ class Ledger:
             original=original,
             key=key,
             uncertified=uncertified,
-            again=again,
+            allow_duplicate=allow_duplicate,
             request=request,
         ) as batch:
             batch.add(found, ids)
@@ -128,12 +128,12 @@ class Ledger:
         module: nn.Module,
         *,
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = PROMISE_TERM,
+        expires: timedelta | datetime | None = IssueOptions.expires,
         now: Moment = None,
-        original: Original = "plain",
+        original: Original = IssueOptions.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = PROMISE_UNCERTIFIED,
-        again: bool = PROMISE_AGAIN,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
         deployed: bool = False,
     ) -> Iterator[Batch]:
@@ -154,9 +154,9 @@ class Ledger:
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
             uncertified=uncertified,
-            again=again,
+            allow_duplicate=allow_duplicate,
         )
-        known = None if again else Applications(self._store, issued, seal)
+        known = None if allow_duplicate else Applications(self._store, issued, seal)
         permit = self._check_issuing if deployed else None
         batch = Batch(module, threshold, terms, known, request, permit)
         try:

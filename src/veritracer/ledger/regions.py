@@ -18,8 +18,7 @@ from torch import Tensor
 from veritracer.encoding import Block, Encoding
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, RawRows
-from veritracer.recourse.options import Options
-from veritracer.refine.problem import CoveredRegion, Drift
+from veritracer.refine.problem import CoveredRegion, Drift, certified_region
 from veritracer.schema.feature import Feature, is_number
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Ends(NamedTuple):
 
 def reach_of(found: Counterfactuals) -> CoveredRegion:
     """How far people may go beyond what they are told."""
-    return Options(overshoot=found.overshoot, drift=found.drift).reach(found.encoding)
+    return certified_region(found.encoding, found.overshoot, found.drift)
 
 
 def promised_ends(found: Counterfactuals) -> Ends:

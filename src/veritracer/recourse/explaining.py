@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +17,12 @@ from torch import Tensor, nn
 from veritracer.certificate import CHUNK
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.options import ExplainOptions
 from veritracer.proving import Decisions, decide
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import INLIER, Evidence
 from veritracer.recourse.exact import exact, is_linear
 from veritracer.recourse.leading import led
-from veritracer.recourse.options import Options
 from veritracer.recourse.outcomes import (
     Endings,
     Proof,
@@ -33,10 +34,11 @@ from veritracer.recourse.outcomes import (
     prove_shown,
 )
 from veritracer.refine.exhaustive import countable, exhaustive
-from veritracer.refine.problem import Drift, Problem
+from veritracer.refine.problem import Drift, Problem, certified_region, cost_weights
 from veritracer.refine.search import Found, assess
 from veritracer.refine.selection import alternatives, at_most
 from veritracer.refine.solve import Start, nearer_the_data, solve
+from veritracer.schema import Schema
 
 NEIGHBOURS = 8
 """Training rows that a row without a proved answer starts from: the best of so many nearest ones."""
@@ -95,7 +97,7 @@ class Explanation:
     threshold: float | None
     propose: Callable[[Tensor], Tensor] | None
     evidence: Evidence
-    options: Options
+    options: ExplainOptions
 
     def of(self, table: Any) -> Counterfactuals:
         """The counterfactuals of a raw table."""
@@ -120,14 +122,19 @@ class Explanation:
 
     def _problem(self, table: Any, x: Tensor, sign: Tensor) -> Problem:
         """What is asked for all rows, within the limits of the data and of what may be asked of people."""
-        prices, reach = self.options.prices(self.encoding).to(x), self.options.reach(self.encoding)
-        problem = Problem.of(self.encoding, self.param_set, x, sign, prices, reach)
+        problem = self._unlimited(x, sign)
         if not self.options.refine:
             return problem
         if self.evidence.usual is not None and not self.options.extremes:
             problem = self.evidence.usual.within(problem)
-        shares = self.options.shares(self.encoding)
+        shares = _shares(self.encoding.schema, self.options.limits)
         return problem.within(*_own_limits(self.encoding, table, x, shares)) if shares else problem
+
+    def _unlimited(self, x: Tensor, sign: Tensor) -> Problem:
+        """What is asked for the rows, within the limits of the schema alone."""
+        prices = cost_weights(self.encoding, self.options.cost).to(x)
+        region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
+        return Problem.of(self.encoding, self.param_set, x, sign, prices, region)
 
     def _conclude(self, table: Any, x: Tensor, today: Decisions, answers: Answers) -> Counterfactuals:
         """The answers as people read them, with certificates and reasons for exactly these values."""
@@ -145,7 +152,8 @@ class Explanation:
             told = self._tell(whole, x, today, answers)
             rows = none_left.nonzero().squeeze(-1).tolist()
             turned_down = {i: why[int(answers.person[i])] for i in rows}
-        problem = self._asked_of(told.shown)
+        # Without the limits of a person, which the shown rows keep already.
+        problem = self._unlimited(told.shown.x, told.shown.sign)
         proof = prove_shown(self.module, problem, told.shown, radius=self.options.search_radius)
         ended = endings(problem, told.shown, proof, self.options)
         ended.unmet(turned_down)
@@ -159,11 +167,6 @@ class Explanation:
         return Told(
             original, frame, Shown(own, x_cf, sign, today.clear[answers.person], valid, answers.complete)
         )
-
-    def _asked_of(self, shown: Shown) -> Problem:
-        """What certificates for the shown rows have to speak of, without limits: these were kept already."""
-        prices, reach = self.options.prices(self.encoding).to(shown.x), self.options.reach(self.encoding)
-        return Problem.of(self.encoding, self.param_set, shown.x, shown.sign, prices, reach)
 
     def _result(
         self, told: Told, answers: Answers, proof: Proof, ended: Endings, cost: Tensor
@@ -366,6 +369,15 @@ class Explanation:
             for k in range(near.shape[1]):
                 best = best.merge(rows, assess(part, part.legal(near[:, k])))
         return best.x_cf
+
+
+def _shares(schema: Schema, limits: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of a person's own value by which each limited feature may change."""
+    found = dict(limits)
+    for feature in schema.features:
+        if feature.limit is not None:
+            found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
+    return found
 
 
 def _own_limits(

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import singledispatch
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,10 @@ from veritracer.errors import AdviceWarning, DataError, NotSupportedError, Schem
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.options import ExplainOptions, takes
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.evidence import Evidence, Neighbours, Usual
 from veritracer.recourse.explaining import Explanation
-from veritracer.recourse.options import ExplainOptions, Options, shows_options
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
@@ -106,8 +106,8 @@ class Recourse:
             evidence = _evidence_of(self.encoding, rows, labels, panel, logit)
         self.evidence = evidence
 
-    @shows_options
-    def explain(self, X: Any, **options: Unpack[ExplainOptions]) -> Counterfactuals:
+    @takes(ExplainOptions)
+    def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
         """A certified counterfactual near each row of the raw table ``X``, as near as is found and believed.
 
         Parameters
@@ -151,7 +151,11 @@ class Recourse:
             ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
             is certified, and 0 elsewhere.
         """
-        chosen = Options.of(options).checked(self.encoding)
+        return self._explain(X, options)
+
+    def _explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
+        """Return what ``explain`` returns, for options that are one value already."""
+        chosen = options.checked(self.encoding)
         self._check_evidence(chosen)
         explanation = Explanation(
             module=self.module,
@@ -166,10 +170,10 @@ class Recourse:
         with one_thread(next(self.module.parameters()).device.type == "cpu"):
             found = explanation.of(as_table(X))
         for note in found.notes:
-            warnings.warn(note, AdviceWarning, stacklevel=2)
+            warnings.warn(note, AdviceWarning, stacklevel=4)  # where explain() was called
         return found
 
-    def _check_evidence(self, options: Options) -> None:
+    def _check_evidence(self, options: ExplainOptions) -> None:
         """Refuse requirements that nobody is there to judge."""
         if options.agreement is not None and self.evidence.panel is None:
             remedy = "train with a panel (the default), or give panel= to Recourse"

@@ -1,8 +1,7 @@
 """A notice for the person: the decision, its reasons, what would change it, and what is promised of that.
 
 A letter promises only what the ledger has recorded, and names the number and the last day of the promise.
-Every other letter about something that could be promised is a draft: it says so on every page, and commits to
-nothing.
+Every other letter that shows changes is a draft: it says so on every page, and commits to nothing.
 
 Its template is filled in in a sandbox that sees nothing but its fields.
 """
@@ -131,11 +130,11 @@ def filled(
 ) -> dict[str, Any]:
     """Return the fields of a template: what is said of the row, what the institution adds, and the phrases.
 
-    Something that could be promised is a draft until it was ``recorded``, whatever else is asked for.
+    A letter that shows changes is a draft until they are a promise in the ledger, whatever else is asked for.
     """
     certified = said["outcome"] == "certified"
     promised = certified and recorded is not None
-    draft = draft or (certified and not promised)
+    draft = draft or (bool(said["changes"]) and not promised)
     changes = words.say("change_word" if len(said["changes"]) == 1 else "changes_word")
     later = [words.say("beyond_limit" if promised else "later_models")] if said["changes"] else []
     annex = [said["limit"], words.say("proved"), words.say("model", digest=said["digest"])]

@@ -19,8 +19,8 @@ from veritracer.encoding import Encoding
 from veritracer.errors import listing
 from veritracer.formatting import round_down
 from veritracer.models.param_sets import ParamSet
+from veritracer.options import ExplainOptions
 from veritracer.proving import CASCADE, ProofBatch, prove
-from veritracer.recourse.options import Options
 
 if TYPE_CHECKING:
     from veritracer.refine.problem import Problem
@@ -133,7 +133,7 @@ class Endings(NamedTuple):
             self.outcome[i], self.reason[i] = Outcome.UNMET, reason
 
 
-def endings(problem: Problem, shown: Shown, proof: Proof, options: Options) -> Endings:
+def endings(problem: Problem, shown: Shown, proof: Proof, options: ExplainOptions) -> Endings:
     """How each row ended."""
     valid = shown.valid.cpu().numpy()
     status = np.where(proof.certified, "certified", np.where(valid, "valid", "none"))
@@ -173,14 +173,16 @@ def _say_certified(
                 reason[alike & (complete == done)] = sentence
 
 
-def _searched(shown: Shown, options: Options) -> NDArray[np.bool_]:
+def _searched(shown: Shown, options: ExplainOptions) -> NDArray[np.bool_]:
     """Which rows a counterfactual was looked for."""
     asked = shown.clear & ((shown.sign < 0) if options.only_unfavourable else torch.ones_like(shown.clear))
     searched: NDArray[np.bool_] = asked.cpu().numpy()
     return searched
 
 
-def _what_would_help(problem: Problem, shown: Shown, proof: Proof, options: Options) -> dict[int, list[str]]:
+def _what_would_help(
+    problem: Problem, shown: Shown, proof: Proof, options: ExplainOptions
+) -> dict[int, list[str]]:
     """For rows that were searched to the end in vain: the features whose constraint would have to give."""
     if not options.refine:
         return {}

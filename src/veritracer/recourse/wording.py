@@ -340,8 +340,8 @@ def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[st
                 name = block.feature.name
                 yield (
                     f"{format_percent(share)} of {len(x):,} counterfactuals set {name!r} to its {word} "
-                    "value; "
-                    f"consider limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
+                    "value; a limit keeps each change to a share of the person's own value: "
+                    f"limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
                 )
 
 

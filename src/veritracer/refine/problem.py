@@ -5,7 +5,7 @@ And for which rows around the shown one: how far people may end up from what the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -86,6 +86,26 @@ class CoveredRegion(NamedTuple):
 
 def _outwards(width: Tensor) -> Tensor:
     return width + OUTWARDS * (width > 0)
+
+
+def cost_weights(encoding: Encoding, cost: Mapping[str, float]) -> Tensor:
+    """Return the price of one unit of each encoded column, (dim,): 1 by default, infinite for never."""
+    each = torch.tensor([float(cost.get(name, 1.0)) for name in encoding.schema.names], dtype=torch.float64)
+    return each[encoding.owner]
+
+
+def certified_region(
+    encoding: Encoding, overshoot: float, drift: Mapping[str, float | Sequence[float]]
+) -> CoveredRegion:
+    """Return how far people may go beyond what they are told, in units of the encoded columns."""
+    still = torch.zeros(encoding.dim, dtype=torch.float64)
+    down, up = still.clone(), still.clone()
+    for name, asked in drift.items():
+        start = encoding.blocks[encoding.schema.names.index(name)].start
+        moves, rounding = Drift.of(asked), encoding.units.rounding(name)
+        for way, amount in ((down, -moves.least), (up, moves.most)):
+            way[start] = encoding.units.of(name, amount) + rounding if amount > 0 else 0.0
+    return CoveredRegion(torch.where(encoding.numeric, overshoot, still), down, up)
 
 
 PRICE_OF_A_CHANGE = 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -26,6 +27,26 @@ WELL_KNOWN = frozenset(
     }
 )
 """Pairs of labels, the favourable one first, that need no statement; any other pair does."""
+
+
+BAD_NEWS = re.compile(
+    "arrears|bad|bankrupt(cy)?|chargeoff|churn|declined?|default(ed)?|delinquen(cy|t)|den(ial|ied|y)|"
+    "fail(ed|ure)?|foreclosure|fraud|late|overdue|refus(al|ed?)|reject(ed|ion)?|risk|unpaid"
+)
+"""Words of a target's name that say what nobody wishes for."""
+
+YES = frozenset({"1", "1.0", "t", "true", "y", "yes"})
+
+
+def label_doubt(target: str | None, favourable: object) -> str | None:
+    """Return a sentence if the favourable label seems to be the wrong one, as 'yes' of 'deny' does."""
+    words = re.split(r"[^a-z]+", str(target).casefold())
+    if str(favourable).casefold() not in YES or not any(map(BAD_NEWS.fullmatch, words)):
+        return None
+    return (
+        f"{str(target)!r} = {str(favourable)!r} is the favourable label, but does not sound like what people "
+        "want: check --favourable"
+    )
 
 
 class Convention(Enum):

@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer import persistence
-from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, listing, message
+from veritracer.options import IssueOptions
 
 if TYPE_CHECKING:
     import httpx
@@ -216,13 +216,13 @@ class Client:
         expires: str | None = None,
         choose: Sequence[int] | None = None,
         letter: Mapping[str, Any] | None = None,
-        again: bool = PROMISE_AGAIN,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
         """Issue promises; return them with the ``skipped`` rows, their counts, and the ``head``.
 
-        An application (an id and its row) that has a live promise gets no second one, unless ``again``.
+        An application (an id and its row) with a live promise gets no second one unless ``allow_duplicate``.
 
         All rows are one request, under the key ``request`` or a new one: whatever goes wrong on the way, the
         same call with the same key issues nothing twice. It is retried so here where the service asks for it.
@@ -231,7 +231,9 @@ class Client:
         body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
         body |= {"expires": expires, "choose": None if choose is None else list(choose)}
         body |= {} if letter is None else {"letter": dict(letter)}
-        body |= {"again": again} if again != PROMISE_AGAIN else {}
+        body |= (
+            {"allow_duplicate": allow_duplicate} if allow_duplicate != IssueOptions.allow_duplicate else {}
+        )
         headers = {"Idempotency-Key": request or str(uuid.uuid4())}
         return self._ask("POST", "/v1/promises", body, headers, lost=True)
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 import veritracer as vt
 from veritracer import persistence
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_UNCERTIFIED
 from veritracer.errors import (
     LedgerError,
     PromisedMeanwhileError,
@@ -33,6 +32,7 @@ from veritracer.errors import (
 from veritracer.ledger.layout import kept_rows
 from veritracer.ledger.store import Kept, Request
 from veritracer.models.network import from_module, threshold_logit
+from veritracer.options import IssueOptions
 from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.recourse.exporting import document
 from veritracer.recourse.letter import Recorded, write_letter
@@ -304,7 +304,7 @@ class ModelHost:
             threshold=self.model.threshold_,
             expires=parse_expiry(expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            again=bool(request.get("again", PROMISE_AGAIN)),
+            allow_duplicate=bool(request.get("allow_duplicate", IssueOptions.allow_duplicate)),
             deployed=True,
         ) as batch:
             told = batch.add(mine, request["ids"]).rows
@@ -405,7 +405,7 @@ def _request(request: Plain, answer: Plain | None = None) -> Request:
 
 def _answer(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
     """What a retry is told beside the promises themselves, without anybody's name."""
-    could, left = kept_rows(mine, PROMISE_UNCERTIFIED), np.ones(len(mine), dtype=bool)
+    could, left = kept_rows(mine, IssueOptions.uncertified), np.ones(len(mine), dtype=bool)
     left[told] = False
     return {
         "rows": mine.person[told].tolist(),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from veritracer.defaults import PROMISE_AGAIN
+from veritracer.options import IssueOptions
 
 Cell = StrictBool | StrictInt | StrictFloat | StrictStr | None
 RowIn = dict[str, Cell]
@@ -94,8 +94,8 @@ class PromisesIn(Strict):
         None, description="Until when: 365d, 52w, 1y, a date, or never; as the service says if left out."
     )
     letter: LetterAsked | None = None
-    again: bool = Field(
-        PROMISE_AGAIN,
+    allow_duplicate: bool = Field(
+        IssueOptions.allow_duplicate,
         description="Promise again what the same application (id and row) was promised already.",
     )
 

@@ -19,9 +19,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
-from veritracer.defaults import PROMISE_AGAIN
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
 from veritracer.formatting import format_value
+from veritracer.options import IssueOptions
 from veritracer.serving.api import finished, media_type, model_files, raw, report_page
 from veritracer.serving.keys import EVERYBODY, Scope
 from veritracer.serving.messages import LetterAsked, Options
@@ -259,7 +259,7 @@ async def issue(visit: Visit) -> Response:
         "choose": [int(texts.get("chosen", "0"))] if texts.get("chosen", "0").isdecimal() else [0],
         "expires": texts.get("expires", "").strip() or None,
         "letter": LetterAsked(recipient=texts.get("recipient") or None).model_dump(),
-        "again": PROMISE_AGAIN,
+        "allow_duplicate": IssueOptions.allow_duplicate,
     }
     told = json.loads(await visit.service.issue(visit.session.caller, f"page-{texts.get('key', '')}", asked))
     if not told["promises"]:

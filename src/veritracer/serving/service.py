@@ -160,7 +160,7 @@ class Service:
             raise refused(503, "reloading", "a model to promise with", received, "try again", retry_after=5)
         options = self.options(Options(**asked["options"]))
         payload = {
-            **{name: asked[name] for name in ("rows", "ids", "choose", "expires", "again")},
+            **{name: asked[name] for name in ("rows", "ids", "choose", "expires", "allow_duplicate")},
             "letter": _letter(None if asked["letter"] is None else LetterAsked(**asked["letter"])),
             "key": f"{caller.name}:{key}",
             "content": json.dumps(_asked(asked), sort_keys=True, ensure_ascii=False),
@@ -293,7 +293,7 @@ class Service:
 
 def _asked(asked: Plain) -> Plain:
     """What a retry is compared with: the request as it was sent, whatever was added to requests since."""
-    return {name: value for name, value in asked.items() if name != "again" or value}
+    return {name: value for name, value in asked.items() if name != "allow_duplicate" or value}
 
 
 def _letter(asked: LetterAsked | None) -> Plain | None:

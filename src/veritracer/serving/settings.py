@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
+from veritracer.options import PROMISE_TERM
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Settings:
     candidates: Path | None = None
     codes: Path | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    expires: str = f"{PROMISE_DAYS}d"
+    expires: str = f"{PROMISE_TERM.days}d"
     replace: bool = False
     serve_broken: str | None = None
     original: str = "plain"

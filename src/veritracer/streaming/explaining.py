@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.defaults import PROMISE_AGAIN, PROMISE_TERM, PROMISE_UNCERTIFIED
-from veritracer.ledger.layout import Original, Uncertified
 from veritracer.ledger.store import Request
+from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Counterfactuals, Recourse
 from veritracer.streaming.chunks import Notes, Watch, check_exact, exact_column, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
@@ -178,11 +177,11 @@ class IssueTerms(NamedTuple):
     """What is the same for all promises of one run."""
 
     id_column: str
-    expires: timedelta | datetime | None = PROMISE_TERM
-    original: Original = "plain"
+    expires: timedelta | datetime | None = IssueOptions.expires
+    original: Original = IssueOptions.original
     key: bytes | str | None = None
-    uncertified: Uncertified = PROMISE_UNCERTIFIED
-    again: bool = PROMISE_AGAIN
+    uncertified: Uncertified = IssueOptions.uncertified
+    allow_duplicate: bool = IssueOptions.allow_duplicate
 
 
 def issue_table(
@@ -220,7 +219,7 @@ def issue_table(
         original=terms.original,
         key=terms.key,
         uncertified=terms.uncertified,
-        again=terms.again,
+        allow_duplicate=terms.allow_duplicate,
     ) as batch:
         batch.numbered += [] if letters is None else [letters.number]
         batch.numbered += [] if numbered is None else [numbered]

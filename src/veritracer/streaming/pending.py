@@ -160,10 +160,10 @@ class PendingOutputs:
 
     # ------------------------------------------------------------ where an earlier command was ended
 
-    def check(self, *, again: bool, original: str) -> None:
+    def check(self, *, allow_duplicate: bool, original: str) -> None:
         """Refuse promises whose results would be written nowhere, where a repetition could not do without."""
-        if "out" not in self.places and (again or original == "commitment"):
-            why = "--original commitment" if original == "commitment" else "--again"
+        if "out" not in self.places and (allow_duplicate or original == "commitment"):
+            why = "--original commitment" if original == "commitment" else "--allow-duplicate"
             remedy = "add --out FILE: it is needed to repeat the command safely"
             if original == "commitment":
                 remedy = "add --out FILE: what opens the commitments is written nowhere else"

@@ -325,7 +325,7 @@ def check_columns(table: Table, known: Columns, keep: Sequence[str], ignore: Seq
     expected = f"the {len(known.names)} columns of the model in {table.name}"
     if absent:
         close = closest(absent[0], extra)
-        remedy = f"was {close!r} meant?" if close else "give the table that the model was trained on"
+        remedy = f"was {close!r} meant?" if close else f"add {listing(absent)}"
         raise DataError(message(expected, f"no {listing(absent)}", remedy))
     if extra:
         typed = as_typed(extra[:3])
@@ -357,7 +357,9 @@ def check_ids(table: Table, name: str) -> None:
     """Refuse a table without the column that says whose each row is."""
     if name not in table.names:
         received = f"no {name!r} in {table.name}"
-        raise DataError(message("a column that says whose each row is", received, "check its spelling"))
+        close = closest(name, table.names)
+        remedy = f"was {close!r} meant?" if close else f"choose one of {listing(table.names[:12])}"
+        raise DataError(message("a column that says whose each row is", received, remedy))
 
 
 # ---------------------------------------------------------------- a table that is open

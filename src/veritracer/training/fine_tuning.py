@@ -9,9 +9,9 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TrainingError, message
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
+from veritracer.options import FINE_TUNING_EPOCHS
 
 EPOCHS = FINE_TUNING_EPOCHS
 

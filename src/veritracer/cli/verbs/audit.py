@@ -22,7 +22,7 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, progress, say
-from veritracer.defaults import AUDIT_RECOURSE
+from veritracer.options import AUDIT_RECOURSE
 from veritracer.times import parse_time
 
 if TYPE_CHECKING:

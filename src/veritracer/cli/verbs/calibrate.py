@@ -22,8 +22,8 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, percent, print_json, print_table, say, stages
-from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import DataError, TargetError, message, unknown_name
+from veritracer.options import FINE_TUNING_EPOCHS
 
 if TYPE_CHECKING:
     from veritracer.calibration import Calibration

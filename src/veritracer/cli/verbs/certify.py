@@ -21,8 +21,8 @@ from veritracer.cli.options import (
     saved_model,
 )
 from veritracer.cli.printing import note, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS
 from veritracer.errors import DataError, message
+from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.distributed import Question

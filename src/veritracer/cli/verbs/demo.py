@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from veritracer.ledger import Audit, Ledger
     from veritracer.model import VeriTraCER
     from veritracer.recourse import Counterfactuals
-    from veritracer.recourse.options import ExplainOptions
     from veritracer.schema import Schema
 
 ROWS, EPOCHS = 4000, 20
@@ -40,7 +39,7 @@ KINDS = {
     "certified": "certified (default)",
     "closest": "closest to today's boundary",
 }
-CLOSEST: ExplainOptions = {"kappa": 0.0, "plausibility": 0.0, "extremes": True}
+CLOSEST: dict[str, Any] = {"kappa": 0.0, "plausibility": 0.0, "extremes": True}
 """Options of ``explain`` that ask for the shortest change that today's model accepts, and nothing else."""
 RETRAINED = {
     "fine_tuned": "fine-tuned on the new rows",
@@ -148,7 +147,7 @@ def run(
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             ledgers = {}
-            asked: dict[str, ExplainOptions] = {"certified": {}, "closest": CLOSEST}
+            asked: dict[str, dict[str, Any]] = {"certified": {}, "closest": CLOSEST}
             for kind, options in asked.items():
                 ledgers[kind] = stack.enter_context(_issue(model, declined, folder / f"{kind}.db", options))
             tell("One year later: retraining in three ways")
@@ -220,7 +219,7 @@ def _advice(found: Counterfactuals, judge: Callable[[Counterfactuals], Any]) -> 
     )
 
 
-def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: ExplainOptions) -> Ledger:
+def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: dict[str, Any]) -> Ledger:
     from veritracer.ledger import Ledger
 
     ledger = Ledger(place)

@@ -24,9 +24,9 @@ from veritracer.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.cli.printing import outcome_lines, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS
-from veritracer.errors import DataError, message
+from veritracer.cli.printing import note, outcome_lines, print_json, progress, say
+from veritracer.errors import DataError, as_typed, listing, message
+from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.serving.client import Client
@@ -185,7 +185,11 @@ def _table(model: str, table: str | None, server: str | None) -> str:
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    with asked.opened(persistence.columns(model), terms) as opened:
+    known = persistence.columns(model)
+    with asked.opened(known, terms) as opened:
+        gone = [
+            name for name in opened.source.names if name in known.ignored_names and name not in asked.keep
+        ]
         recourse = saved_model(model).recourse(asked.rules)
         with progress("explaining", quiet=asked.quiet) as watch:
             found = streaming.explain_table(
@@ -202,6 +206,8 @@ def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
                 watch=watch,
             )
     _end(asked, found, opened)
+    if gone and asked.out is not None:
+        note([f"not in the output: {listing(gone)}; --keep {as_typed(gone)} adds it"], quiet=asked.quiet)
     return found
 
 

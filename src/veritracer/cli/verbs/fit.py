@@ -25,6 +25,7 @@ from veritracer.cli.describing import (
     check_rejects,
     described,
     in_one_line,
+    label_note,
     protected_note,
     said,
 )
@@ -135,6 +136,7 @@ def fit(
         }
         model, found, noticed = _trained(data, params, holdout, quiet=quiet)
         save_model(model, out, found)
+    note(label_note(data.schema), quiet=quiet)
     if schema is None:
         note(protected_note(data.schema, told.named), quiet=quiet)
     note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
@@ -288,7 +290,7 @@ def print_evaluation(found: Evaluation, models: str) -> None:
     if found.asked:
         believed = "" if found.agreement is None else f"; {percent(found.agreement)} of the panel agrees"
         say(
-            f"Recourse for {found.asked:,} of the declined: {percent(found.valid)} valid today, "
+            f"Recourse for {found.asked:,} of the declined: {percent(found.valid)} accepted by this model, "
             f"{percent(found.certified)} certified at {models}{believed}."
         )
     for sentence in found.warnings:

@@ -22,6 +22,7 @@ from veritracer.cli.describing import (
     Target,
     in_one_line,
     inspected,
+    label_note,
     said,
 )
 from veritracer.cli.options import AsJson, IdColumn, Ignore, Separator, saved_model, schema_file
@@ -104,7 +105,7 @@ def _table(found: Inspection, what: str, told: Said) -> None:
     print_table(head, ("feature", "read as", "may change", "because"), rows)
     if found.schema.target is not None:
         shares = ", ".join(f"{label!r} in {percent(share)}" for label, share in found.shares.items())
-        say(in_one_line(found.schema), f"labels: {shares} of the rows", "")
+        say(in_one_line(found.schema), f"labels: {shares} of the rows", *label_note(found.schema), "")
     if found.findings:
         say("Worth a look:", *(f"  {finding}" for finding in found.findings), "")
     _say_how_to_go_on(found, what, told)
@@ -125,6 +126,8 @@ def _read_as(feature: Feature) -> str:
 
 def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
     """Print the commands that fit this table, one for each label that may be the wanted one."""
+    from veritracer.schema.labels import label_doubt
+
     target, options = found.schema.target, _again(told)
     if target is None:
         named = ", ".join(map(repr, found.targets[:5]))
@@ -134,7 +137,8 @@ def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
         fit = ["fit", what, "--target", target, *options]
         is_open = found.schema.favourable is None
         say("To train, choose the label that people want:" if is_open else "To train:")
-        stated = [["--favourable", str(label)] for label in found.shares] if is_open else [[]]
+        likely_first = sorted(found.shares, key=lambda label: label_doubt(target, label) is not None)
+        stated = [["--favourable", str(label)] for label in likely_first] if is_open else [[]]
         commands = [[*fit, *favourable, "--out", "model"] for favourable in stated]
     say_commands(shlex.join(["veritracer", *command]) for command in commands)
     say(

@@ -28,7 +28,7 @@ from veritracer.cli.options import (
     schema_file,
 )
 from veritracer.cli.printing import note, outcome_lines, print_json, progress, say
-from veritracer.defaults import BLOCK_ROWS, PROMISE_AGAIN, PROMISE_DAYS, PROMISE_UNCERTIFIED
+from veritracer.options import BLOCK_ROWS, PROMISE_TERM, IssueOptions
 from veritracer.times import format_time, parse_expiry
 
 if TYPE_CHECKING:
@@ -46,17 +46,20 @@ def issue(
     ],
     expires: Annotated[
         str, typer.Option(help="Until when promises hold: 365d, 52w, 1y, a date, or never.")
-    ] = f"{PROMISE_DAYS}d",
+    ] = f"{PROMISE_TERM.days}d",
     require_certified: Annotated[
         bool,
         typer.Option(
             "--require-certified/--advice",
             help="Leave out what is not certified, or keep it as advice, which is no promise.",
         ),
-    ] = PROMISE_UNCERTIFIED == "skip",
-    again: Annotated[
-        bool, typer.Option("--again", help="Promise again what the same application was promised already.")
-    ] = PROMISE_AGAIN,
+    ] = IssueOptions.uncertified == "skip",
+    allow_duplicate: Annotated[
+        bool,
+        typer.Option(
+            "--allow-duplicate", help="Promise again what the same application was promised already."
+        ),
+    ] = IssueOptions.allow_duplicate,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
         typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
@@ -139,14 +142,19 @@ def issue(
     uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
 
     def terms() -> IssueTerms:  # torch comes with it: not before the table is looked at
-        return streaming.IssueTerms(id_column, until, original, key, uncertified, again)
+        return streaming.IssueTerms(id_column, until, original, key, uncertified, allow_duplicate)
 
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         _in_blocks(asked, model, bulk, ledger, terms())
         return
-    own = {"id_column": id_column, "expires": expires, "original": original, "again": again}
+    own = {
+        "id_column": id_column,
+        "expires": expires,
+        "original": original,
+        "allow_duplicate": allow_duplicate,
+    }
     own |= {"uncertified": uncertified, "language": language, "pdf": pdf}
     own |= {"codes": codes, "template": template, "letter_format": letter_format}
     own |= {"field": field, "field_column": field_column}
@@ -155,7 +163,7 @@ def issue(
     if not (pending.is_left and _finished(asked, pending, model, ledger)):
         asked.check(ledger, force=force)
         check_openings(out, force=force)
-        pending.check(again=again, original=original)
+        pending.check(allow_duplicate=allow_duplicate, original=original)
         wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
         _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
     if letters is not None and not (quiet or as_json):
@@ -230,7 +238,7 @@ def _at_hand(
 
 def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
     """What changes by itself while promises hold; in one year where there is no end."""
-    from veritracer.recourse.options import yearly_drift
+    from veritracer.options import yearly_drift
 
     left = until - datetime.now(UTC) if isinstance(until, datetime) else until
     return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
@@ -294,7 +302,9 @@ def _left_out(counts: Mapping[str, int]) -> list[str]:
     if uncertified := counts["uncertified"]:
         lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
     if repeated := counts["repeated"]:
-        lines.append(f"{_count(repeated, 'answer')} left out: the same application has a promise (--again).")
+        lines.append(
+            f"{_count(repeated, 'answer')} left out: the same application has a promise (--allow-duplicate)."
+        )
     return lines
 
 

@@ -10,8 +10,8 @@ import typer
 from veritracer import persistence
 from veritracer.cli.options import KeyFile, names, read_key, texts
 from veritracer.cli.printing import say
-from veritracer.defaults import PROMISE_DAYS
 from veritracer.errors import ServiceError, message
+from veritracer.options import PROMISE_TERM
 
 
 def serve(
@@ -72,7 +72,7 @@ def serve(
     ] = None,
     expires: Annotated[
         str, typer.Option(help="Until when promises hold: 365d, a date, or never.")
-    ] = f"{PROMISE_DAYS}d",
+    ] = f"{PROMISE_TERM.days}d",
     replace: Annotated[
         bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
     ] = False,

@@ -25,8 +25,8 @@ from veritracer.cli.options import (
 )
 from veritracer.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.cli.verbs.fit import check_folder, save_model
-from veritracer.defaults import FINE_TUNING_EPOCHS
 from veritracer.errors import TargetError, unknown_name
+from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.times import parse_time
 
 if TYPE_CHECKING:

@@ -1,0 +1,420 @@
+"""Options of ``explain`` and ``issue``: every name, type, bound and default, stated once.
+
+``ExplainOptions`` and ``IssueOptions`` check single values; ``checked`` compares them with a table's columns.
+A value that fails raises ``DataError`` in Python; inside another pydantic model it is a validation error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from veritracer.errors import DataError, listing, message, unknown_name
+
+if TYPE_CHECKING:
+    from veritracer.encoding import Encoding
+    from veritracer.schema import Feature, Schema
+
+FINE_TUNING_EPOCHS = 20
+"""Passes over the new rows when a model is updated."""
+
+AUDIT_RECOURSE = 20
+"""Broken promises for which an audit searches new recourse."""
+
+BLOCK_ROWS = 4_096
+"""Rows of one block of a run over many cores: some seconds of work, so that all cores finish together."""
+
+PROMISE_TERM = timedelta(days=365)
+"""Duration of a promise by default."""
+
+Original = Literal["plain", "encrypted", "commitment"]
+"""How a ledger keeps a person's own row."""
+
+Uncertified = Literal["promise", "advice", "skip"]
+"""What a ledger records for a counterfactual that is certified for no model but today's."""
+
+_P = ParamSpec("_P")
+_Owner = TypeVar("_Owner")
+_Options = TypeVar("_Options")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class", bound=type)
+
+
+# ---------------------------------------------------------------- single values
+
+
+def _plain(value: Any) -> Any:
+    """Convert a numpy scalar, or every one in a mapping or a pair, to the Python value."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def _refusal(expected: str, remedy: str) -> PydanticCustomError:
+    parts = {"expected": expected, "remedy": remedy}
+    return PydanticCustomError("option", "expected {expected}; {remedy}", parts)
+
+
+def _drift(value: Any) -> Any:
+    """Refuse what is neither an amount of at least 0 nor a range of finite moves around 0."""
+    pair = isinstance(value, Sequence) and not isinstance(value, str)
+    ends = [_plain(end) for end in value] if pair else [_plain(value)]
+    numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(numbers) < len(ends) or len(ends) != (2 if pair else 1) or any(map(math.isnan, numbers)):
+        remedy = "2 is up to 2 both ways, (0, 2) up to 2 more and never less"
+        raise _refusal("a number, or a pair of numbers", remedy)
+    if any(map(math.isinf, numbers)):
+        raise _refusal("a finite amount", "give the largest move that can happen")
+    if pair and not numbers[0] <= 0 <= numbers[1]:
+        remedy = "the shown value itself is covered too: (0, 2) is from there to 2 more"
+        raise _refusal("a range of moves from at most 0 to at least 0", remedy)
+    if not pair and numbers[0] < 0:
+        raise _refusal("a number of at least 0", "give how far, not which way")
+    return tuple(numbers) if pair else numbers[0]
+
+
+Price = Annotated[float, Field(gt=0, allow_inf_nan=True)]
+Share = Annotated[float, Field(ge=0)]
+Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _raises_data_errors(cls: _Class) -> _Class:
+    """Let the constructor raise ``TypeError`` for an unknown name, and ``DataError`` for a bad value."""
+    made: Any = cls
+    validated: Callable[..., None] = made.__init__
+    known: dict[str, FieldInfo] = made.__pydantic_fields__
+
+    @functools.wraps(validated)
+    def initialise(self: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                verb = cls.__name__.removesuffix("Options").lower()
+                raise TypeError(unknown_name(f"an option of {verb}", name, known))
+        try:
+            validated(self, **_in_python(given, known))
+        except ValidationError as error:
+            raise _as_data_error(error, known) from None
+
+    made.__init__ = initialise
+    return cls
+
+
+def _in_python(given: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Convert numpy scalars, and leave out mappings that are None."""
+    return {
+        name: _plain(value)
+        for name, value in given.items()
+        if value is not None or fields[name].default_factory is not dict
+    }
+
+
+def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> DataError:
+    """Return the first problem as an error with three parts."""
+    first = error.errors(include_url=False)[0]
+    context, received = first.get("ctx", {}), repr(first["input"])
+    if not first["loc"]:  # options that contradict each other
+        return DataError(message(context["expected"], context["received"], context["remedy"]))
+    name, *inside = map(str, first["loc"])
+    if first["type"] == "missing":
+        return DataError(message(f"{name}=", "nothing", fields[name].description or ""))
+    example = next(iter(fields[name].examples or ()), None)
+    remedy = "give another one" if example is None else f"for example, {name}={example!r}"
+    if first["type"] == "option":
+        expected, remedy = f"{context['expected']}, for {inside[0]!r} in {name}", context["remedy"]
+    elif "[key]" in inside:
+        expected = f"names of features as text in {name}"
+    elif inside and get_origin(fields[name].annotation) is Mapping:
+        values = get_args(fields[name].annotation)[1]
+        expected = f"{_bounded('a number', get_args(values)[1:])} for {inside[0]!r} in {name}"
+    else:
+        expected = _expected(name, fields[name])
+    return DataError(message(expected, received, remedy))
+
+
+def _expected(name: str, field: FieldInfo) -> str:
+    """Describe the values that a field takes."""
+    kinds = set(_kinds(field.annotation))
+    if Mapping in kinds:
+        return f"a mapping from features to numbers as {name}"
+    if bool in kinds:
+        return f"{name} True or False"
+    if kinds & {int, float}:
+        number = "a whole number" if int in kinds else "a number"
+        return f"{_bounded(name, field.metadata)} ({number})"
+    choices = [kind for kind in kinds if isinstance(kind, str)]
+    return f"{name} to be one of {listing(sorted(choices))}" if choices else f"another {name}"
+
+
+def _kinds(annotation: Any) -> Iterable[Any]:
+    """Yield the types and literals that an annotation allows."""
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        for part in get_args(annotation):
+            yield from _kinds(part)
+    elif origin is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif origin is Literal:
+        yield from get_args(annotation)
+    else:
+        yield origin or annotation
+
+
+def _bounded(what: str, metadata: Iterable[Any]) -> str:
+    """Add the bounds in the metadata of a type to a noun."""
+    parts = [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
+    low, above, high = (
+        next((getattr(part, end) for part in parts if hasattr(part, end)), None) for end in ("ge", "gt", "le")
+    )
+    if above == 0:
+        return "a positive number"
+    if high is not None:
+        return f"{what} from {low:g} to {high:g}"
+    return f"{what} of at least {low:g}"
+
+
+# ---------------------------------------------------------------- the options
+
+_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@_raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class ExplainOptions:
+    """Options of one call of ``explain``."""
+
+    kappa: Annotated[
+        float | None,
+        Field(ge=0, examples=[0.2], description="Certify at this radius instead of the model's own."),
+    ] = None
+    max_changes: Annotated[
+        int | None, Field(ge=1, examples=[3], description="Change at most this many features.")
+    ] = None
+    cost: Annotated[
+        Mapping[str, Price],
+        Field(
+            examples=[{"savings": 2.0}],
+            description="Price of one full range of each feature: 1 by default, infinite for never.",
+        ),
+    ] = Field(default_factory=dict)
+    only_unfavourable: Annotated[bool, Field(description="Leave rows alone that are favourable already.")] = (
+        True
+    )
+    plausibility: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            examples=[0.5],
+            description=(
+                "Weight of the distance to the training data, in shares of the cost. "
+                "By default a model with a panel searches toward prototypes instead."
+            ),
+        ),
+    ] = None
+    agreement: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            examples=[0.5],
+            description="Require this share of the panel's held-out members to accept the counterfactual.",
+        ),
+    ] = None
+    plausible: Annotated[
+        bool,
+        Field(description="Require a local outlier factor of at most 1.5 among rows of the wanted label."),
+    ] = False
+    limits: Annotated[
+        Mapping[str, Share],
+        Field(
+            examples=[{"amount": 0.3}],
+            description="Change a number by at most this share of the person's own value.",
+        ),
+    ] = Field(default_factory=dict)
+    extremes: Annotated[
+        bool,
+        Field(description="Allow values outside the 5 % and 95 % quantiles of rows of the wanted label."),
+    ] = False
+    n: Annotated[
+        int,
+        Field(
+            ge=1,
+            examples=[3],
+            description="Return up to this many alternatives for each row, with different features changed.",
+        ),
+    ] = 1
+    time_budget: Annotated[
+        float | None,
+        Field(
+            ge=0, examples=[60], description="Stop the search after this many seconds, with the best so far."
+        ),
+    ] = None
+    overshoot: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            examples=[0.05],
+            description="Also certify changes that go further by this share of the feature's range.",
+        ),
+    ] = 0.0
+    drift: Annotated[
+        Mapping[str, Moves],
+        Field(
+            examples=[{"age": (0, 2)}],
+            description="Also certify that these features move by themselves, up to so far, in raw units.",
+        ),
+    ] = Field(default_factory=dict)
+    refine: Annotated[
+        bool, Field(description="Search for the closest counterfactual instead of taking the generator's.")
+    ] = True
+    search_radius: Annotated[
+        bool, Field(description="Search for the largest kappa with a proof instead of testing one.")
+    ] = True
+
+    @model_validator(mode="after")
+    def _check_refined(self) -> Self:
+        """Refuse, without refinement, options that act on the refinement only."""
+        used = {
+            "max_changes": self.max_changes is not None,
+            "n": self.n > 1,
+            "cost": bool(self.cost),
+            "plausibility": bool(self.plausibility),
+            "limits": bool(self.limits),
+        }
+        names = [name for name, given in used.items() if given]
+        if names and not self.refine:
+            parts = {
+                "expected": "refine=True",
+                "received": f"refine=False with {listing(names)}",
+                "remedy": "leave refine=False out, or the others",
+            }
+            raise PydanticCustomError("options", "expected {expected}, got {received}; {remedy}", parts)
+        return self
+
+    def checked(self, encoding: Encoding) -> Self:
+        """Return the options for one table, with the yearly drift that its schema states.
+
+        Raises
+        ------
+        DataError
+            If ``cost``, ``limits`` or ``drift`` names a feature that is unknown or of the wrong kind.
+        """
+        schema = encoding.schema
+        for option in ("cost", "limits", "drift"):
+            for name in getattr(self, option):
+                if name not in schema.names:
+                    raise DataError(unknown_name(f"a feature in {option}", name, schema.names))
+                _check_kind(option, schema[name])
+        return replace(self, drift={**yearly_drift(schema), **self.drift})
+
+
+@_raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class IssueOptions(ExplainOptions):
+    """Options of one call of ``issue``: those of ``explain``, and the terms of the promises."""
+
+    ids: Annotated[Any, Field(description="Identifiers of the applicants, one for each row.")]
+    ledger: Annotated[Any, Field(description="The ledger, its path or the URL of its database.")]
+    expires: Annotated[
+        timedelta | datetime | None,
+        Field(description="Duration or last day of the promises; None for promises without an end."),
+    ] = PROMISE_TERM
+    original: Annotated[
+        Original, Field(description="Keep people's own rows as text, encrypted, or as a commitment.")
+    ] = "plain"
+    uncertified: Annotated[
+        Uncertified,
+        Field(description="Record of a counterfactual without a certificate: none, advice or a promise."),
+    ] = "skip"
+    allow_duplicate: Annotated[
+        bool, Field(description="Promise again what the same application has been promised already.")
+    ] = False
+
+
+def _check_kind(option: str, feature: Feature) -> None:
+    """Refuse a feature that has no amount to limit, or no order to move in."""
+    received = f"the {feature.kind} feature {feature.name!r}"
+    if option == "limits" and not feature.is_numeric:
+        remedy = "limit numbers only; actions in the schema say what may change"
+        raise DataError(message("a numeric feature in limits", received, remedy))
+    if option == "drift" and feature.kind == "categorical":
+        expected = "a feature that can drift"
+        raise DataError(message(expected, received, "name numbers and ordered features only"))
+
+
+def yearly_drift(schema: Schema, years: float = 1.0) -> dict[str, tuple[float, float]]:
+    """Return the moves that the schema states for so many years, rounded up to whole years."""
+    whole = max(1, math.ceil(years - 1e-9))
+    return {
+        f.name: (whole * f.yearly[0], whole * f.yearly[1]) for f in schema.features if f.yearly is not None
+    }
+
+
+# ---------------------------------------------------------------- signatures
+
+
+def takes(
+    options: Callable[_P, _Options],
+) -> Callable[[Callable[[_Owner, Any, _Options], _Result]], Callable[Concatenate[_Owner, Any, _P], _Result]]:
+    """Turn a method ``(self, X, options)`` into ``(self, X, *, name=value, ...)``.
+
+    The names, types and defaults of the keywords are those of the type ``options``.
+    """
+
+    def decorate(
+        method: Callable[[_Owner, Any, _Options], _Result],
+    ) -> Callable[Concatenate[_Owner, Any, _P], _Result]:
+        @functools.wraps(method)
+        def call(self: _Owner, X: Any, *args: _P.args, **given: _P.kwargs) -> _Result:
+            return method(self, X, options(*args, **given))
+
+        written = inspect.signature(method)
+        own = [p for p in written.parameters.values() if p.name != "options"]
+        call.__signature__ = written.replace(parameters=[*own, *_parameters(options)])  # type: ignore[attr-defined]
+        # X may also be passed by name, which Concatenate cannot express.
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def _parameters(options: Any) -> list[inspect.Parameter]:
+    """Return a keyword of a signature for each field of an options type."""
+    hints = get_type_hints(options)  # without bounds and descriptions
+    fields: Mapping[str, FieldInfo] = options.__pydantic_fields__
+    parameters = []
+    for name, field in fields.items():
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        annotation = hints[name]
+        if field.default_factory is dict:  # None stands for an empty mapping
+            default, annotation = None, annotation | None
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+    return parameters
