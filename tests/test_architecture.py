@@ -31,7 +31,7 @@ ORDER = [
     ["datasets", "tables"],
     ["metrics", "streaming", "evaluation"],
     ["calibration", "distributed"],
-    ["report"],
+    ["app"],
     ["mlflow"],
     ["serving"],
     ["cli", "__main__"],

@@ -236,7 +236,7 @@ def log_evaluation(model: VeriTraCER, X: Any, y: Any, *, report: bool = True) ->
     with _run():
         flow.log_metrics(measured)
         if report:
-            from veritracer.report.html import write_report
+            from veritracer.app.report import write_report
 
             with tempfile.TemporaryDirectory() as folder:
                 flow.log_artifact(str(write_report(Path(folder) / "report.html", model, X, y)))
@@ -330,7 +330,7 @@ def _log_audit(client: Any, run_id: str | None, found: Audit, *, report: bool) -
     with tempfile.TemporaryDirectory() as folder:
         found.to_json(Path(folder) / "audit.json")
         if report:
-            from veritracer.report.html import write_audit
+            from veritracer.app.report import write_audit_page
 
-            write_audit(Path(folder) / "audit.html", found)
+            write_audit_page(Path(folder) / "audit.html", found)
         client.log_artifacts(run_id, folder, "audit")

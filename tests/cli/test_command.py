@@ -224,7 +224,7 @@ def test_interrupted(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "bench")])
+@pytest.mark.parametrize(("absent", "extra"), [("typer", "cli"), ("matplotlib", "report")])
 def test_a_missing_extra_is_named(absent: str, extra: str, tmp_path: Path) -> None:
     done = run("bench", "figures", before=f"sys.modules[{absent!r}] = None", cwd=tmp_path)
     assert_refused(done)

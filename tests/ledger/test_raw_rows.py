@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,13 @@ from raw_cases import WIDE, explained, linear, narrow, person, wider
 from torch import nn
 
 import veritracer as vt
+from html_pages import Page
+from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
 from veritracer.ledger.obligations import SetConstraints, unprotected
 from veritracer.ledger.reading import InMemory, in_memory
 from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
-from veritracer.report.html import audit_headline, write_audit
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from html_pages import Page
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # ages beyond the range
 
@@ -274,7 +271,7 @@ def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> No
     assert [one["reason"] for one in plain["unchecked"]] == [Unchecked.CUT]
     headline = audit_headline(found)
     assert headline.startswith("This model breaks none of 2 live promises as far as is known; 1 cannot be")
-    page = Page.read(write_audit(tmp_path / "audit.html", found))
+    page = Page.read(write_audit_page(tmp_path / "audit.html", found))
     assert "cannot be checked" in page.text
     assert Unchecked.CUT in page.by_id["unchecked"]
     assert "None." in page.by_id["broken"]

@@ -20,6 +20,7 @@ import torch
 import veritracer as vt
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
+from veritracer.app.report.people import _in_words
 from veritracer.errors import LetterError, SchemaError
 from veritracer.options import yearly_drift
 from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
@@ -27,7 +28,6 @@ from veritracer.recourse.letter import Recorded, facts, filled, page_pdf, write_
 from veritracer.recourse.reasons import accepted_rows, contributions, direction
 from veritracer.recourse.reasons import told as reason_told
 from veritracer.recourse.wording import Change, language, languages
-from veritracer.report.advice import _in_words
 from veritracer.schema import Feature
 from veritracer.search.outcomes import Outcome
 

@@ -28,7 +28,7 @@ EXTRAS = {
     "typer": "cli",
     "rich": "cli",
     "pyarrow": "cli",
-    "matplotlib": "bench",
+    "matplotlib": "report",
     "veritracer_bench": "bench",
     "jinja2": "report",
     "sqlalchemy": "ledger",

@@ -408,11 +408,11 @@ class Audits:
         return model, vt.audit(self.host.ledger, model, watch=watch)
 
     def _report(self, audit: Audit, candidate: str) -> bytes:
-        from veritracer.report.html import write_audit
+        from veritracer.app.report import write_audit_page
 
         with tempfile.TemporaryDirectory() as place:
             title = f"Audit of promises: {candidate}"
-            return write_audit(Path(place) / "audit.html", audit, title=title).read_bytes()
+            return write_audit_page(Path(place) / "audit.html", audit, title=title).read_bytes()
 
 
 def saved_upload(document: bytes, tensors: bytes) -> Path:

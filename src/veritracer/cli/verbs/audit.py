@@ -134,11 +134,11 @@ def _record(ledger: str, found: Audit, *, passed: bool) -> str | None:
 
 
 def _write(out: Path, found: Audit, checked: Verification | None, model: str) -> None:
-    from veritracer.report.html import write_audit
+    from veritracer.app.report import write_audit_page
 
     notes = [] if checked is None else [f"The ledger of {checked.entries:,} entries verifies."]
     with writable(out):
-        write_audit(out, found, notes=notes, model=model)
+        write_audit_page(out, found, notes=notes, model=model)
 
 
 def print_summary(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:

@@ -267,7 +267,7 @@ def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _write(found: Demo, out: Path) -> tuple[Path, Path]:
-    from veritracer.report.html import write_audit, write_report
+    from veritracer.app.report import write_audit_page, write_report
 
     X, y = found.today.X_test, found.today.y_test
     title = "Synthetic loan portfolio: model report"
@@ -275,7 +275,7 @@ def _write(found: Demo, out: Path) -> tuple[Path, Path]:
         warnings.simplefilter("ignore", DataWarning)  # values beyond the range of the training rows
         report = write_report(out / "report.html", found.model, X, y, recourse=found.recourse, title=title)
     title = "Synthetic loan portfolio: promises one year later"
-    return report, write_audit(out / "audit.html", found.audit, title=title)
+    return report, write_audit_page(out / "audit.html", found.audit, title=title)
 
 
 def _print(found: Demo) -> None:

@@ -1,4 +1,4 @@
-"""``veritracer report``: one HTML file about a model and its recourse."""
+"""``veritracer report``: one HTML file on a model and its counterfactuals."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def report(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a self-contained HTML report: how good the model is, what it asks of people, what is proved."""
+    """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
     persistence.verified(model)
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     check_output(out, [table], force=force)
     with writable(out), patience("writing the report", quiet=quiet):
-        from veritracer.report.html import write_report
+        from veritracer.app.report import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()
         schema = loaded.schema_

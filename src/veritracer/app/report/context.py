@@ -1,4 +1,4 @@
-"""The subject of a report: model, table, recourse and their digests."""
+"""What a report is about: a model, a table, its counterfactuals, and their digests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer import __version__
+from veritracer.app.report.figures import Table, percent
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.recourse import Counterfactuals
-from veritracer.report.charts import Table, percent
 from veritracer.schema import Schema
 from veritracer.search.outcomes import Outcome
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model, the rows it decided, and what it told people.
+class ReportContext:
+    """A model, the rows of a table, and their counterfactuals.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Subject:
         1 where the favourable label is the true one, else 0; None where nobody said.
     first
         The position in ``recourse`` of each row's first counterfactual, (n,).
-    asked, given
-        Which rows recourse was looked for, and which of them got a counterfactual, (n,) bool.
+    explained, has_cf
+        Rows for which a counterfactual was searched for, and those for which one was found, (n,) bool.
     """
 
     model: VeriTraCER
@@ -53,51 +53,51 @@ class Subject:
     labels: NDArray[np.int64] | None
     recourse: Counterfactuals
     first: NDArray[np.int64]
-    asked: NDArray[np.bool_]
-    given: NDArray[np.bool_]
+    explained: NDArray[np.bool_]
+    has_cf: NDArray[np.bool_]
 
     @property
     def schema(self) -> Schema:
-        """What is known of the table."""
+        """Return the schema of the table."""
         return self.recourse.encoding.schema
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Which rows have a certified counterfactual, (n,)."""
+        """Return a mask of the rows with a certified counterfactual, (n,)."""
         return self.recourse.certified[self.first]
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """What each row's counterfactual costs, (n,); it means something where ``given``."""
+        """Return the cost of each row's counterfactual, (n,); meaningful where ``has_cf``."""
         return self.recourse.cost[self.first]
 
     @property
     def n_changes(self) -> NDArray[np.int64]:
-        """How many features each row's counterfactual changes, (n,)."""
+        """Return the number of features that each row's counterfactual changes, (n,)."""
         return self.recourse.n_changes[self.first]
 
     @property
     def models(self) -> str:
-        """The set of models that was asked about, in words."""
+        """Return the set of models of the certificates as text."""
         return str(self.recourse.param_set).replace("kappa", "κ")
 
     @property
     def who(self) -> str:
-        """What the rows that recourse was looked for are called."""
+        """Return what the explained rows are called."""
         return "explained rows" if self._everybody else "declined applicants"
 
     @property
     def role(self) -> str:
-        """What is said of them in the head of a column."""
+        """Return what the explained rows are called in the head of a column."""
         return "explained" if self._everybody else "declined"
 
     @property
     def _everybody(self) -> bool:
-        return bool((self.asked & (self.logit > 0)).any())
+        return bool((self.explained & (self.logit > 0)).any())
 
 
-def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> Subject:
-    """The model, the table and its recourse as one checked value; recourse is computed where it is absent."""
+def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:
+    """Check that model, table and recourse belong together; compute recourse where it is absent."""
     table = model.encoding_.schema.frame(X)
     if len(table) == 0:
         raise DataError(message("at least one row to report on", "none", "pass the test table"))
@@ -108,8 +108,8 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
     _check_match(model, x, recourse, first)
     logit = model.logits(x)
     probability = torch.sigmoid(logit + threshold_logit(model.threshold_))
-    asked = recourse.outcome[first] != Outcome.FAVOURABLE
-    return Subject(
+    explained = recourse.outcome[first] != Outcome.FAVOURABLE
+    return ReportContext(
         model=model,
         table=table,
         x=x,
@@ -118,8 +118,8 @@ def subject_of(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | No
         labels=None if y is None else _labels(model, y, len(table)),
         recourse=recourse,
         first=first,
-        asked=asked,
-        given=asked & (recourse.status[first] != "none"),
+        explained=explained,
+        has_cf=explained & (recourse.status[first] != "none"),
     )
 
 
@@ -153,15 +153,15 @@ METHODS = {
 }
 
 
-def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
-    """What the model is, as names and values."""
-    model, encoding = subject.model, subject.recourse.encoding
+def model_facts(context: ReportContext) -> tuple[tuple[str, str], ...]:
+    """Describe the model as names and values."""
+    model, encoding = context.model, context.recourse.encoding
     _, theta = from_module(model.classifier_)
     widths = [theta[0].shape[1], *(t.shape[0] for t in theta[::2])]
     parameters = sum(t.numel() for t in theta)
-    favourable, other = subject.schema.favourable, subject.schema.unfavourable
+    favourable, other = context.schema.favourable, context.schema.unfavourable
     return (
-        ("target", f"{subject.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
+        ("target", f"{context.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
         ("method", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
         (
             "set of models",
@@ -182,7 +182,7 @@ def model_facts(subject: Subject) -> tuple[tuple[str, str], ...]:
 
 
 def schema_table(schema: Schema) -> Table:
-    """Each feature with its kind, its legal values, how it may change, missing values and note."""
+    """Describe each feature: kind, legal values, how it may change, missing values and note."""
     described = schema.describe()
     rows = [
         [
@@ -200,10 +200,10 @@ def schema_table(schema: Schema) -> Table:
     return Table.of(header, rows, words=len(header))
 
 
-def origins(subject: Subject) -> tuple[tuple[str, str], ...]:
-    """Versions and digests: with them somebody else can make sure that they speak of the same thing."""
-    recourse = subject.recourse
-    rows = hashlib.sha256(subject.x.contiguous().numpy().tobytes()).hexdigest()
+def origins(context: ReportContext) -> tuple[tuple[str, str], ...]:
+    """Return digests and versions, by which others can tell that they use the same model and data."""
+    recourse = context.recourse
+    rows = hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest()
     digests = (
         ("model", recourse.model_digest),
         ("encoding", recourse.encoding_digest),

@@ -8,7 +8,7 @@ import pytest
 import report_cases
 from report_cases import Case
 
-from veritracer.report.html import write_report
+from veritracer.app.report import write_report
 
 
 @pytest.fixture(scope="session")

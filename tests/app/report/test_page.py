@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from html_pages import Page
 from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
+from html_pages import Page
+from veritracer.app.report import write_report
 from veritracer.errors import DataError, ParamSetError
-from veritracer.report.html import write_report
 
 FIGURES = {
     "roc",
@@ -20,8 +20,8 @@ FIGURES = {
     "robustness",
     "cost",
     "changes",
-    "levers",
-    "moves",
+    "features",
+    "sizes",
     "approvals",
     "groups",
     "rates",
@@ -29,12 +29,12 @@ FIGURES = {
 }
 SECTIONS = {
     "model",
-    "promise",
+    "certificates",
     "acceptance",
-    "demands",
-    "accepted",
-    "fairness",
-    "people",
+    "effort",
+    "approval-rates",
+    "costs",
+    "examples",
     "training",
     "data",
     "origins",
@@ -79,6 +79,14 @@ def test_every_picture_is_named_and_concluded(page: Page) -> None:
         assert re.search(r"\d", page.caption(figure)), f"{figure} concludes without a number"
 
 
+def test_every_picture_has_its_numbers_as_a_table(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for figure in FIGURES:
+        part = text.partition(f'<figure id="{figure}">')[2].partition("</figure>")[0]
+        assert part.count("<table>") == 1
+        assert part.count("<tr>") > 1, f"{figure} has no rows"
+
+
 def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
     assert page.names().isdisjoint({"script", "link", "img", "iframe", "object", "embed", "form", "base"})
     for name, value in attributes(page):
@@ -93,13 +101,14 @@ def test_nothing_is_fetched_and_nothing_runs(page: Page, path: Path) -> None:
 
 
 def test_links_lead_somewhere(page: Page) -> None:
-    targets = [value[1:] for name, value in attributes(page) if name == "href"]
-    assert len(targets) == len(SECTIONS)
-    assert set(targets) <= page.by_id.keys()
+    sections = [found["href"] for tag, found in page.tags if tag == "a"]
+    assert sorted(sections) == sorted(f"#{section}" for section in SECTIONS)
+    shapes = {found["href"] for tag, found in page.tags if tag == "use"}
+    assert shapes <= {f"#{identity}" for identity in page.by_id}
 
 
 def test_it_is_small(path: Path) -> None:
-    assert path.stat().st_size < 1_500_000
+    assert path.stat().st_size < 250_000
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
@@ -111,9 +120,9 @@ def test_names_and_values_can_not_break_out(hostile: Case, tmp_path: Path) -> No
     assert page.unbalanced == []
     assert page.names().isdisjoint({"script", "img", "b", "i"})
     assert not [name for name, _ in attributes(page) if name.startswith("on") or name == "src"]
-    for place in ("levers", "levers-caption", "data", "people", "model", "roc-caption"):
+    for place in ("features", "features-caption", "data", "examples", "model", "roc-caption"):
         assert SCRIPT in page.by_id[place], place
-    assert IMAGE in page.by_id["fairness"]
+    assert IMAGE in page.by_id["costs"]
 
 
 def test_the_same_inputs_give_the_same_page(lending: Case, path: Path, tmp_path: Path) -> None:
@@ -130,7 +139,7 @@ def test_recourse_is_computed_where_it_is_absent(hostile: Case, tmp_path: Path) 
     given = write_report(
         tmp_path / "b.html", model, X.head(40), y.head(40), recourse=model.explain(X.head(40))
     )
-    assert Page.read(ours).by_id["demands"] == Page.read(given).by_id["demands"]
+    assert Page.read(ours).by_id["effort"] == Page.read(given).by_id["effort"]
 
 
 def test_without_labels_quality_is_not_claimed(lending: Case, tmp_path: Path) -> None:
@@ -153,7 +162,7 @@ def test_nobody_turned_down_is_said(lending: Case, tmp_path: Path) -> None:
     model, X, y, recourse = lending
     happy = recourse.favourable
     page = Page.read(write_report(tmp_path / "r.html", model, X[happy], y[happy]))
-    assert "The model declines no row of this table" in page.by_id["promise"]
+    assert "The model declines no row of this table" in page.by_id["certificates"]
     assert page.unbalanced == []
 
 
@@ -200,4 +209,4 @@ def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> N
     model.save(tmp_path / "model")
     before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
     after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
-    assert Page.read(before).by_id["demands"] == Page.read(after).by_id["demands"]
+    assert Page.read(before).by_id["effort"] == Page.read(after).by_id["effort"]

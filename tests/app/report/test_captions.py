@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from html_pages import Page
 from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
-from veritracer.report.advice import agreement_figures, cards, way_figure
-from veritracer.report.html import write_report
-from veritracer.report.levers import groups_of
-from veritracer.report.quality import Reliability, intervals, limits, reliability
-from veritracer.report.subject import subject_of
+from html_pages import Page
+from veritracer.app.report import write_report
+from veritracer.app.report.context import report_context
+from veritracer.app.report.groups import groups_of
+from veritracer.app.report.people import cards
+from veritracer.app.report.quality import Reliability, intervals, reliability
+from veritracer.app.report.robustness import agreement_figures, limits, path_figure
 from veritracer.schema import Feature
 
 
@@ -56,7 +57,7 @@ def test_the_headline_counts_people(lending: Case, page: Page) -> None:
 def test_certified_shares_are_those_of_certify(lending: Case, page: Page) -> None:
     model, X, _, recourse = lending
     asked = turned_down(lending)
-    found = limits(subject_of(model, X, None, recourse))
+    found = limits(report_context(model, X, None, recourse))
     for kappa, share in zip(found.kappa, found.certified, strict=True):
         # The shown rows, proved anew at this kappa. radius is searched on a grid with steps of 2.2 %, so a
         # direct proof may reach a little further than it says, and never less far.
@@ -69,7 +70,7 @@ def test_certified_shares_are_those_of_certify(lending: Case, page: Page) -> Non
 
 def test_attack_and_certificate_bracket_the_truth(lending: Case) -> None:
     model, X, _, recourse = lending
-    found = limits(subject_of(model, X, None, recourse))
+    found = limits(report_context(model, X, None, recourse))
     assert (found.unbroken >= found.certified).all()
     assert (np.diff(found.unbroken) <= 0).all()
     assert (np.diff(found.certified) <= 0).all()
@@ -110,7 +111,7 @@ def test_the_first_lever_is_the_one_in_the_table_of_changes(lending: Case, page:
     asked = turned_down(lending)
     table = lending.recourse.changes()
     often = table["feature"].value_counts()
-    caption = page.caption("levers")
+    caption = page.caption("features")
     share = shown(often.iloc[0] / asked.sum())
     assert f"frequent change is {often.index[0]}: {share} of the counterfactuals" in caption
     assert f"{18 - len(often)} feature" in caption
@@ -124,7 +125,7 @@ def test_the_first_lever_is_the_one_in_the_table_of_changes(lending: Case, page:
 def test_group_means_are_those_of_pandas(lending: Case, page: Page) -> None:
     asked = turned_down(lending)
     table = pd.DataFrame({"sex": lending.X["sex"], "cost": lending.recourse.cost})[asked]
-    section = page.by_id["fairness"]
+    section = page.by_id["costs"]
     for sex, cost in table.groupby("sex")["cost"].mean().items():
         line = re.search(rf"\n{sex}([\d,]+).*", section.replace("\u00a0", " "))
         assert line, sex
@@ -185,26 +186,27 @@ def test_a_model_specific_counterfactual_is_reported(panel: float, verdict: str)
     """At x′ the model says 0.8: others at 0.7 agree, others at 0.3 do not."""
     steps = np.linspace(0, 1.2, 7)
     opinions = {"model": 0.2 + 0.6 * steps, "panel": 0.2 + (panel - 0.2) * steps, "truth": np.full(7, panel)}
-    figure = way_figure(pd.DataFrame(opinions, index=steps), "somebody")
+    figure = path_figure(pd.DataFrame(opinions, index=steps), "somebody")
     other = shown(panel)
     assert f"At x′, for somebody: this model 80 %, its panel {other}, true probability {other}." in (
         figure.caption.replace("\u00a0", " ")
     )
     assert verdict in figure.caption
-    assert [name for _, name in figure.legend] == ["this model", "its panel", "true probability"]
+    for name in ("this model", "its panel", "true probability"):
+        assert f">{name}</text>" in figure.picture
     assert [row[0] for row in figure.table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
 
 
 def test_without_a_panel_nobody_is_asked(lending: Case) -> None:
     model, X, _, recourse = lending
-    assert agreement_figures(subject_of(model, X, None, recourse)) == []
+    assert agreement_figures(report_context(model, X, None, recourse)) == []
 
 
 def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
     """Asked at a kappa that is out of reach, people have a reason instead of a certificate."""
     model, X, _, _ = lending
     found = model.explain(X[:40], kappa=3.0)
-    last = cards(subject_of(model, X[:40], None, found))[-1]
+    last = cards(report_context(model, X[:40], None, found))[-1]
     assert last.status == "valid"
     assert [name for name, _ in last.certificate] == ["reason", "certified radius"]
     assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from veritracer.report.quality import learning_figures
+from veritracer.app.report.quality import learning_figures
 
 
 def model(best: int = 3, **columns: list[float]) -> Any:

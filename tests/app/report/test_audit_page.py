@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from promise_cases import issued, moved, with_bias
 
+from html_pages import Page
+from veritracer.app.report.audit_page import LISTED_ROWS, audit_headline, write_audit_page
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.reading import in_memory
-from veritracer.report.html import LISTED_ROWS, audit_headline, write_audit
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from html_pages import Page
+sys.path.insert(0, str(Path(__file__).parents[2] / "ledger"))
+from promise_cases import issued, moved, with_bias
 
 
 def test_a_failed_audit_names_people_and_what_they_can_do(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_failed_audit_names_people_and_what_they_can_do(tmp_path: Path) -> Non
     promises = in_memory(found, model.classifier_, ids=names)
     told = audit(promises, with_bias(model.classifier_, -4.4), encoding=model.encoding_, recourse=2)
     page = Page.read(
-        write_audit(tmp_path / "deep" / "audit.html", told, title="A <b>", notes=["It verifies."])
+        write_audit_page(tmp_path / "deep" / "audit.html", told, title="A <b>", notes=["It verifies."])
     )
     assert (page.unbalanced, page.open) == ([], [])
     assert "script" not in page.names()
@@ -40,10 +40,10 @@ def test_a_passed_audit_says_how_much_is_proved(by: float, says: str, tmp_path: 
     told = audit(promises, moved(model.classifier_, by), encoding=model.encoding_)
     assert told.ok
     assert says in audit_headline(told)
-    assert "None." in Page.read(write_audit(tmp_path / "audit.html", told)).by_id["broken"]
+    assert "None." in Page.read(write_audit_page(tmp_path / "audit.html", told)).by_id["broken"]
 
 
 def test_nobody_was_promised_anything(tmp_path: Path) -> None:
     model, promises, _ = issued()
     nothing = audit(type(promises)(promises.issuing, ()), model)
-    assert "no live promise" in Page.read(write_audit(tmp_path / "audit.html", nothing)).text
+    assert "no live promise" in Page.read(write_audit_page(tmp_path / "audit.html", nothing)).text

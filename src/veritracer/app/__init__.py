@@ -1,0 +1,1 @@
+"""Programs on top of the library: the pages of the report."""

@@ -1,1 +1,0 @@
-"""HTML reports on models and audits."""
