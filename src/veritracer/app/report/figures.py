@@ -151,7 +151,11 @@ def name_axes(
 ) -> None:
     """Name both axes and format their ticks; the name of ``y`` stands level above its numbers."""
     axes.set_xlabel(x, labelpad=6)
-    corner: dict[str, Any] = {"xytext": (0, -12), "xycoords": "figure fraction", "textcoords": "offset points"}
+    corner: dict[str, Any] = {
+        "xytext": (0, -12),
+        "xycoords": "figure fraction",
+        "textcoords": "offset points",
+    }
     axes.annotate(y, (0, 1), color=PALETTE["soft"], **corner)
     axes.xaxis.set_major_formatter(lambda value, _: x_format(value))
     axes.yaxis.set_major_formatter(lambda value, _: y_format(value))
