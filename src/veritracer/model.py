@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -478,6 +478,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         checkpoint: Checkpoint | None = None,
     ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
+        self.saved_settings_ = None
         config = self.training_config()
         prepared = self._prepared(
             X,
@@ -592,7 +593,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def training_config(self) -> TrainingConfig:
         """The flat parameters, with those of the recipe where they are None, as one checked value."""
         recipes.check(self.recipe)
-        chosen = recipes.settings_of(self.recipe, self.method)
+        saved: TrainingConfig | None = getattr(self, "saved_settings_", None)
+        chosen = recipes.settings_of(self.recipe, self.method) if saved is None else asdict(saved)
         names = {f.name for f in fields(TrainingConfig)} & set(self._get_param_names())
         given = {name: getattr(self, name) for name in names}
         chosen |= {name: value for name, value in given.items() if value is not None}

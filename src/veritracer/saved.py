@@ -52,6 +52,7 @@ class _Content:
     """What is written besides tensors."""
 
     params: dict[str, Any]
+    settings: TrainingConfig
     schema: dict[str, Any] | None
     encoding: dict[str, Any]
     classes: _Classes
@@ -80,6 +81,7 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
     return {
         **found,
         "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "settings": asdict(model.settings_),
         "panel": None if model.panel_ is None else asdict(model.panel_.content()),
         "schema": None if model.schema is None else json.loads(model.schema.to_json()),
         "encoding": json.loads(model.encoding_.to_json()),
@@ -115,6 +117,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     content: _Content = _valid("content", _Content, raw)
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
+    model.saved_settings_ = content.settings  # what a recipe or the library sets today may differ
     config = model.training_config()
     model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
