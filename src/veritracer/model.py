@@ -143,6 +143,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     update_: UpdateReport
     """What the update came to that made this estimator; absent where none did."""
+    _saved_settings: TrainingConfig | None = None
+    """The settings of a model that was loaded, until it is fitted anew."""
 
     def __init__(
         self,
@@ -478,7 +480,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         checkpoint: Checkpoint | None = None,
     ) -> TrainingResult:
         """One run of training on raw rows, for all seeds."""
-        self.saved_settings_ = None
+        self._saved_settings = None
         config = self.training_config()
         prepared = self._prepared(
             X,
@@ -593,7 +595,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def training_config(self) -> TrainingConfig:
         """The flat parameters, with those of the recipe where they are None, as one checked value."""
         recipes.check(self.recipe)
-        saved: TrainingConfig | None = getattr(self, "saved_settings_", None)
+        saved = self._saved_settings
         chosen = recipes.settings_of(self.recipe, self.method) if saved is None else asdict(saved)
         names = {f.name for f in fields(TrainingConfig)} & set(self._get_param_names())
         given = {name: getattr(self, name) for name in names}

@@ -117,7 +117,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     content: _Content = _valid("content", _Content, raw)
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
-    model.saved_settings_ = content.settings  # what a recipe or the library sets today may differ
+    model._saved_settings = content.settings  # what a recipe or the library sets today may differ
     config = model.training_config()
     model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
