@@ -8,6 +8,7 @@ from veritracer.errors import PromiseError
 from veritracer.lazy import attach
 
 __all__ = [
+    "MEANING",
     "VERDICTS",
     "Audit",
     "Counts",
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.ledger import Ledger, head_of, open_ledger
     from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, digest_of
     from veritracer.ledger.reading import Snapshot
-    from veritracer.ledger.verdicts import VERDICTS, Verdict
+    from veritracer.ledger.verdicts import MEANING, VERDICTS, Verdict
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -51,6 +52,6 @@ else:
             "ledger": ["Ledger", "head_of", "open_ledger"],
             "promises": ["Counts", "IssuingModel", "Limit", "Promises", "digest_of"],
             "reading": ["Snapshot"],
-            "verdicts": ["VERDICTS", "Verdict"],
+            "verdicts": ["MEANING", "VERDICTS", "Verdict"],
         },
     )

@@ -54,6 +54,16 @@ VERDICTS = tuple(Verdict)
 EXPIRED = "expired"
 """What reports call promises past their end, which are counted beside the verdicts."""
 
+MEANING = {
+    Verdict.PROVED: "the model lies in the set for which the promise was proved",
+    Verdict.CHECKED: "the model lies outside the set, but still accepts the promised row",
+    Verdict.OVERTAKEN: "the model now accepts the original row, and the promised row too",
+    Verdict.BROKEN: "the model declines the promised row",
+    Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
+    EXPIRED: "past its last day; not counted against the model",
+}
+"""What each verdict says of the audited model, as people read it."""
+
 
 class Unchecked(StrEnum):
     """Why a promise is not checkable; the value is the sentence that people read."""

@@ -13,20 +13,12 @@ from veritracer.app.report.page import Section, page_template
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group
-from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
+from veritracer.ledger.verdicts import EXPIRED, MEANING, VERDICTS, Verdict
 from veritracer.times import format_time
 
 LISTED_ROWS = 200
 """Broken promises and groups of promises on the page; the JSON output has all."""
 
-MEANING = {
-    Verdict.PROVED: "the model lies in the set for which the promise was proved",
-    Verdict.CHECKED: "the model lies outside the set, but still accepts the promised row",
-    Verdict.OVERTAKEN: "the model now accepts the original row, and the promised row too",
-    Verdict.BROKEN: "the model declines the promised row",
-    Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
-    EXPIRED: "past its last day; not counted against the model",
-}
 COLOURS = {
     Verdict.PROVED: BLUE,
     Verdict.CHECKED: BLUE,

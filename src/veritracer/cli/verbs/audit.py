@@ -145,14 +145,18 @@ def print_summary(found: Audit, checked: Verification | None, *, passed: bool, o
     """Print the verdicts, what stands in the way, and where the report is."""
     names = ledgers.VERDICTS
     shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
-    lines = [[n, f"{found.counts[n]:,}", percent(s)] for n, s in zip(names, shares, strict=True)]
-    lines.append(["expired", f"{found.counts['expired']:,}", ""])
-    print_table(f"{found.live:,} live promises", ("verdict", "promises", "share"), lines)
-    header = ("issued by", "kappa", "promises", "proof", "broken", "farthest layer, in radii", "obstacle")
+    counted = [*zip(names, map(percent, shares), strict=True), ("expired", "")]
+    lines = [
+        [name, f"{found.counts[name]:,}", share, ledgers.MEANING[name] if found.counts[name] else ""]
+        for name, share in counted
+    ]
+    print_table(f"{found.live:,} live promises", ("verdict", "promises", "share", "meaning"), lines)
+    header = ("issued by", "kappa", "promises", "by proof", "broken", "largest move", "obstacle to a proof")
     rows = [_group_line(group) for group in found.groups[:MAX_SHOWN]]
     more = f", {len(found.groups) - MAX_SHOWN:,} more in --json" if len(found.groups) > MAX_SHOWN else ""
     if rows:
         print_table(f"By issuing model and kappa{more}", header, rows)
+        say("Largest move: how far the most changed layer is from the issuing model; proofs cover 1.")
     if found.counts[ledgers.Verdict.BROKEN]:
         _print_broken(found)
     if found.counts[ledgers.Verdict.NOT_CHECKABLE]:
