@@ -20,7 +20,7 @@ import httpx
 from benchmarks.record import save, show
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "serving")]
+sys.path[:0] = [str(TESTS), str(TESTS / "app" / "serve")]
 
 REQUESTS = 20_000
 CHECKS = (

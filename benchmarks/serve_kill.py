@@ -27,7 +27,7 @@ import veritracer as vt
 from benchmarks.record import save, show
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "serving"), str(TESTS / "ledger")]
+sys.path[:0] = [str(TESTS), str(TESTS / "app" / "serve"), str(TESTS / "ledger")]
 
 KILLS = 100
 

@@ -32,7 +32,7 @@ import veritracer as vt
 from benchmarks.record import save, show
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "serving")]
+sys.path[:0] = [str(TESTS), str(TESTS / "app" / "serve")]
 
 CLIENTS = (1, 16, 64, 256)
 HOW: dict[str, list[str]] = {"batched": [], "one by one": ["--batch", "1"]}

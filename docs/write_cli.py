@@ -1,6 +1,6 @@
 """Writes docs/cli.md: every verb of the command line with its arguments, from the code.
 
-``python docs/write_cli.py``, or ``make docs``; tests/cli/test_reference.py compares.
+``python docs/write_cli.py``, or ``make docs``; tests/app/cli/test_reference.py compares.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import typer.main
 
-from veritracer.cli.app import app
+from veritracer.app.cli.app import app
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# The command line

@@ -29,7 +29,7 @@ CLEAN["OMP_NUM_THREADS"] = "1"
 
 MANY = """
 import io, json, sys
-from veritracer.cli import main
+from veritracer.app.cli import main
 answers, real = [], (sys.stdout, sys.stderr)
 for args in json.loads(sys.argv[1]):
     sys.argv = ["veritracer", *args]
@@ -73,7 +73,7 @@ sys.argv, sys.path[0] = asked["argv"], asked["cwd"]
 sys.path[1:1] = filter(None, asked["env"].get("PYTHONPATH", "").split(os.pathsep))
 exec(compile(asked["program"], "<forked>", "exec"), {"__name__": "__main__"})
 """
-PLAIN = "import sys; {before}from veritracer.cli import main; main()"
+PLAIN = "import sys; {before}from veritracer.app.cli import main; main()"
 SECONDS = 300
 
 Done = subprocess.CompletedProcess[str]
@@ -104,7 +104,7 @@ def run_many(commands: list[list[str]], cwd: Path) -> list[Done]:
 
 def run_here(commands: list[list[str]], cwd: Path) -> list[Done]:
     """Each of the commands, in this process."""
-    from veritracer.cli import main
+    from veritracer.app.cli import main
 
     done = []
     before = sys.argv, signal.getsignal(signal.SIGINT)

@@ -21,7 +21,7 @@ HEAVY = ["torch", "pandas", "sklearn", "scipy", "matplotlib"]
 # Runs each command, and prints its exit code and which of the modules are there after it.
 COMMANDS = """
 import contextlib, io, json, sys
-from veritracer.cli import main
+from veritracer.app.cli import main
 commands, modules = json.loads(sys.argv[1])
 found = []
 for command in commands:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
-from veritracer.schema.formats import Ambiguous, NumberFormat, number_format
 from veritracer.schema.inspection import Topic, findings, inspect_table, target_candidates
+from veritracer.schema.number_formats import Ambiguous, NumberFormat, number_format
 
 THREE_PARTS = r"(?s)^expected .+, got .+ — .+"
 ROWS = 40

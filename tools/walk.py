@@ -67,7 +67,7 @@ def crossed(run: Any) -> Counter[str]:
 
 def command(*args: str) -> None:
     """``veritracer args`` in this process."""
-    from veritracer.cli import main
+    from veritracer.app.cli import main
 
     sys.argv = ["veritracer", *args]
     try:

@@ -44,6 +44,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from veritracer import datasets
+    from veritracer.app.serve import Client
     from veritracer.calibration import Calibration, calibrate
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
     from veritracer.encoding import Encoding
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
     from veritracer.schema import POSITIVE, Feature, Schema
-    from veritracer.serving import Client
     from veritracer.training import Panel
 else:
     __getattr__, __dir__ = attach(
@@ -68,7 +68,7 @@ else:
             "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
             "saved": ["load"],
             "schema": ["POSITIVE", "Feature", "Schema"],
-            "serving": ["Client"],
+            "app.serve": ["Client"],
             "training": ["Panel"],
         },
     )

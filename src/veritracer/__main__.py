@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from veritracer.cli import main
+from veritracer.app.cli import main
 
 if __name__ == "__main__":
     main()

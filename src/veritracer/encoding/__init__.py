@@ -9,13 +9,13 @@ from veritracer.lazy import attach
 __all__ = ["Block", "Encoding"]
 
 if TYPE_CHECKING:
+    from veritracer.encoding.encoding import Encoding
     from veritracer.encoding.layout import Block
-    from veritracer.encoding.table_encoding import Encoding
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "layout": ["Block"],
-            "table_encoding": ["Encoding"],
+            "encoding": ["Encoding"],
         },
     )

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from veritracer.encoding import cells
 from veritracer.errors import DataError, message
 from veritracer.schema.feature import Feature, Value, is_number
-from veritracer.schema.formats import PLAIN, PLAIN_FORMAT, NumberFormat
+from veritracer.schema.number_formats import PLAIN, PLAIN_FORMAT, NumberFormat
 
 if TYPE_CHECKING:
-    from veritracer.encoding.table_encoding import Encoding
+    from veritracer.encoding.encoding import Encoding
 
 EMPTY = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")
 """What stands for an empty cell in text, unless it is known as a value."""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value
 from veritracer.schema.labels import POSITIVE
-from veritracer.schema.table_schema import Schema
+from veritracer.schema.schema import Schema
 
 __all__ = ["POSITIVE", "Action", "Feature", "Kind", "Policy", "Schema", "Value"]

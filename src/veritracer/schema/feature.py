@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import SchemaError, listing, message
-from veritracer.schema.formats import NumberFormat
+from veritracer.schema.number_formats import NumberFormat
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.schema import recognition
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
-from veritracer.schema.formats import NumberFormat
+from veritracer.schema.number_formats import NumberFormat
 from veritracer.schema.recognition import characteristic
 
 _WHOLE_UP_TO = 1e15  # above it a float cannot tell whole numbers from others

@@ -19,7 +19,7 @@ from veritracer.formatting import format_percent, format_value
 from veritracer.schema.feature import Feature, Value, is_number
 from veritracer.schema.labels import two
 from veritracer.schema.recognition import LeftOut, words_of
-from veritracer.schema.table_schema import Schema
+from veritracer.schema.schema import Schema
 
 MANY = 50
 """Categories from which on a column is reported."""

@@ -22,7 +22,14 @@ import numpy as np
 import pandas as pd
 
 from veritracer.errors import DataError, message
-from veritracer.schema.formats import PLAIN, Ambiguous, NumberFormat, is_date, is_missing_word, number_format
+from veritracer.schema.number_formats import (
+    PLAIN,
+    Ambiguous,
+    NumberFormat,
+    is_date,
+    is_missing_word,
+    number_format,
+)
 
 FEWEST_ROWS = 20
 """In a shorter table every column may differ from row to row by chance."""

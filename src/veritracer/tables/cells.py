@@ -18,7 +18,7 @@ from veritracer.encoding.cells import refused_rows
 from veritracer.encoding.exact import EMPTY, Texts, as_number, needs_text, only_words
 from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
-from veritracer.schema.formats import FEWEST_MARKED
+from veritracer.schema.number_formats import FEWEST_MARKED
 from veritracer.schema.tables import without_decimals
 from veritracer.tables.csv_blocks import ROW, CSVFormat
 from veritracer.tables.reading import open_table

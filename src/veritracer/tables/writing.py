@@ -256,7 +256,7 @@ def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
             return known[cell]
         if "format" not in meaning:
             return json.loads(cell)
-        from veritracer.schema.formats import NumberFormat  # here: it brings pandas
+        from veritracer.schema.number_formats import NumberFormat  # here: it brings pandas
 
         return NumberFormat.of(meaning["format"]).read(cell)
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell

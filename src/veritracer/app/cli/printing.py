@@ -1,0 +1,145 @@
+"""How the command line speaks: frames and colour on a terminal, plain text in a pipe, JSON when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from veritracer.app.serve.tables import RemotelyExplained
+    from veritracer.streaming import Explained, Watch
+
+ON_TERMINAL = sys.stdout.isatty()
+
+
+def _console() -> Console:
+    return Console(force_terminal=ON_TERMINAL, highlight=False)
+
+
+def _errors() -> Console:
+    """Where a person who waits is told what goes on: nowhere, if nobody is watching."""
+    watched = sys.stderr.isatty()
+    return Console(stderr=True, force_terminal=watched, quiet=not watched)
+
+
+def patience(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """A spinner on stderr while the block runs, if somebody is watching."""
+    return nullcontext() if quiet else _errors().status(text)
+
+
+def _columns() -> tuple[ProgressColumn, ...]:
+    """What a bar shows."""
+    return (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+
+
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
+    """A bar on stderr with the rows done and the time left; nothing where nobody is watching."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(*_columns(), console=_errors(), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def watch(done: int, share: float | None) -> None:
+            total = None if share is None else 1.0
+            bar.update(task, description=f"{text}: {done:,} rows", total=total, completed=share or 0.0)
+
+        yield watch
+
+
+@contextmanager
+def stages(text: str, *, quiet: bool = False) -> Iterator[Callable[[str, float], None] | None]:
+    """A bar on stderr for work in stages, told what is done and which share; none where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(*_columns(), console=_errors(), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def watch(stage: str, share: float) -> None:
+            bar.update(task, description=stage, total=1.0, completed=share)
+
+        yield watch
+
+
+def say(*lines: str) -> None:
+    """Print lines of plain text."""
+    for line in lines:
+        _console().print(line, markup=False, soft_wrap=not ON_TERMINAL)
+
+
+def say_commands(lines: Iterable[str]) -> None:
+    """Print commands, indented, each on one line however wide the terminal is: they are to be copied."""
+    for line in lines:
+        _console().print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def note(sentences: Iterable[str], *, quiet: bool = False) -> None:
+    """Say on stderr what was noticed, each on one line."""
+    for sentence in () if quiet else sentences:
+        print("note:", " ".join(sentence.split()), file=sys.stderr)
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: framed on a terminal, in columns of text elsewhere."""
+    if ON_TERMINAL:
+        table = Table(title=title, title_justify="left", box=box.ROUNDED)
+        for column in header:  # fold, not cut: an address must be whole to be of use
+            table.add_column(column, overflow="fold", no_wrap=column == header[0])
+        for row in rows:
+            table.add_row(*map(Text, row))
+        _console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]
+    say(title, *lines, "")
+
+
+def percent(share: float | None) -> str:
+    """A share for a column: one decimal, and never 100 % unless it is all."""
+    from veritracer import formatting  # here: it brings pandas
+
+    return formatting.format_percent(share, fixed=True)
+
+
+def outcome_lines(found: Explained | RemotelyExplained) -> list[str]:
+    """Say in two lines how the rows of a table ended."""
+    first = f"{found.rows:,} rows, {found.favourable:,} of them already favourable."
+    if not found.asked:
+        return [first]
+    share = percent(found.certified / found.asked)
+    return [
+        first,
+        f"Recourse for the other {found.asked:,}: {found.certified:,} certified at {found.models}, "
+        f"which is {share}; {found.valid:,} accepted today without proof; {found.none:,} without recourse.",
+    ]

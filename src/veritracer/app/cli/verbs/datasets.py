@@ -1,0 +1,90 @@
+"""``veritracer datasets``: what there is, and how to get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veritracer import datasets, tables
+from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
+from veritracer.app.cli.printing import note, patience, print_json, print_table, say
+from veritracer.errors import DatasetError, message
+
+app = typer.Typer(help="List, fetch and write the datasets.")
+
+
+@app.callback(invoke_without_command=True)
+def datasets_group(context: typer.Context) -> None:
+    """List, fetch and write the datasets."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list", epilog="Example: veritracer datasets list --data-dir data")
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show every dataset: its rows, its licence, and where it is or how to get it."""
+    known = [datasets.info(name, data_dir=data_dir) for name in datasets.names()]
+    if as_json:
+        print_json([{**vars(info), "path": info.path and str(info.path)} for info in known])
+        return
+    header = ("name", "rows", "licence", "where it is, or how to get it")
+    rows = [[i.name, f"{i.rows:,}", i.licence, str(i.path) if i.path else i.how] for i in known]
+    print_table("Datasets", header, rows)
+
+
+@app.command(epilog="Example: veritracer datasets fetch ctg taiwan_credit --data-dir data")
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="What to download.")],
+    data_dir: DataDir = None,
+    url: Annotated[str | None, typer.Option(help="A mirror of the one file.", show_default=False)] = None,
+) -> None:
+    """Download datasets that need no login; a file is kept only if its checksum is right."""
+    if url is not None and len(names) != 1:
+        raise DatasetError(message("one NAME with --url", f"{len(names)}", "fetch them one by one"))
+    for name in names:
+        datasets.info(name)  # refuses an unknown name before anything is downloaded
+    folder = data_dir or Path("data")
+    for name in names:
+        with patience(f"downloading {name}"):
+            path = datasets.fetch(name, data_dir=folder, url=url)
+        say(f"{name}: {path}")
+    if data_dir is None:
+        say(f"To load it: export VERITRACER_DATA={folder.resolve()}")
+
+
+@app.command(epilog="Example: veritracer datasets write loans --rows 5000 --year 2 --out loans.csv")
+def write(
+    name: Annotated[str, typer.Argument(help="Which dataset.")],
+    out: Annotated[
+        str | None, typer.Option(help="A CSV or Parquet file; standard output if left out.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows (loans only).")] = 10_000,
+    year: Annotated[int, typer.Option(min=1, help="Of which year (loans only).")] = 1,
+    drift: Annotated[float, typer.Option(help="How strongly years differ (loans only).")] = 1.0,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a dataset as a table, features and target, for the other verbs to read."""
+    import pyarrow as pa
+
+    check_output(out, [], force=force)
+
+    if name == "loans":
+        pieces = datasets.loans_chunks(rows, 50_000, year=year, drift=drift, random_state=seed)
+    else:
+        data = datasets.load(name, data_dir=data_dir)
+        pieces = iter([data.X.assign(**{str(data.schema.target or "target"): data.y})])
+    count = 0
+    opened = tables.open_sink(out, spreadsheet_safe=spreadsheet_safe)
+    with patience(f"writing {name}", quiet=quiet), opened as sink:
+        for piece in pieces:
+            sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())
+            count += len(piece)
+    note(sink.notes(), quiet=quiet)
+    if out is not None and not quiet:
+        say(f"{name}: {count:,} rows in {out}")

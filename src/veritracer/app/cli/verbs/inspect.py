@@ -1,0 +1,251 @@
+"""``veritracer inspect``: what a model, a schema or a table is."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veritracer import persistence, tables
+from veritracer.app.cli.describing import (
+    DecreaseOnly,
+    Favourable,
+    Free,
+    Immutable,
+    IncreaseOnly,
+    NumberFormats,
+    Said,
+    Target,
+    in_one_line,
+    inspected,
+    label_note,
+    said,
+)
+from veritracer.app.cli.options import (
+    AsJson,
+    IdColumn,
+    Ignore,
+    MultilineCells,
+    Query,
+    ReadOptions,
+    Separator,
+    TextEncoding,
+    saved_model,
+    schema_file,
+)
+from veritracer.app.cli.printing import percent, print_json, print_table, say, say_commands
+from veritracer.errors import as_option
+
+if TYPE_CHECKING:
+    from veritracer.model import VeriTraCER
+    from veritracer.schema import Feature, Schema
+    from veritracer.schema.inspection import Inspection
+
+SHARES = ("accuracy", "validity", "certified")
+CATEGORIES = 4
+"""Categories that the page of a table shows of each column."""
+
+NO_TARGET = "Which column is the decision? None has two values: add one, and name it with --target."
+
+
+def inspect(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="WHAT", help="A model folder, a schema file, or a table (CSV, Parquet, -)."),
+    ],
+    target: Target = None,
+    favourable: Favourable = None,
+    immutable: Immutable = None,
+    increase_only: IncreaseOnly = None,
+    decrease_only: DecreaseOnly = None,
+    free: Free = None,
+    ignore: Ignore = None,
+    id_column: IdColumn = None,
+    formats: NumberFormats = None,
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    query: Query = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a saved model is, or what a table would be taken for before any fit: one page, with reasons.
+
+    The options about columns are those of fit: what is shown is what fit would do.
+    """
+    path = Path(what)
+    if path.is_dir():
+        _model(saved_model(what), what, as_json=as_json)
+        return
+    if path.suffix.casefold() in (".json", ".toml"):
+        schema = schema_file(path)
+        if as_json:
+            print_json(json.loads(schema.to_json()))
+        else:
+            _features(schema, f"{len(schema)} columns of {what}")
+        return
+    actions = {
+        "immutable": immutable,
+        "increase_only": increase_only,
+        "decrease_only": decrease_only,
+        "free": free,
+    }
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    told = said(target, favourable, actions, ignore, id_column, formats, reading)
+    found = inspected(what, told)
+    if as_json:
+        print_json(_plain(found))
+    else:
+        _table(found, tables.without_password(what), told)
+
+
+def _plain(found: Inspection) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "columns": found.columns,
+        "schema": json.loads(found.schema.to_json()),
+        "findings": [asdict(finding) for finding in found.findings],
+        "targets": list(found.targets),
+        "labels": [{"label": label, "share": share} for label, share in found.shares.items()],
+    }
+
+
+def _table(found: Inspection, what: str, told: Said) -> None:
+    """One page: what was inferred, why, what to look at, and how to change it."""
+    rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
+    head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
+    print_table(head, ("feature", "read as", "may change", "because"), rows)
+    if found.schema.target is not None:
+        shares = ", ".join(f"{label!r} in {percent(share)}" for label, share in found.shares.items())
+        say(in_one_line(found.schema), f"labels: {shares} of the rows", *label_note(found.schema), "")
+    if found.findings:
+        say("Worth a look:", *(f"  {finding}" for finding in found.findings), "")
+    _say_how_to_go_on(found, what, told)
+
+
+def _read_as(feature: Feature) -> str:
+    """The kind, how numbers are written or which categories there are, and what happens to gaps."""
+    parts: list[str] = [feature.kind]
+    if feature.number_format is not None:
+        parts.append(f"written like {feature.number_format}")
+    if feature.categories:
+        shown = ", ".join(map(str, feature.categories[:CATEGORIES]))
+        more = len(feature.categories) - CATEGORIES
+        parts.append(f"{shown}, … ({more:,} more)" if more > 0 else shown)
+    parts += [] if feature.missing == "refuse" else [f"missing: {feature.missing}"]
+    return "; ".join(parts)
+
+
+def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
+    """Print the commands that fit this table, one for each label that may be the wanted one."""
+    from veritracer.schema.labels import label_doubt
+
+    target, options = found.schema.target, _again(told)
+    if target is None:
+        named = ", ".join(map(repr, found.targets[:5]))
+        say(f"Which column is the decision? Two values have: {named}. For example:" if named else NO_TARGET)
+        commands = [["inspect", what, "--target", name, *options] for name in found.targets[:1]]
+    else:
+        fit = ["fit", what, "--target", target, *options]
+        is_open = found.schema.favourable is None
+        say("To train, choose the label that people want:" if is_open else "To train:")
+        likely_first = sorted(found.shares, key=lambda label: label_doubt(target, label) is not None)
+        stated = [["--favourable", str(label)] for label in likely_first] if is_open else [[]]
+        commands = [[*fit, *favourable, "--out", "model"] for favourable in stated]
+    say_commands(shlex.join(["veritracer", *command]) for command in commands)
+    say(
+        "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
+        "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
+        "(docs/schema.md).",
+    )
+
+
+def _again(told: Said) -> list[str]:
+    """What was said, as options of fit."""
+    options = [] if told.favourable is None else ["--favourable", told.favourable]
+    for action, columns in told.actions.items():
+        options += [f"--{action.replace('_', '-')}", as_option(columns)] if columns else []
+    options += ["--ignore", as_option(told.ignore)] if told.ignore else []
+    for name, example in told.formats.items():
+        options += ["--number-format", f"{name}={example}"]
+    return [*options, *told.reading.as_options()]
+
+
+def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
+    facts = _facts(model, folder)
+    if as_json:
+        schema = json.loads(model.schema_.to_json())
+        history = model.history_.astype(object).where(model.history_.notna(), None).to_dict("list")
+        print_json({**facts, "schema": schema, "history": history})
+        return
+    named = {"kappa", "norm", "radius"}  # which mean something together only
+    rows = [["method", model.method], ["set of models", str(model.param_set())]]
+    hidden = {"method", *named} if model.recipe is not None else {"method", "recipe", "settings", *named}
+    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in hidden]
+    print_table(f"The model in {folder}", ("what", ""), rows)
+    _features(model.schema_, f"Its {len(model.schema_)} features")
+    say(in_one_line(model.schema_))
+
+
+def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    import pandas as pd
+
+    from veritracer.models.network import from_module
+
+    content, _ = persistence.verified(folder)
+    network, theta = from_module(model.classifier_)
+    best = model.history_.iloc[model.best_epoch_ - 1]
+    return {
+        "target": model.schema_.target,
+        "favourable": model.schema_.favourable,
+        "unfavourable": model.schema_.unfavourable,
+        "method": model.method,
+        "kappa": model.settings_.kappa,
+        "norm": model.norm,
+        "radius": model.settings_.radius,
+        "bound": model.bound,
+        "layers": [int(t.shape[0]) for t in theta[::2]],
+        "inputs": int(theta[0].shape[1]),
+        "parameters": sum(t.numel() for t in theta),
+        "generator": model.settings_.generator if model.generator_ is not None else None,
+        "threshold": model.threshold_,
+        "epochs": len(model.history_),
+        "best_epoch": model.best_epoch_,
+        "stopped": model.stopped_,
+        **{k: None if pd.isna(best[k]) else float(best[k]) for k in SHARES},
+        "rows_kept": len(model.neighbours_),
+        "model_digest": network.digest(theta),
+        "encoding_digest": model.encoding_.digest,
+        "recipe": model.recipe,
+        "settings": asdict(model.settings_),
+        "made_with": content["versions"],
+    }
+
+
+def _text(name: str, value: Any) -> str:
+    from veritracer.formatting import format_value
+
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return " → ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if name in SHARES:
+        return percent(value)
+    return format_value(value)
+
+
+def _features(schema: Schema, title: str) -> None:
+    table = schema.describe().drop(columns="note")
+    header = (table.index.name or "feature", *table.columns)
+    print_table(
+        title,
+        header,
+        [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)],
+    )

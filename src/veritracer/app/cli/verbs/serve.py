@@ -1,0 +1,149 @@
+"""``veritracer serve``: decisions, certified recourse and promises over HTTP, and a page for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from veritracer import persistence
+from veritracer.app.cli.options import KeyFile, names, read_key, texts
+from veritracer.app.cli.printing import say
+from veritracer.errors import ServiceError, message
+from veritracer.options import PROMISE_TERM
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="The folder of a saved model.", show_default=False),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            envvar="VERITRACER_LEDGER",
+            help="Where promises are kept: a SQLite file, or a URL; none are served without.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on.")] = 8080,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="The file of API keys; needed on a public address.", show_default=False),
+    ] = None,
+    add_key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Make a key of this name, print it, and exit.", show_default=False),
+    ] = None,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SCOPE,...",
+            help="Of the new key: decide, issue, audit, erase, admin.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that compute; 0 is a thread.")] = 1,
+    window: Annotated[
+        float,
+        typer.Option(min=0.0, max=1000.0, help="Milliseconds without another request that complete a batch."),
+    ] = 4.0,
+    batch: Annotated[int, typer.Option(min=1, help="Rows that are explained at once; 1: no batches.")] = 256,
+    queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; more are refused.")] = 2048,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds for each batch, then the best so far.", show_default=False),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 30.0,
+    rate: Annotated[float, typer.Option(min=0.0, help="Requests a second for each key; 0: any.")] = 200.0,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="A folder of models to audit and load by name.", show_default=False),
+    ] = None,
+    codes: Annotated[
+        Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TEXT", help="What letters say: institution, ...", show_default=False),
+    ] = None,
+    expires: Annotated[
+        str, typer.Option(help="Until when promises hold: 365d, a date, or never.")
+    ] = f"{PROMISE_TERM.days}d",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
+    ] = False,
+    serve_broken: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Serve MODEL although it breaks promises; the ledger keeps the reason.",
+            show_default=False,
+        ),
+    ] = None,
+    original: Annotated[
+        Literal["plain", "encrypted", "commitment"],
+        typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
+    ] = "plain",
+    key_file: KeyFile = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that the service may be called by.", show_default=False),
+    ] = None,
+) -> None:
+    """Serve a model: an API for programs, a page for case workers and compliance, and Prometheus' numbers.
+
+    Single requests are collected for some milliseconds and explained as one batch. Without --keys it listens
+    on a loopback address alone; keys are kept as hashes.
+
+    With --ledger the model is audited first. One that breaks live promises is refused (exit code 2) unless
+    --serve-broken says why; it then decides and explains, and promises nothing. A model other than the one
+    that the ledger says was deployed last is refused unless --replace is given.
+    """
+    from veritracer.app.serve.settings import Settings
+
+    if add_key is not None:
+        _add_key(keys, add_key, scopes)
+        return
+    if model is None:
+        remedy = "veritracer serve MODEL --ledger promises.db"
+        raise ServiceError(message("a model to serve", "none", remedy))
+    settings = Settings(
+        Path(model),
+        ledger,
+        keys,
+        host=host,
+        port=port,
+        workers=workers,
+        window=window / 1000,
+        batch_rows=batch,
+        queue_rows=queue,
+        time_budget=time_budget,
+        timeout=timeout,
+        rate=rate,
+        candidates=candidates,
+        codes=codes,
+        fields=texts("--field", field),
+        expires=expires,
+        replace=replace,
+        serve_broken=serve_broken,
+        original=original,
+        ledger_key=None if key_file is None else read_key(key_file),
+        allowed_hosts=tuple(allowed_host or ()),
+    ).checked()
+    persistence.verified(model)
+    from veritracer.app.serve.app import serve as run
+
+    say(f"Serving {model} on http://{host}:{port} — Ctrl-C ends it.")
+    raise typer.Exit(run(settings))
+
+
+def _add_key(path: Path | None, name: str, scopes: list[str] | None) -> None:
+    from veritracer.app.serve.keys import add_key
+
+    if path is None:
+        raise ServiceError(message("a file for the key", "none", "add --keys FILE"))
+    print(add_key(path, name, names(scopes)))

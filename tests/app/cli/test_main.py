@@ -1,0 +1,221 @@
+"""How the command ends, and what it shows to somebody who watches; asked in this process."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+
+from veritracer.app import cli
+from veritracer import datasets as library
+from veritracer.app.cli import app, options, printing
+from veritracer.app.cli.options import Bulk, check_table
+from veritracer.app.cli.verbs import datasets, demo
+from veritracer.distributed import Outcome
+from veritracer.errors import DataError, message
+from veritracer.streaming import Explained
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[BaseException], int | str | None]]:
+    """The exit code of a command that raises so."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def ended(error: BaseException) -> int | str | None:
+        def run() -> int:
+            raise error
+
+        monkeypatch.setattr(app, "run", run)
+        with pytest.raises(SystemExit) as found:
+            cli.main()
+        return found.value.code
+
+    yield ended
+    signal.signal(signal.SIGINT, before)
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+NO_EXTRA = ModuleNotFoundError("No module named 'jinja2'", name="jinja2.environment")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataError(message("a table", "none", "name one")), 2, "expected a table, got none — name one\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (FULL, 2, "expected room for the output, got No space left on device — free some space, or write"),
+        (NO_EXTRA, 2, "expected the package jinja2, got an install without it — pip install 'veritracer[rep"),
+    ],
+)
+def test_how_a_command_ends(
+    ends: Callable[[BaseException], int],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    assert ends(error) == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "broken"), ModuleNotFoundError(name="own"), KeyError("x")]
+)
+def test_a_bug_is_a_traceback(ends: Callable[[BaseException], int], error: Exception) -> None:
+    with pytest.raises(type(error)):
+        ends(error)
+
+
+def test_whoever_reads_no_further_ends_it_in_silence(
+    ends: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert ends(BrokenPipeError()) == 0
+        out.write("what comes after")
+    assert (tmp_path / "out").read_text() == ""  # its descriptor leads nowhere
+
+
+def test_an_import_that_ctrl_c_cut_short_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def run() -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("half of a module") from None
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    try:
+        with pytest.raises(SystemExit) as found:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (found.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+def test_an_abort_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(*args: object, **more: object) -> None:
+        raise typer.Abort
+
+    monkeypatch.setattr(app, "app", abort)
+    with pytest.raises(KeyboardInterrupt):
+        app.run()
+
+
+# ---------------------------------------------------------------- somebody watches
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What somebody sees; to be called in the test itself, before which pytest exchanges the streams."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("TERM", "xterm")
+    return made
+
+
+def test_rows_and_stages_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with printing.progress("explaining") as watch:
+        assert watch is not None
+        watch(1234, 0.5)
+    with printing.stages("calibrating") as told:
+        assert told is not None
+        told("simulating updates", 0.25)
+    shown = terminal.getvalue()
+    assert "explaining: 1,234 rows" in shown
+    assert "simulating updates" in shown
+    assert "25%" in shown
+
+
+def test_nothing_is_shown_in_a_pipe_or_where_it_is_to_be_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = watched(monkeypatch)
+    with printing.progress("explaining", quiet=True) as watch, printing.stages("s", quiet=True) as told:
+        assert (watch, told) == (None, None)
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with printing.progress("explaining") as watch, printing.stages("s") as told:
+        assert (watch, told) == (None, None)
+
+
+def test_steps_of_the_demo_turn_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with demo._steps(quiet=False) as tell:
+        tell("a year passes")
+    assert "a year passes" in terminal.getvalue()
+    assert "a year passes ..." not in terminal.getvalue()
+
+
+# ---------------------------------------------------------------- tables, blocks, datasets
+
+
+def test_standard_input_is_read_once() -> None:
+    assert check_table("-", ",") is None
+    bulk = Bulk("local", 1, 10, "csv")
+    with pytest.raises(DataError, match="expected tables that can be read again, got standard input"):
+        bulk.inputs("-", ",")
+    with pytest.raises(DataError, match="expected a folder for the blocks, got no --out"):
+        bulk.folder(None, {})
+    with pytest.raises(DataError, match="expected what can be done block by block, got --letters"):
+        bulk.refuse({"--rejects": None, "--letters": "folder"})
+
+
+def test_an_outcome_is_told_in_words_or_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Explained(
+        10, 3, 5, 1, 1, kappa=0.01, models="near", radii={}, center_digest="d", notes=("a note",), rejected=0
+    )
+    made = Outcome(4, 2, ended, ())
+    bulk = Bulk("local", 1, 10, "csv")
+    folder = bulk.folder(str(tmp_path / "out"), {"verb": "explain"})
+    found = bulk.run("explaining", lambda *args, watch: made, folder=folder, quiet=False)
+    assert found is made
+    assert "a note" in capsys.readouterr().err
+    options.print_outcome(made, "out", ["10 rows"], quiet=False, as_json=False)
+    assert capsys.readouterr().out == "10 rows\n4 blocks, 2 of which were there already: out\n"
+    options.print_outcome(made, "out", [], quiet=False, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["out"], told["blocks"], told["promises"], told["certified"]) == ("out", 4, 0, 5)
+    options.print_outcome(made, "out", [], quiet=True, as_json=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_dataset_is_fetched_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Path]] = []
+
+    def fetched(name: str, *, data_dir: Path, url: str | None) -> Path:
+        asked.append((name, data_dir))
+        return data_dir / name
+
+    monkeypatch.setattr(library, "fetch", fetched)
+    datasets.fetch(["ctg", "taiwan_credit"])
+    assert asked == [("ctg", Path("data")), ("taiwan_credit", Path("data"))]
+    said = capsys.readouterr().out
+    assert "ctg: data/ctg" in said
+    assert f"export VERITRACER_DATA={Path('data').resolve()}" in said
+    datasets.write("breast_cancer", out=str(tmp_path / "t.csv"))
+    written = pd.read_csv(tmp_path / "t.csv")
+    assert capsys.readouterr().out == f"breast_cancer: {len(written)} rows in {tmp_path}/t.csv\n"
+    assert len(written) == len(library.load("breast_cancer").X)

@@ -1,0 +1,55 @@
+"""A service for the session, in a thread and without keys; others are made where a test needs them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from serving_cases import CODES, save_all, served
+
+from veritracer.app.serve.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, candidates and reason codes."""
+    folder = save_all(tmp_path_factory.mktemp("serving"))
+    (folder / "codes.json").write_text(json.dumps(CODES))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def settings(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A service in a thread, with a ledger and candidates."""
+    return Settings(
+        saved / "model",
+        str(tmp_path_factory.mktemp("ledger") / "promises.db"),
+        workers=0,
+        rate=0,
+        codes=saved / "codes.json",
+        fields={"institution": "Bank of Examples"},
+        candidates=saved / "candidates",
+    )
+
+
+@pytest.fixture(scope="session")
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(scope="session")
+def url(settings: Settings, log: io.StringIO) -> Iterator[str]:
+    """The address of that service."""
+    with served(settings, log) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> Iterator[httpx.Client]:
+    """A client of that service."""
+    with httpx.Client(base_url=url, timeout=30) as made:
+        yield made

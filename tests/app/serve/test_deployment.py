@@ -1,0 +1,223 @@
+"""Which model a service may run: audited at every start, recorded in the ledger, kept across restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("fastapi")
+
+from serving_cases import people
+
+import veritracer as vt
+from veritracer.app.serve.host import ModelHost
+from veritracer.app.serve.keys import EVERYBODY
+from veritracer.app.serve.observing import Log
+from veritracer.app.serve.service import Service
+from veritracer.app.serve.settings import Settings
+from veritracer.errors import DeploymentError, LedgerError, ServiceError
+from veritracer.ledger import audit
+
+PROMISED = 2
+
+
+@pytest.fixture
+def promised(saved: Path, tmp_path: Path) -> str:
+    """A ledger with promises of the model."""
+    place = str(tmp_path / "promises.db")
+    issue(saved / "model", place)
+    return place
+
+
+def issue(folder: Path, place: str) -> None:
+    rows = pd.DataFrame(list(people()[:PROMISED]))
+    vt.load(folder).issue(rows, ids=list(range(PROMISED)), ledger=place)
+
+
+def own(folder: Path, place: str | None, **choices: Any) -> Settings:
+    """Settings of a service that computes in a thread."""
+    return Settings(folder, place, workers=0, candidates=folder.parent, **choices)
+
+
+def start(settings: Settings, use: Callable[[Service], Coroutine[Any, Any, Any]] | None = None) -> Any:
+    """What is made of a service that was started, and is stopped afterwards."""
+
+    async def life() -> Any:
+        service = Service(settings, Log(io.StringIO()))
+        await service.start()
+        try:
+            return None if use is None else await use(service)
+        finally:
+            await service.stop()
+
+    return asyncio.run(life())
+
+
+def deployments(place: str) -> list[dict[str, Any]]:
+    with vt.Ledger(place, create=False) as ledger:
+        assert ledger.verify().ok
+        return [one for one in ledger.history() if one["kind"] == "deployment"]
+
+
+def harsh(saved: Path) -> Path:
+    return saved / "candidates" / "harsh"
+
+
+def test_the_command_refuses_a_model_that_breaks_promises_in_one_sentence(saved: Path, promised: str) -> None:
+    command = [sys.executable, "-m", "veritracer", "serve", str(harsh(saved)), "--ledger", promised]
+    done = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done
+    sentence = done.stderr.strip().splitlines()[-1]
+    assert sentence.startswith("expected a model that keeps every live promise, got one that breaks 2 of 2")
+    assert "--serve-broken REASON" in sentence
+    assert deployments(promised) == []
+
+
+def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path, promised: str) -> None:
+    async def used(service: Service) -> None:
+        row = dict(people()[3])
+        assert json.loads(await service.decide([row]))["decisions"][0]["decision"] == "no"
+        none = dict.fromkeys(("choose", "expires", "letter"))
+        asked = {"rows": [row], "ids": ["new"], "options": {}, "allow_duplicate": False, **none}
+        with pytest.raises(ServiceError, match="although it breaks 2") as refused:
+            await service.issue(EVERYBODY, "k", asked)
+        assert refused.value.status == 409
+
+    start(own(harsh(saved), promised, serve_broken="the old one is unlawful"), used)
+    (one,) = deployments(promised)
+    assert (one["reason"], one["broken"], one["live"]) == ("the old one is unlawful", PROMISED, PROMISED)
+    with pytest.raises(DeploymentError, match="that keeps every live promise"):
+        start(own(harsh(saved), promised))  # the reason was one for that start
+
+
+def test_a_reload_survives_a_restart(saved: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "new.db")
+
+    async def used(service: Service) -> tuple[str, str]:
+        before = service.host.description["model_digest"]
+        return before, (await service.reload("harsh", "operator"))["model_digest"]
+
+    settings = replace(own(saved / "model", place), candidates=saved / "candidates")
+    before, loaded = start(settings, used)
+    assert [(one["model"], one["by"]) for one in deployments(place)] == [
+        (before, "serve"),
+        (loaded, "operator"),
+    ]
+    with pytest.raises(DeploymentError, match=f"expected the model deployed last, {loaded[:12]}.*--replace"):
+        start(settings)
+    start(own(harsh(saved), place))
+    assert len(deployments(place)) == 2  # it is the one that was deployed last
+    start(replace(settings, replace=True))
+    assert [one["model"] for one in deployments(place)] == [before, loaded, before]
+
+
+def test_a_reload_that_cannot_be_recorded_changes_nothing(saved: Path, tmp_path: Path) -> None:
+    async def used(service: Service) -> None:
+        before = service.host.description["model_digest"]
+        record = service.host.ledger.record_deployment
+
+        def late(audit: Any, **options: Any) -> None:
+            service.host.ledger.record_update("a", "b", {})  # somebody else writes after the audit
+            record(audit, **options)
+
+        service.host.ledger.record_deployment = late  # type: ignore[method-assign,assignment]
+        with pytest.raises(DeploymentError, match="expected the ledger as it was audited"):
+            await service.reload("harsh", "operator")
+        assert service.host.description["model_digest"] == before
+
+    settings = own(saved / "model", str(tmp_path / "new.db"))
+    start(replace(settings, candidates=saved / "candidates"), used)
+
+
+def test_options_that_mean_nothing_are_refused(saved: Path) -> None:
+    with pytest.raises(ServiceError, match="a ledger with --replace"):
+        own(saved / "model", None, replace=True).checked()
+    with pytest.raises(ServiceError, match="a ledger with --serve-broken"):
+        own(saved / "model", None, serve_broken="why").checked()
+    with pytest.raises(ServiceError, match="a reason with --serve-broken"):
+        own(saved / "model", "l.db", serve_broken=" ").checked()
+
+
+def test_starts_at_the_same_time_agree(saved: Path, tmp_path: Path) -> None:
+    """The same model is recorded once; of two models one is refused."""
+    place = str(tmp_path / "shared.db")
+    folders = [saved / "model", harsh(saved), saved / "model", harsh(saved)]
+    hosts = [ModelHost(own(one, place)) for one in folders]
+    with ThreadPoolExecutor(len(hosts)) as threads:
+        ended = [one.exception() for one in [threads.submit(host.deploy) for host in hosts]]
+    for host in hosts:
+        host.close()
+    assert all(one is None or isinstance(one, DeploymentError) for one in ended)
+    started = {folder for folder, error in zip(folders, ended, strict=True) if error is None}
+    (one,) = deployments(place)
+    assert len(started) == 1
+    model = vt.load(started.pop()).param_set().center_digest
+    assert one["model"] == model
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+@pytest.fixture
+def ledger(promised: str) -> Iterator[vt.Ledger]:
+    with vt.Ledger(promised) as opened:
+        yield opened
+
+
+def test_what_is_recorded_was_audited(saved: Path, ledger: vt.Ledger, promised: str) -> None:
+    model = vt.load(saved / "model")
+    found = audit(ledger, model, recourse=0)
+    ledger.release([ledger.listing()["number"][0]], "withdrawn")
+    with pytest.raises(DeploymentError, match="expected the ledger as it was audited"):
+        ledger.record_deployment(found, by="serve")
+    found = audit(ledger, model, recourse=0)
+    head = ledger.record_deployment(found, by="serve")
+    assert head == ledger.head
+    assert ledger.record_deployment(found, by="serve") == head  # it is written once
+    assert ledger.verify(head).ok
+
+
+def test_promises_are_of_the_model_that_was_deployed_last(saved: Path, tmp_path: Path) -> None:
+    place, model, other = str(tmp_path / "l.db"), vt.load(saved / "model"), vt.load(harsh(saved))
+    found = model.explain(pd.DataFrame(list(people()[:1])))
+    with vt.Ledger(place) as ledger:
+        ledger.record_deployment(audit(ledger, model, recourse=0), by="a")
+        with ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch:
+            batch.add(found, ["first"])
+        ledger.release(batch.issued.sequence, "withdrawn")
+        ledger.record_deployment(audit(ledger, other, recourse=0), by="b", replace=True)
+        with (
+            pytest.raises(DeploymentError, match="expected the model deployed last"),
+            ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch,
+        ):
+            batch.add(found, ["second"])
+        assert ledger.counts().live == 0
+        assert ledger.verify().ok
+
+
+def test_a_ledger_that_can_only_be_read_is_compared_and_not_written(
+    saved: Path, promised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, other = vt.load(saved / "model"), vt.load(harsh(saved))
+    with vt.Ledger(promised) as ledger:
+        head = ledger.record_deployment(audit(ledger, model, recourse=0), by="serve")
+    monkeypatch.setattr("veritracer.ledger.database.os.access", lambda *_: False)
+    with vt.Ledger(promised, create=False) as ledger:
+        assert ledger.read_only
+        assert ledger.record_deployment(audit(ledger, model, recourse=0), by="serve") == head
+        broken = audit(ledger, other, recourse=0)
+        with pytest.raises(DeploymentError, match="that keeps every live promise"):
+            ledger.record_deployment(broken, by="serve")
+        with pytest.raises(LedgerError, match="that can be written"):
+            ledger.record_deployment(broken, by="serve", reason="why")

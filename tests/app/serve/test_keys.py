@@ -1,0 +1,77 @@
+"""Files of keys, and who may ask how often."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veritracer.app.serve.keys import Keys, RateLimit, add_key
+from veritracer.errors import ServiceError
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    """A file with one key, altered."""
+    path = folder / "keys.json"
+    add_key(path, "desk", ["decide"])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    return path
+
+
+ENTRY = {"sha256": "00" * 32, "scopes": ["decide"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"format": "other"}, "ValueError"),
+        ({"version": 99}, "ValueError"),
+        ({"keys": {"desk": {**ENTRY, "sha256": "00"}}}, "ValueError"),
+        ({"keys": {"desk": {**ENTRY, "scopes": ["fly"]}}}, "ValueError"),
+        ({"keys": {"desk": {"scopes": ["decide"]}}}, "KeyError"),
+        ({"keys": []}, "AttributeError"),
+    ],
+)
+def test_a_file_that_is_none_of_keys(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    path = written(tmp_path, **changed)
+    with pytest.raises(ServiceError, match=rf"expected a file of API keys, got .*\({why}\) — make one"):
+        Keys.read(path)
+    with pytest.raises(ServiceError, match="expected a file of API keys"):
+        add_key(path, "other", ["decide"])
+
+
+def test_a_file_without_keys(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="expected an API key in the file, got none"):
+        Keys.read(written(tmp_path, keys={}))
+    with pytest.raises(ServiceError, match=r"\(No such file or directory\)"):
+        Keys.read(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "said"),
+    [
+        ("My Desk", ["decide"], "expected a name of small letters, digits and hyphens, got 'My Desk'"),
+        ("desk", ["decode"], "expected a scope of API keys, got 'decode' — did you mean 'decide'"),
+        ("desk", [], "expected scopes for the key, got none"),
+    ],
+)
+def test_a_key_that_can_not_be_made(tmp_path: Path, name: str, scopes: list[str], said: str) -> None:
+    with pytest.raises(ServiceError, match=said):
+        add_key(tmp_path / "keys.json", name, scopes)
+    assert not (tmp_path / "keys.json").exists()
+
+
+def test_a_key_of_the_same_name_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    old, other, new = (add_key(path, name, ["decide"]) for name in ("desk", "night", "desk"))
+    found = Keys.read(path)
+    assert [key for key in (old, other, new) if found.caller(key)] == [other, new]
+
+
+def test_only_so_many_names_are_remembered() -> None:
+    limit = RateLimit(rate=1, burst=1, most=2)
+    assert [limit.wait(name, now=0.0) for name in "aabbc"] == [0.0, 1.0, 0.0, 1.0, 0.0]
+    assert list(limit.buckets) == ["b", "c"]
+    assert limit.wait("a", now=0.0) == 0.0  # forgotten
