@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import typer
 
-from veritracer.app import cli
 from veritracer import datasets as library
+from veritracer.app import cli
 from veritracer.app.cli import app, options, printing
 from veritracer.app.cli.options import Bulk, check_table
 from veritracer.app.cli.verbs import datasets, demo
