@@ -42,6 +42,9 @@ PLACE = {
 }
 # Inside a room too a module imports only those named before it.
 ROOMS = {
+    "schema": ["number_formats", "feature", "labels", "inference", "tables", "schema", "inspection"],
+    "encoding": ["cells", "scales", "projection", "encoding", "exact"],
+    "datasets": ["published", "loans_distributions", "loans_model", "loans", "loading"],
     "models": ["network", "balls", "param_sets", "intersection"],
     "bounds": ["affine", "ibp", "crown_ibp", "support", "dual", "rounding", "methods", "attack"],
     "training": [

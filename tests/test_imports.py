@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -74,13 +76,13 @@ assert (vt.Schema, vt.certify) == (Schema, certify)
 names = {}
 exec("from veritracer import *", names)
 assert set(vt.__all__) <= set(names)
-for package in (vt, vt.datasets):
+for package in (vt, vt.encoding):
     try:
         package.nonsense
     except AttributeError as error:
         print(error)
 """)
-    lines = [f"module {name!r} has no attribute 'nonsense'" for name in ("veritracer", "veritracer.datasets")]
+    lines = [f"module {name!r} has no attribute 'nonsense'" for name in ("veritracer", "veritracer.encoding")]
     assert told.splitlines() == lines
 
 
@@ -91,38 +93,25 @@ def test_a_saved_model_is_loaded_without_what_only_training_and_searching_need()
     assert python(program) == "[]\n"
 
 
-LAZY = sorted(path for path in SOURCE.rglob("__init__.py") if "attach(" in path.read_text())
+LAZY = sorted(path for path in SOURCE.rglob("__init__.py") if "if TYPE_CHECKING" in path.read_text())
 
 
 @pytest.mark.parametrize("path", LAZY, ids=lambda path: str(path.relative_to(SOURCE.parent)))
 def test_type_checkers_see_what_is_imported(path: Path) -> None:
-    """The two lists of a lazy package are the same, and no name hides a module."""
+    """Every public name of a lazy package is the one that type checkers see, and none hides a module."""
     tree = ast.parse(path.read_text())
+    package = import_module(".".join(path.parent.relative_to(SOURCE.parent).parts))
     choice = next(node for node in tree.body if isinstance(node, ast.If))
-    package = ".".join(path.parent.relative_to(SOURCE.parent).parts)
-    checked = {
-        (node.module.removeprefix(f"{package}.").removeprefix(package), alias.name)
-        for node in choice.body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-    table = next(node for node in ast.walk(choice.orelse[0]) if isinstance(node, ast.Dict))
-    listed = {(module, name) for module, names in ast.literal_eval(table).items() for name in names}
+    checked = [node for node in choice.body if isinstance(node, ast.ImportFrom)]
+    for node in checked:
+        for alias in node.names:
+            assert getattr(package, alias.name) is getattr(import_module(str(node.module)), alias.name)
+    lazy = {alias.name for node in checked for alias in node.names}
     modules = {found.stem for found in path.parent.iterdir()}
-    assert listed == {(module, name) for module, name in checked if module}
-    assert {name for module, name in checked if not module} <= modules  # modules themselves need no entry
-    assert not {name for _, name in listed} & modules
-    public = next(node for node in tree.body if isinstance(node, ast.Assign))
-    here = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    here |= {
-        name.id
-        for n in tree.body
-        if isinstance(n, ast.Assign)
-        for name in n.targets
-        if isinstance(name, ast.Name)
-    }
-    assert {name for _, name in checked} <= set(ast.literal_eval(public.value))
-    assert set(ast.literal_eval(public.value)) <= {name for _, name in checked} | here
+    assert lazy <= set(package.__all__)
+    assert not {name for name in lazy if inspect.isfunction(getattr(package, name))} & modules
+    eager = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names} | {"__version__"}
+    assert set(package.__all__) <= lazy | eager
 
 
 # ---------------------------------------------------------------- the command line
@@ -145,7 +134,7 @@ VERBS = [
 
 
 def test_help_and_refused_arguments_need_nothing_heavy(tmp_path: Path) -> None:
-    asked = [[], ["--help"], ["--version"], *([verb, "--help"] for verb in VERBS), ["datasets", "list"]]
+    asked = [[], ["--help"], ["--version"], *([verb, "--help"] for verb in VERBS)]
     refused = [
         ["explian"],
         ["explain"],
@@ -154,7 +143,6 @@ def test_help_and_refused_arguments_need_nothing_heavy(tmp_path: Path) -> None:
         ["fit", "people.csv", "--out", "model", "--method", "magic"],
         ["calibrate", "model", "--simulate", "magic"],
         ["demo", "--dataset", "loans"],
-        ["datasets", "fetch", "helok"],
         ["certify", "model", "-", "-"],
     ]
     for command, (code, heavy) in zip(asked + refused, after(asked + refused, HEAVY, tmp_path), strict=True):
@@ -204,6 +192,11 @@ def test_bad_paths_and_tables_are_refused_without_torch(folder: Path) -> None:
         tables += [["fit", f"{name}.csv", "--target", "age", "--out", "new"], ["inspect", f"{name}.csv"]]
     for command, found in zip(paths + tables, after(paths + tables, HEAVY, folder), strict=True):
         assert found == [2, []], command
+
+
+def test_datasets_are_listed_and_refused_without_torch(tmp_path: Path) -> None:
+    commands = [["datasets", "list"], ["datasets", "fetch", "helok"]]
+    assert after(commands, ["torch", "sklearn", "matplotlib"], tmp_path) == [[0, []], [2, []]]
 
 
 def test_a_table_to_learn_from_is_read_without_torch(folder: Path) -> None:

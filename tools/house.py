@@ -6,10 +6,10 @@
 Everything is read from the source, except for what ``import veritracer`` loads: that is asked of a fresh
 process. Code lines are those that hold a token other than a comment or a docstring. The import graph has the
 imports that happen when a module is imported, so neither those in functions nor those for type checkers.
-A lazy package (``veritracer/lazy.py``) imports nothing: whoever asks it for a name imports the module of that
-name. A public name is a function or a class of a module, without a leading underscore. Lines are written
-twice where six of them in a row, empty ones apart, stand in the tree once more. Which value types a row
-crosses is what tools/walk.py counts.
+A lazy package (one that lists its names for type checkers) imports nothing: whoever asks it for a name
+imports the module of that name. A public name is a function or a class of a module, without a leading
+underscore. Lines are written twice where six of them in a row, empty ones apart, stand in the tree once more.
+Which value types a row crosses is what tools/walk.py counts.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ class House:
 
     @cached_property
     def _lazy(self) -> dict[str, dict[str, str]]:
-        """For each lazy package, the module of each of its names."""
-        return {name: dict(_listed(m.tree)) for name, m in self.modules.items() if "attach(" in m.text}
+        """The module of each name of each lazy package."""
+        packages = {n: module for n, module in self.modules.items() if module.path.name == "__init__.py"}
+        return {name: dict(_listed(module.tree)) for name, module in packages.items()}
 
     def _imported(self, module: Module) -> Iterator[str]:
         for node in _at_import(module.tree.body):
@@ -121,9 +122,11 @@ class House:
 
     def _from(self, source: str, node: ast.ImportFrom) -> Iterator[str]:
         for alias in node.names:
-            inner = self._lazy.get(source, {}).get(alias.name, alias.name)
-            if f"{source}.{inner}" in self.modules:
-                yield f"{source}.{inner}"
+            listed = self._lazy.get(source, {}).get(alias.name)
+            if listed in self.modules:
+                yield listed
+            elif f"{source}.{alias.name}" in self.modules:
+                yield f"{source}.{alias.name}"
             elif source in self.modules:
                 yield source
 
@@ -179,18 +182,21 @@ def _at_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
         elif isinstance(node, ast.If):
-            checking = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-            yield from _at_import(node.orelse if checking else [*node.body, *node.orelse])
+            yield from _at_import(node.orelse if _is_checking(node) else [*node.body, *node.orelse])
         elif isinstance(node, ast.Try | ast.With):
             yield from _at_import(node.body)
 
 
+def _is_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def _listed(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Name and module of everything that a lazy package lists."""
-    for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "attach":
-            for module, names in ast.literal_eval(call.args[1]).items():
-                yield from ((name, module) for name in names)
+    """Yield the names that a lazy package lists for type checkers, each with its module."""
+    for block in filter(_is_checking, tree.body):
+        for node in ast.walk(block):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield from ((alias.name, node.module) for alias in node.names)
 
 
 def _width(function: Function) -> int:

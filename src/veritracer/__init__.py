@@ -8,10 +8,12 @@ True
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
 from veritracer import errors
-from veritracer.lazy import attach
 
 __all__ = [
     "POSITIVE",
@@ -55,20 +57,36 @@ if TYPE_CHECKING:
     from veritracer.saved import load
     from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.training import Panel
-else:
-    __getattr__, __dir__ = attach(
-        __name__,
-        {
-            "calibration": ["Calibration", "calibrate"],
-            "certificate": ["Certificate", "Certificates", "Membership", "certified_radius", "certify"],
-            "encoding": ["Encoding"],
-            "ledger": ["Ledger", "audit"],
-            "model": ["VeriTraCER"],
-            "models": ["ParamSet"],
-            "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
-            "saved": ["load"],
-            "schema": ["POSITIVE", "Feature", "Schema"],
-            "app.serve": ["Client"],
-            "training": ["Panel"],
-        },
-    )
+
+_NAMES = {
+    "calibration": ["Calibration", "calibrate"],
+    "certificate": ["Certificate", "Certificates", "Membership", "certified_radius", "certify"],
+    "encoding": ["Encoding"],
+    "ledger": ["Ledger", "audit"],
+    "model": ["VeriTraCER"],
+    "models": ["ParamSet"],
+    "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
+    "saved": ["load"],
+    "schema": ["POSITIVE", "Feature", "Schema"],
+    "app.serve": ["Client"],
+    "training": ["Panel"],
+}
+"""Public names by module: torch and pandas take seconds to import, and most errors are found without them."""
+
+if not TYPE_CHECKING:  # type checkers would take every name for one of the package's
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name or a module of the package when it is first used (PEP 562)."""
+        module = next((module for module, names in _NAMES.items() if name in names), None)
+        if module is not None:
+            value = getattr(import_module(f"{__name__}.{module}"), name)
+        elif not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+            value = import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        modules = (found.name for found in iter_modules(__path__) if not found.name.startswith("_"))
+        return sorted({*__all__, *modules})

@@ -289,12 +289,6 @@ def folder_of(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
     return Path(folder)
 
 
-def check_source(name: str, data_dir: str | os.PathLike[str] | None = None) -> None:
-    """Refuse an unknown name, and one whose file nobody has said the folder of."""
-    if source_of(name).sha256_text:
-        folder_of(name, data_dir)
-
-
 _BUILDERS: dict[str, Callable[[pd.DataFrame, bool], Parts]] = {
     "ctg": published.ctg,
     "heloc": published.heloc,

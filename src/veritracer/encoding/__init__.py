@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["Block", "Encoding"]
@@ -10,11 +9,12 @@ __all__ = ["Block", "Encoding"]
 if TYPE_CHECKING:
     from veritracer.encoding.encoding import Encoding
     from veritracer.encoding.projection import Block
+else:
 
+    def __getattr__(name: str) -> Any:
+        """Import the public names when they are first used: the cells of a file are read without torch."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from veritracer.encoding import encoding
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the cells of a file are read without torch."""
-    modules = {"Encoding": "encoding", "Block": "projection"}
-    if name not in modules:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{modules[name]}"), name)
+        return getattr(encoding, name)
