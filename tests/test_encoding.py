@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from table_strategies import Table, as_numbers, tables
 from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import Texts, widened
-from veritracer.encoding.grid import display_step
+from veritracer.encoding.scales import display_step
 from veritracer.errors import DataError, DataWarning, SchemaError
 from veritracer.schema import Feature, Schema
 

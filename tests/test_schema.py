@@ -17,7 +17,7 @@ from table_strategies import Table, tables
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
-from veritracer.schema.recognition import characteristic
+from veritracer.schema.inference import characteristic
 from veritracer.schema.tables import arrow_table
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

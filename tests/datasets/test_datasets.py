@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from veritracer import datasets
-from veritracer.datasets import catalogue
+from veritracer.datasets import loading
 from veritracer.encoding import Encoding
 from veritracer.errors import DatasetError
 
@@ -272,10 +272,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from veritracer.datasets.loading import digest
-
-    known = catalogue.Source("t", 2, "s", "l", "h", digest(b""), digest(TEXT), header="a,b")
-    monkeypatch.setitem(catalogue.SOURCES, "ctg", known)
+    known = loading.Source("t", 2, "s", "l", "h", loading.digest(b""), loading.digest(TEXT), header="a,b")
+    monkeypatch.setitem(loading.SOURCES, "ctg", known)
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:

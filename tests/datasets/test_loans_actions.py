@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from veritracer import datasets
+from veritracer.datasets.loans import people_of
 from veritracer.datasets.loans_model import CAUSES, Economy, act, distribution_of, log_odds
-from veritracer.datasets.loans_tables import people_of
 from veritracer.errors import DataError, DatasetError
 
 ROWS = 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from veritracer import datasets
-from veritracer.datasets import loans_after, loans_tables, loans_truth
+from veritracer.datasets import loans_after, loans_truth
+from veritracer.datasets.loans import FEATURES, people_of
 from veritracer.datasets.loans_distributions import (
     LOG,
     LOGIT,
@@ -30,9 +32,10 @@ from veritracer.datasets.loans_distributions import (
     sigmoid,
 )
 from veritracer.datasets.loans_model import Economy, Outcome, People, distribution_of, log_odds
-from veritracer.datasets.loans_tables import FEATURES, people_of
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DatasetError, DataWarning
+
+tables: Any = import_module("veritracer.datasets.loans")  # the name in the package is the function
 
 THREE_PARTS = r"(?s)^expected .+, got .+ — .+"
 OUTCOMES: tuple[Outcome, ...] = ("approved", "repaid")
@@ -177,18 +180,18 @@ def hidden(rows: int, year: int) -> tuple[People, dict[str, Any], Economy]:
     economy = Economy.of(year, 1.0)
     people, _ = people_of(pd.RangeIndex(rows), economy, (11, year), "shock")
     X = datasets.loans(rows, year=year, random_state=11).X
-    return people, loans_tables._read(X), economy
+    return people, tables._read(X), economy
 
 
 @pytest.mark.parametrize("year", [1, 6])
 def test_prudence_is_where_its_posterior_says(year: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nodes that lie so close that a cumulative sum is a distribution function.
-    monkeypatch.setattr(loans_tables, "PRUDENCE", np.arange(-6, 6.01, 0.05))
+    monkeypatch.setattr(tables, "PRUDENCE", np.arange(-6, 6.01, 0.05))
     people, seen, economy = hidden(20_000, year)
     rows = ~(people.income_hidden | people.savings_hidden)
     ranks, means = [], []
     for part in np.array_split(np.flatnonzero(rows), 20):
-        at, weights = loans_tables.posterior({n: c[part] for n, c in seen.items()}, economy)
+        at, weights = tables.posterior({n: c[part] for n, c in seen.items()}, economy)
         weights, nodes = weights[:, 0, :, 0], at.prudence[0, 0, :, 0]
         below = weights * (nodes < people.prudence[part, None])
         ranks.append(below.sum(axis=1))
@@ -202,12 +205,12 @@ def test_prudence_is_where_its_posterior_says(year: int, monkeypatch: pytest.Mon
 
 @pytest.mark.long
 def test_hidden_incomes_are_where_their_posterior_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loans_tables, "INCOME_NOISE", np.arange(-5, 5.01, 0.05))
+    monkeypatch.setattr(tables, "INCOME_NOISE", np.arange(-5, 5.01, 0.05))
     people, seen, economy = hidden(100_000, 1)
     rows = np.flatnonzero(people.income_hidden & ~people.savings_hidden)
     ranks = []
     for part in np.array_split(rows, 100):
-        at, weights = loans_tables.posterior({n: c[part] for n, c in seen.items()}, economy)
+        at, weights = tables.posterior({n: c[part] for n, c in seen.items()}, economy)
         below = at.income_noise[0, :, 0, 0] < people.income_noise[part, None]
         ranks.append((weights.sum(axis=(2, 3)) * below).sum(axis=1))
     assert len(rows) > 1000
@@ -220,9 +223,9 @@ def test_nodes_are_close_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     gaps = X["income"].isna() | X["savings"].isna()
     some = pd.concat([X[~gaps].head(500), X[gaps].head(300), X[X["income"].isna() & X["savings"].isna()]])
     usual = {outcome: loans_truth(some, outcome=outcome, year=2) for outcome in OUTCOMES}
-    monkeypatch.setattr(loans_tables, "PRUDENCE", np.arange(-7, 7.01, 0.1))
-    monkeypatch.setattr(loans_tables, "INCOME_NOISE", np.arange(-6, 6.01, 0.06))
-    monkeypatch.setattr(loans_tables, "SAVINGS_NOISE", np.arange(-5, 5.01, 0.2))
+    monkeypatch.setattr(tables, "PRUDENCE", np.arange(-7, 7.01, 0.1))
+    monkeypatch.setattr(tables, "INCOME_NOISE", np.arange(-6, 6.01, 0.06))
+    monkeypatch.setattr(tables, "SAVINGS_NOISE", np.arange(-5, 5.01, 0.2))
     for outcome, p in usual.items():
         closer = loans_truth(some, outcome=outcome, year=2)
         assert np.abs(closer - p).max() < 1e-3
@@ -241,7 +244,7 @@ def test_integrals_agree_with_monte_carlo(outcome: Outcome) -> None:
             X[no_income & no_savings].head(2),
         ]
     )
-    seen, said = loans_tables._read(rows), loans_truth(rows, outcome=outcome)
+    seen, said = tables._read(rows), loans_truth(rows, outcome=outcome)
     for i in range(len(rows)):
         p, error = monte_carlo({n: c[i] for n, c in seen.items()}, outcome, economy)
         assert error < 0.005

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from veritracer.lazy import attach
+from veritracer.datasets.loading import Dataset, Info, Split, fetch, info, load, loans, names
+from veritracer.datasets.loans import loans_after, loans_chunks, loans_truth
 
 __all__ = [
     "Dataset",
@@ -26,17 +25,3 @@ __all__ = [
     "loans_truth",
     "names",
 ]
-
-if TYPE_CHECKING:
-    from veritracer.datasets.catalogue import Info, info, names
-    from veritracer.datasets.loading import Dataset, Split, fetch, load, loans
-    from veritracer.datasets.loans_tables import loans_after, loans_chunks, loans_truth
-else:
-    __getattr__, __dir__ = attach(
-        __name__,
-        {
-            "catalogue": ["Info", "info", "names"],
-            "loading": ["Dataset", "Split", "fetch", "load", "loans"],
-            "loans_tables": ["loans_after", "loans_chunks", "loans_truth"],
-        },
-    )

@@ -2,7 +2,7 @@
 
 Each is the distribution of one variable given its causes. ``sample`` makes a value of a person's noise,
 ``log_prob`` says how probable a value is that was seen. Both read the same location, scale or rate, so
-sampling and inference (``loans_tables``) cannot drift apart. Everything broadcasts: causes may be columns
+sampling and inference (``loans``) cannot drift apart. Everything broadcasts: causes may be columns
 of a table, or carry axes of quadrature nodes as well.
 """
 

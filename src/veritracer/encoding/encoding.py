@@ -14,11 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from veritracer.encoding import cells, fitting, grid, projection
+from veritracer.encoding import cells, projection, scales
 from veritracer.encoding.cells import Cells, refused_rows
-from veritracer.encoding.fitting import FeatureScale, Units
-from veritracer.encoding.layout import Block, blocks_of, rules_of
-from veritracer.encoding.projection import Group, Rules
+from veritracer.encoding.projection import Block, Group, Rules, blocks_of, rules_of
+from veritracer.encoding.scales import FeatureScale, Grid, Units
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.files import check_keys, envelope, read_json
 from veritracer.formatting import format_value
@@ -54,7 +53,7 @@ class Encoding:
                 message("at least two rows to learn from", "one row", "pass the whole training table")
             )
         encoding = cls(
-            schema, tuple(fitting.fit(feature, table[feature.name]) for feature in schema.features)
+            schema, tuple(scales.fit_scale(feature, table[feature.name]) for feature in schema.features)
         )
         constant = [
             name for name, fitted in zip(schema.names, encoding.fitted, strict=True) if fitted.constant
@@ -262,11 +261,11 @@ class Encoding:
             )
         fitted = tuple(FeatureScale.from_plain(entry) for entry in entries)
         for feature, scale in zip(schema.features, fitted, strict=True):
-            fitting.check(feature, scale)
+            scales.check_scale(feature, scale)
         return cls(schema, fitted)
 
     @cached_property
-    def _grids(self) -> tuple[grid.Grid, ...]:
+    def _grids(self) -> tuple[Grid, ...]:
         return tuple(
             fitted.grid(block.feature) for fitted, block in zip(self.fitted, self.blocks, strict=True)
         )
@@ -323,11 +322,11 @@ class Encoding:
         clipped, count = raw, 0
         if block.feature.is_numeric:
             clipped = raw.clamp(legal.low, legal.high)
-            beyond = (raw - clipped).abs() > fitting.slack(block.feature, column.dtype, clipped)
+            beyond = (raw - clipped).abs() > scales.slack(block.feature, column.dtype, clipped)
             count = int(beyond.sum())
         if block.feature.grid_step is not None:
             point = legal.nearest(clipped)
-            fitting.refuse_off_grid(block.feature, column, clipped, point)
+            scales.refuse_off_grid(block.feature, column, clipped, point)
             clipped = point
         out[:, block.values.start] = legal.to_unit(clipped)
         return count

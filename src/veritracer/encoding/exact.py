@@ -153,7 +153,7 @@ def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, N
     """
     import torch  # here: the cells of a file are read before anything needs torch
 
-    from veritracer.encoding import fitting
+    from veritracer.encoding import scales
 
     i = encoding.schema.names.index(str(column.name))
     feature, legal = encoding.schema.features[i], encoding.fitted[i].grid(encoding.schema.features[i])
@@ -162,7 +162,7 @@ def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, N
     if feature.grid_step is not None and (narrow or feature.kind == "integer"):
         raw = torch.from_numpy(values)
         clipped = raw.clamp(legal.low, legal.high)
-        beyond = (raw - clipped).abs() > fitting.slack(feature, column.dtype, clipped)
+        beyond = (raw - clipped).abs() > scales.slack(feature, column.dtype, clipped)
         inside = (marker < 0) & ~beyond.numpy()
         values = np.where(inside, legal.nearest(clipped).numpy(), values)
     return values, marker

@@ -1,10 +1,22 @@
-"""Guesses about a table: what each column means, from its dtype and its values, said in words."""
+"""Guess what each column means, from its name, its dtype and its values, and say so in words.
+
+Text that is numbers is read by a rule that the feature's note states; what can be read in two ways, or in
+none, is refused with the remedy; a column that says nothing about a person is left out, with the reason.
+
+Names that look like a protected characteristic are recognised too: nobody is told to be another person. That
+is a guess from the name alone, in some European languages, and a proposal: ``Schema.infer(free=...)`` or an
+edit of the schema takes it back.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, cast
 
 import numpy as np
@@ -12,10 +24,50 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, SchemaError, message, unknown_name
-from veritracer.schema import recognition
 from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
-from veritracer.schema.number_formats import NumberFormat
-from veritracer.schema.recognition import characteristic
+from veritracer.schema.number_formats import (
+    PLAIN,
+    Ambiguous,
+    NumberFormat,
+    is_date,
+    is_missing_word,
+    number_format,
+)
+
+FEWEST_ROWS = 20
+"""In a shorter table every column may differ from row to row by chance."""
+
+NEARLY_ALL = 0.95
+MOSTLY = 0.8
+FEWEST_NUMBERS = 10
+"""From so many different numbers on, text among them is a mistake, and not a category."""
+
+_IDENTIFIERS = frozenset(["id", "ids", "uuid", "guid", "index", "idx", "rownum", "rowid", "unnamed"])
+_IDENTIFIERS_AT_THE_END = frozenset(["nr", "no", "num", "number", "key", "ref", "row", "code"])
+
+_WORDS: dict[str, str] = {
+    "age": "age ages alter edad eta idade leeftijd alder",
+    "sex or gender": "sex gender geschlecht sexe genre sexo genero sesso genere geslacht kon male female",
+    "ethnicity": "race ethnicity ethnic ethnie ethnique etnia rasse hispanic",
+    "nationality": "nationality citizenship citizen foreign foreigner immigrant nationalite nationalitat "
+    "staatsangehorigkeit nacionalidad nacionalidade nazionalita nationaliteit",
+    "religion": "religion religious faith konfession religione religiao",
+    "marital status": "marital married familienstand personal_status marital_status civil_status etat_civil "
+    "estado_civil stato_civile burgerlijke_staat",
+    "disability": "disability disabled handicap handicapped behinderung discapacidad invalidite disabilita",
+    "date of birth": "birth birthdate birthday birthyear dob geburtsdatum geburtstag geburtsjahr naissance "
+    "nacimiento nascimento nascita geboortedatum yob",
+    "pregnancy": "pregnant pregnancy schwanger schwangerschaft enceinte embarazo",
+    "sexual orientation": "sexual_orientation",
+}
+_KNOWN = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+
+# The age of a thing is nobody's age.
+_THINGS = frozenset(
+    {"account", "accounts", "asset", "building", "business", "car", "card", "company", "contract", "credit"}
+    | {"debt", "device", "equipment", "file", "history", "home", "house", "line", "lines", "loan", "policy"}
+    | {"property", "trade", "trades", "vehicle"}
+)
 
 _WHOLE_UP_TO = 1e15  # above it a float cannot tell whole numbers from others
 _REMEDIES = {
@@ -76,7 +128,7 @@ class ColumnProfile:
 
 def features(
     frame: pd.DataFrame, hints: Hints, *, leave_out: bool
-) -> tuple[list[Feature], dict[str, recognition.LeftOut]]:
+) -> tuple[list[Feature], dict[str, LeftOut]]:
     """One feature for each column of ``frame``, but for those that are left out, and why they are."""
     actions = _assigned(hints.actions, frame.columns, "action")
     kinds = _assigned({**hints.kinds, "ordinal": hints.ordinal}, frame.columns, "kind")
@@ -100,7 +152,7 @@ def features(
     found = {
         n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out, people) for n in frame.columns
     }
-    left_out = {name: each for name, each in found.items() if isinstance(each, recognition.LeftOut)}
+    left_out = {name: each for name, each in found.items() if isinstance(each, LeftOut)}
     described = [each for each in found.values() if isinstance(each, Feature)]
     if not described:
         name, why = next(iter(left_out.items()))
@@ -150,7 +202,7 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
 
 def _feature(
     column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None, leave_out: bool, people: int
-) -> Feature | recognition.LeftOut:
+) -> Feature | LeftOut:
     """The feature of a column; what looks like a protected characteristic may not change by itself."""
     name = str(column.name)
     protected = characteristic(name) if action is None else None
@@ -158,8 +210,8 @@ def _feature(
     found: Any = None
     if kind not in ("categorical", "binary", "ordinal"):
         keep = not leave_out or hints.spoken(name)
-        found = recognition.recognised(column, hints.number_formats.get(name), codes, people, keep=keep)
-    if isinstance(found, recognition.LeftOut):
+        found = recognised(column, hints.number_formats.get(name), codes, people, keep=keep)
+    if isinstance(found, LeftOut):
         return found
     codes += () if found is None else found.unknown
     hints = hints if found is None or not found.unknown else hints.with_codes(name, codes)
@@ -180,7 +232,7 @@ def _feature(
         missing=_policy(name, guessed, profile, hints),
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
-        number_format=found.writing.example if isinstance(found, recognition.Numbers) and numeric else None,
+        number_format=found.writing.example if isinstance(found, Numbers) and numeric else None,
         note=f"{because}{_said_format(found)}, {profile.said()}{_said_policy(name, guessed, profile, hints)}"
         + _protection(protected),
     )
@@ -188,12 +240,12 @@ def _feature(
 
 def _profile_of(
     column: pd.Series[Any],
-    found: recognition.Numbers | recognition.Texts | None,
+    found: Numbers | Texts | None,
     codes: tuple[Any, ...],
     limit: int,
 ) -> ColumnProfile:
     """What the column holds; of numbers written as text, what the numbers are."""
-    if not isinstance(found, recognition.Numbers):
+    if not isinstance(found, Numbers):
         return _profile(column, codes, limit)
     profile = _profile(found.column, tuple(code for code in codes if is_number(code)), limit)
     empty = int(column.isna().sum())
@@ -201,10 +253,10 @@ def _profile_of(
 
 
 def _said_format(found: object) -> str:
-    if not isinstance(found, recognition.Numbers | recognition.Texts):
+    if not isinstance(found, Numbers | Texts):
         return ""
     words = f" ({', '.join(map(repr, found.unknown))} read as unknown)" if found.unknown else ""
-    if isinstance(found, recognition.Texts):
+    if isinstance(found, Texts):
         return words
     return f", written as text like {found.writing.example}{words}"
 
@@ -361,3 +413,180 @@ def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float
         if name not in [feature.name for feature in found]:
             raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in found]))
     return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in found]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Text that is numbers: as numbers (empty where a word stands for unknown), and how they are written."""
+
+    column: pd.Series[Any]
+    writing: NumberFormat
+    unknown: tuple[str, ...]
+    unknown_cells: int
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Text that is categories, and which of them say that nothing is known."""
+
+    unknown: tuple[str, ...]
+
+
+class LeftOut(StrEnum):
+    """Why a column is no feature."""
+
+    IDENTIFIER = "an identifier: a number of its own in every row"
+    FREE_TEXT = "an identifier or free text: one of its own in nearly every row"
+    DATES = "dates or times"
+
+    @property
+    def remedy(self) -> str:
+        """How to use the column all the same."""
+        if self is LeftOut.DATES:
+            return "if it matters, add a number made of it, such as days until the decision"
+        return "to use it, say something about it: --free NAME, or free=[...]"
+
+
+def recognised(
+    column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
+) -> Numbers | Texts | LeftOut | None:
+    """What a column of text, dates or row numbers is; None for every other one. ``keep`` leaves none out.
+
+    ``people`` is how many different rows the table has.
+    """
+    if column.dtype.kind == "M":
+        return None if keep else LeftOut.DATES
+    if _is_text(column):
+        return _text(column, example, codes, people, keep=keep)
+    if not keep and column.dtype.kind in "iuf" and _numbers_rows(column, people):
+        return LeftOut.IDENTIFIER
+    return None
+
+
+def _is_text(column: pd.Series[Any]) -> bool:
+    """Whether every cell that is not empty is text."""
+    if isinstance(column.dtype, pd.StringDtype):
+        return bool(column.notna().any())
+    if column.dtype != object:
+        return False
+    present = column.dropna()
+    return len(present) > 0 and all(isinstance(value, str) for value in present)
+
+
+def _text(
+    column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
+) -> Numbers | Texts | LeftOut:
+    counts = column.value_counts()
+    listed = [str(text) for text in counts.index if text not in codes]
+    unknown = tuple(text for text in listed if is_missing_word(text, among_numbers=True))
+    values = [text for text in listed if text not in unknown]
+    found = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
+    if found is not None:
+        return _numbers(column, found, unknown, codes, counts)
+    if len(values) >= FEWEST_NUMBERS:
+        _refuse_numbers_among_words(column, values, counts)
+    if not keep and values and sum(map(is_date, values[:1000])) >= NEARLY_ALL * len(values[:1000]):
+        return LeftOut.DATES
+    if not keep and people >= FEWEST_ROWS and len(values) >= NEARLY_ALL * people:
+        return LeftOut.FREE_TEXT
+    return Texts(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
+
+
+def _format(column: pd.Series[Any], values: list[str], unknown: bool) -> NumberFormat | None:
+    """The format of numbers in these texts; None where they are no numbers, or a few codes."""
+    if len(values) < 3 or number_format(values[:100]) is None:
+        return None
+    found = number_format(values)
+    if isinstance(found, Ambiguous):
+        name, could = str(column.name), " or ".join(f"{each.read(found.text):g}" for each in found.formats)
+        examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in found.formats)
+        expected = f"numbers that can be read in one way in the column {name!r}"
+        remedy = f"say how it writes 1234.5: --number-format {examples} (number_formats= in Python)"
+        raise DataError(message(expected, f"{found.text!r}, which could be {could}", remedy))
+    few = found is not None and found.example == PLAIN and len(values) < FEWEST_NUMBERS
+    return None if few and not unknown and all(text.strip().isdigit() for text in values) else found
+
+
+def _numbers(
+    column: pd.Series[Any],
+    writing: NumberFormat,
+    unknown: tuple[str, ...],
+    codes: Sequence[Any],
+    counts: pd.Series[Any],
+) -> Numbers:
+    words = [*unknown, *codes]
+    read = {text: writing.read(text) for text in map(str, counts.index) if text not in words}
+    as_numbers = column.map({text: np.nan if value is None else value for text, value in read.items()})
+    wrong = [text for text, value in read.items() if value is None]
+    if wrong:
+        expected = f"numbers written like {writing.example}"
+        _refuse(column, wrong, expected, "correct the cell, or leave it empty")
+    return Numbers(
+        as_numbers.astype(np.float64), writing, unknown, int(counts[counts.index.isin(words)].sum())
+    )
+
+
+def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], counts: pd.Series[Any]) -> None:
+    """Refuse a column that is numbers but for some cells: as categories nobody would want it."""
+    plain = NumberFormat()
+    numbers = [text for text in values if number_format([text]) is not None]
+    others = [text for text in values if text not in set(numbers)]
+    if len(numbers) < FEWEST_NUMBERS or counts[numbers].sum() < MOSTLY * counts[values].sum():
+        return
+    found = number_format(numbers)
+    if isinstance(found, NumberFormat) and others:
+        name = str(column.name)
+        remedy = f"correct it, or name it in missing_codes={{{name!r}: [...]}}, or declare it categorical"
+        _refuse(column, others, "numbers" if found == plain else f"numbers like {found.example}", remedy)
+
+
+def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str) -> None:
+    where = column.isin(wrong).to_numpy()
+    row, cells = column.index[int(where.argmax())], int(where.sum())
+    more = f" and {cells - 1:,} more like it" if cells > 1 else ""
+    received = f"{str(column.iloc[int(where.argmax())])[:60]!r} in row {row!r}{more}"
+    raise DataError(message(f"{expected} in the column {str(column.name)!r}", received, remedy))
+
+
+def _numbers_rows(column: pd.Series[Any], people: int) -> bool:
+    """Whether the numbers count the rows, or are different ones under the name of an identifier."""
+    if people < FEWEST_ROWS or column.isna().any():
+        return False
+    values = column.to_numpy(dtype=np.float64)
+    if not np.isfinite(values).all() or (values != np.rint(values)).any():
+        return False
+    distinct = len(np.unique(values))
+    if distinct < NEARLY_ALL * people:
+        return False
+    words = words_of(str(column.name))
+    named = _IDENTIFIERS.intersection(words) or _IDENTIFIERS_AT_THE_END.intersection(words[-1:])
+    return bool(named) or bool(values.max() - values.min() == distinct - 1)
+
+
+def left_out_message(columns: Mapping[str, LeftOut]) -> str:
+    """That columns are left out, and how to use them all the same."""
+    said = "; ".join(f"{name!r} ({why})" for name, why in columns.items())
+    remedy = "left out; say something about a column (free=, --free) to use it, and make numbers of dates"
+    return message("columns that describe people", said, remedy)
+
+
+def characteristic(name: str) -> str | None:
+    """The protected characteristic that a column of this name looks like; None where it looks like none.
+
+    >>> characteristic("applicantAge"), characteristic("Familienstand"), characteristic("mortgage")
+    ('age', 'marital status', None)
+    """
+    words = words_of(name)
+    for first, word in enumerate(words):
+        pair = "_".join(words[first : first + 2])
+        kind = _KNOWN.get(pair) or _KNOWN.get(word)
+        if kind is not None and not (kind == "age" and _THINGS.intersection(words)):
+            return kind
+    return None
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in small letters without accents: of ``creditAge`` and ``Credit age`` alike."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain)
+    return re.findall(r"[a-z]+", spaced.lower())

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, listing
 from veritracer.formatting import format_percent, format_value
 from veritracer.schema.feature import Feature, Value, is_number
+from veritracer.schema.inference import LeftOut, words_of
 from veritracer.schema.labels import two
-from veritracer.schema.recognition import LeftOut, words_of
 from veritracer.schema.schema import Schema
 
 MANY = 50

@@ -19,8 +19,8 @@ from veritracer.files import check_keys, envelope, read_json
 from veritracer.formatting import format_value
 from veritracer.schema import inference, labels, tables
 from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.inference import left_out_message
 from veritracer.schema.labels import Convention
-from veritracer.schema.recognition import left_out_message
 
 __all__ = ["Action", "Feature", "IgnoredColumn", "Kind", "Policy", "Schema", "Value"]
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.encoding.layout import Block
+from veritracer.encoding import Block
 from veritracer.errors import NotSupportedError, message
 from veritracer.models.network import from_module
 from veritracer_bench.baselines.explainer import Baseline, Options

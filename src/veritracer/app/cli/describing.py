@@ -272,7 +272,7 @@ def label_note(schema: Schema) -> list[str]:
 
 def protected_note(schema: Schema, named: set[str]) -> list[str]:
     """That columns are immutable because of what their names look like, and how to change that."""
-    from veritracer.schema.recognition import characteristic
+    from veritracer.schema.inference import characteristic
 
     found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in named]
     looks = [(name, kind) for name, kind in found if kind is not None]

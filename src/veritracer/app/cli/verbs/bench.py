@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from veritracer import datasets as catalogue
 from veritracer.app.cli.options import AsJson, DataDir, EngineName, Quiet, names
 from veritracer.app.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DataError, message
@@ -214,7 +213,9 @@ def _plan(data_dir: Path | None, *, quick: bool, smoke: bool) -> Plan:
     if smoke:
         return replace(library.smoke(), data_dir=folder)
     if quick:
-        there = all(catalogue.info(name, data_dir=folder).path for name in ("heloc", "ctg"))
+        from veritracer import datasets
+
+        there = all(datasets.info(name, data_dir=folder).path for name in ("heloc", "ctg"))
         return library.quick(folder, has_files=there)
     return library.Plan(data_dir=folder)
 

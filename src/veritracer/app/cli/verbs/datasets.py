@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import datasets, tables
+from veritracer import tables
 from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
 from veritracer.app.cli.printing import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
@@ -25,6 +25,8 @@ def datasets_group(context: typer.Context) -> None:
 @app.command("list", epilog="Example: veritracer datasets list --data-dir data")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show every dataset: its rows, its licence, and where it is or how to get it."""
+    from veritracer import datasets
+
     known = [datasets.info(name, data_dir=data_dir) for name in datasets.names()]
     if as_json:
         print_json([{**vars(info), "path": info.path and str(info.path)} for info in known])
@@ -41,6 +43,8 @@ def fetch(
     url: Annotated[str | None, typer.Option(help="A mirror of the one file.", show_default=False)] = None,
 ) -> None:
     """Download datasets that need no login; a file is kept only if its checksum is right."""
+    from veritracer import datasets
+
     if url is not None and len(names) != 1:
         raise DatasetError(message("one NAME with --url", f"{len(names)}", "fetch them one by one"))
     for name in names:
@@ -71,6 +75,8 @@ def write(
 ) -> None:
     """Write a dataset as a table, features and target, for the other verbs to read."""
     import pyarrow as pa
+
+    from veritracer import datasets
 
     check_output(out, [], force=force)
 

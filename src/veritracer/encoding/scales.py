@@ -1,10 +1,16 @@
-"""What an encoding learns about one feature from its training column."""
+r"""Fit the scale of one feature to its training column, and give the grid of its legal values.
+
+A grid point is :math:`(a + k s) / 10^m` with whole :math:`a, k, s`: computed so, 3 steps of 0.05 are the
+float ``0.15`` and not ``0.15000000000000002``. A feature without a step gets the finest such grid that
+survives the way to the tensor and back, 14 significant digits of its range.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -12,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.encoding import cells, grid
+from veritracer.encoding import cells
 from veritracer.encoding.cells import Cells
-from veritracer.encoding.grid import Grid
 from veritracer.errors import DataError, SchemaError, listing, message
 from veritracer.files import check_keys
 from veritracer.schema.feature import Feature, is_number, plain
@@ -22,7 +27,119 @@ from veritracer.schema.feature import Feature, is_number, plain
 if TYPE_CHECKING:
     from veritracer.schema import Schema
 
+# (v - low) / width * width + low is off by at most 7.7e-16 of the larger end; half a unit in the 14th
+# digit is 5e-15 of it. The 15th digit would already be lost for some values.
+DIGITS = 14
+MOST_STEPS = 1e14
+_EXACT = 2.0**53
+_EXACT_POWER = 22
+_NEARLY = 1e-6  # of a step: what is a grid point up to rounding counts as one
+SHOWN_DIGITS = 3
+READABLE_STEPS = 1e12  # from 0: more would need digits that the way to the tensor and back does not keep
 _SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must neither vanish nor overflow
+
+
+class Grid(NamedTuple):
+    """The legal values ``(offset + k*stride) / scale`` from ``low`` to ``high``, one or many of them."""
+
+    low: Tensor
+    high: Tensor
+    offset: Tensor
+    stride: Tensor
+    scale: Tensor
+
+    def nearest(self, raw: Tensor) -> Tensor:
+        """The legal value nearest to ``raw`` (halves to even); the ends belong to the legal values."""
+        steps = torch.round((raw * self.scale - self.offset) / self.stride)
+        point = (self.offset + steps * self.stride) / self.scale
+        point = torch.where(raw <= self.low, self.low, point)
+        point = torch.where(raw >= self.high, self.high, point)
+        return torch.minimum(torch.maximum(point, self.low), self.high)
+
+    def beyond(self, raw: Tensor, up: Tensor) -> Tensor:
+        """The first legal value at or above ``raw`` where ``up`` holds, else the first at or below it."""
+        steps = (raw * self.scale - self.offset) / self.stride
+        steps = torch.where(up, torch.ceil(steps - _NEARLY), torch.floor(steps + _NEARLY))
+        return self.nearest((self.offset + steps * self.stride) / self.scale)
+
+    def to_unit(self, raw: Tensor) -> Tensor:
+        """``raw`` scaled so that low is 0 and high is 1; 0 where there is no extent."""
+        width = self.high - self.low
+        unit = (raw - self.low) / torch.where(width > 0, width, torch.ones_like(width))
+        return torch.where(width > 0, unit, torch.zeros_like(unit))
+
+    def to_raw(self, unit: Tensor) -> Tensor:
+        """The legal value nearest to ``unit``, which is taken into [0, 1] first."""
+        return self.nearest(self.at(unit))
+
+    def at(self, unit: Tensor) -> Tensor:
+        """The raw value at ``unit``, legal or not; ``unit`` is taken into [0, 1] first."""
+        unit = unit.clamp(0.0, 1.0)
+        raw = self.low + unit * (self.high - self.low)
+        # The ends come back exactly, not by way of low + (high - low).
+        return torch.where(unit >= 1.0, self.high, raw)
+
+
+def step_grid(low: float, high: float, anchor: float, step: float, nearly: float = _NEARLY) -> Grid:
+    """The grid ``anchor + k*step``, from its first point at or above ``low`` to its last up to ``high``.
+
+    An end that is a point up to the share ``nearly`` of a step counts as one.
+    """
+    digits = max(_decimals(anchor), _decimals(step))
+    offset, stride = (float(Decimal(repr(number)).scaleb(digits)) for number in (anchor, step))
+    scale = float(10**digits)
+    if digits > _EXACT_POWER or max(abs(low), abs(high), abs(anchor)) * scale >= _EXACT:
+        offset, stride, scale = anchor, step, 1.0  # a step such as 1/3 is no short decimal: plain floats
+    first = math.ceil((low * scale - offset) / stride - nearly)
+    last = math.floor((high * scale - offset) / stride + nearly)
+    ends = ((offset + k * stride) / scale for k in (first, last))
+    return _grid_of(*ends, offset, stride, scale)
+
+
+def finest_grid(low: float, high: float) -> Grid:
+    """The decimals of 14 significant digits (of the larger end) between ``low`` and ``high``.
+
+    Of ranges from 1e-11 to 1e-8, 12 to 14 digits: 10**22 is the last power of ten that a float holds
+    exactly, and only with an exact one does a decimal come back to the last bit. Below 1e-11 it need not.
+    """
+    size = max(abs(low), abs(high))
+    before_point = math.floor(math.log10(size)) + 1 if size > 0 else 0
+    digits = DIGITS - before_point
+    if digits > _EXACT_POWER >= 12 - before_point:
+        digits = _EXACT_POWER
+    return _grid_of(low, high, 0.0, 10.0 ** max(-digits, 0), float(10 ** max(digits, 0)))
+
+
+def display_step(low: float, high: float) -> float | None:
+    """The step with three significant digits of the range: 100 to 1,000 steps of it; None without extent.
+
+    >>> display_step(0.0, 250_000.0), display_step(0.0, 1.0)
+    (1000.0, 0.01)
+    """
+    if not high > low:
+        return None
+    return float(Decimal(1).scaleb(math.floor(math.log10(high - low)) + 1 - SHOWN_DIGITS))
+
+
+def readable_grid(low: float, high: float, step: float | None) -> Grid | None:
+    """The multiples of ``step`` within the range; None where fewer than two are, or they would be inexact."""
+    size = max(abs(low), abs(high))
+    if step is None or not 1e-9 <= step <= 1e15 or size / step > READABLE_STEPS:
+        return None
+    grid = step_grid(low, high, 0.0, step, nearly=0.0)
+    first, last = (round(float(end * grid.scale / grid.stride)) for end in (grid.low, grid.high))
+    points = [k * float(grid.stride) / float(grid.scale) for k in (first, first + 1, last - 1, last)]
+    # An end that is a float's rounding away from a multiple, as 7 * 0.05 is from 0.35, has it outside.
+    ends = points[points[0] < low], points[3 - (points[3] > high)]
+    inside = low <= ends[0] < ends[1] <= high
+    return (
+        grid._replace(low=grid.low.new_tensor(ends[0]), high=grid.low.new_tensor(ends[1])) if inside else None
+    )
+
+
+def stack_grids(grids: list[Grid]) -> Grid:
+    """One grid whose tensors have an entry for each of ``grids``."""
+    return Grid(*(torch.stack(parts) for parts in zip(*grids, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -41,9 +158,9 @@ class FeatureScale:
     def grid(self, feature: Feature) -> Grid:
         """The legal values of ``feature`` on this scale."""
         if not feature.is_numeric:
-            return grid.stepped(self.low, self.high, 0.0, 1.0)
+            return step_grid(self.low, self.high, 0.0, 1.0)
         if feature.grid_step is None:
-            return grid.fine(self.low, self.high)
+            return finest_grid(self.low, self.high)
         return _steps(feature, feature.grid_step, self.low, self.high)
 
     def shown(self, feature: Feature) -> Grid:
@@ -51,9 +168,9 @@ class FeatureScale:
         legal = self.grid(feature)
         if not feature.is_numeric or feature.grid_step is not None or feature.display_step == "exact":
             return legal
-        automatic = grid.display_step(self.low, self.high)
+        automatic = display_step(self.low, self.high)
         step = automatic if isinstance(feature.display_step, str) else feature.display_step
-        return grid.readable(self.low, self.high, step) or legal
+        return readable_grid(self.low, self.high, step) or legal
 
     def to_plain(self) -> dict[str, Any]:
         """The fields as JSON can hold them."""
@@ -139,7 +256,7 @@ class Units:
         return self.grids[self.schema.names.index(name)]
 
 
-def check(feature: Feature, fitted: FeatureScale) -> None:
+def check_scale(feature: Feature, fitted: FeatureScale) -> None:
     """Refuse a scale that cannot be the feature's, as in a file that was edited by hand."""
     levels = (0.0, float(len(feature.categories) - 1))
     if not fitted.low <= fitted.fill <= fitted.high or not (
@@ -151,7 +268,7 @@ def check(feature: Feature, fitted: FeatureScale) -> None:
         )
 
 
-def fit(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
+def fit_scale(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
     """The scale of ``feature`` in ``column``, after every cell of it was checked."""
     read = cells.read(feature, column)
     present = read.present
@@ -218,7 +335,7 @@ def _range(
     step = feature.grid_step
     if step is None:
         return low, high
-    if max(abs(low), abs(high)) / step > grid.MOST_STEPS:
+    if max(abs(low), abs(high)) / step > MOST_STEPS:
         got = f"{low:g} to {high:g} in steps of {step:g}"
         raise DataError(
             message(
@@ -234,7 +351,7 @@ def _range(
 
 def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
     """The feature's grid; a declared end that is its last point up to rounding is that point."""
-    legal = grid.stepped(low, high, feature.lower or 0.0, step)
+    legal = step_grid(low, high, feature.lower or 0.0, step)
     if feature.lower is not None:
         legal = legal._replace(low=legal.low.clamp(min=feature.lower))
     if feature.upper is not None:
@@ -245,7 +362,7 @@ def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
 def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: float, high: float) -> None:
     # A learned end is itself in question, so the grid for this check reaches one step beyond it.
     step = feature.grid_step or 1.0
-    wide = grid.stepped(
+    wide = step_grid(
         low if feature.lower is not None else low - step,
         high if feature.upper is not None else high + step,
         feature.lower or 0.0,
@@ -276,3 +393,12 @@ def _readable(dtype: Any) -> Any:
         return dtype if pd.api.types.pandas_dtype(str(dtype)) == dtype else np.dtype(object)
     except TypeError:
         return np.dtype(object)
+
+
+def _grid_of(*numbers: float) -> Grid:
+    return Grid(*(torch.tensor(number, dtype=torch.float64) for number in numbers))
+
+
+def _decimals(number: float) -> int:
+    exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
+    return max(-int(exponent), 0)
