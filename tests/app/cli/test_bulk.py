@@ -139,7 +139,7 @@ def test_who_is_let_down_is_said(done: dict[str, Done]) -> None:
     assert f"{promised} live promises" in text
     assert "Broken promises, the worst first\nnumber  whose" in text
     assert f"FAILED: {promised} promises are broken.\nThe report: free.html\n" in text
-    line = text.partition("in radii  obstacle\n")[2].splitlines()[0].split()
+    line = text.partition("obstacle to a proof\n")[2].splitlines()[0].split()
     assert line[1:5] == ["0.2", str(promised), "0", str(promised)]
     assert float(line[6]) > 1  # a layer left its radius
     assert json.loads(done["allowed"].stdout)["counts"]["broken"] == promised
