@@ -47,11 +47,10 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from veritracer import datasets
     from veritracer.app.serve import Client
-    from veritracer.calibration import Calibration, calibrate
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
     from veritracer.encoding import Encoding
-    from veritracer.ledger import Ledger, audit
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
+    from veritracer.ledger import Calibration, Ledger, audit, calibrate
     from veritracer.models import ParamSet
     from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
     from veritracer.saved import load
@@ -59,11 +58,10 @@ if TYPE_CHECKING:
     from veritracer.training import Panel
 
 _NAMES = {
-    "calibration": ["Calibration", "calibrate"],
     "certificate": ["Certificate", "Certificates", "Membership", "certified_radius", "certify"],
     "encoding": ["Encoding"],
-    "ledger": ["Ledger", "audit"],
-    "model": ["VeriTraCER"],
+    "ledger": ["Calibration", "Ledger", "audit", "calibrate"],
+    "estimator": ["VeriTraCER"],
     "models": ["ParamSet"],
     "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
     "saved": ["load"],

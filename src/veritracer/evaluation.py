@@ -18,9 +18,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from veritracer.errors import AdviceWarning, VeriTracerWarning
+from veritracer.estimator import VeriTraCER
 from veritracer.files import envelope
 from veritracer.formatting import format_percent
-from veritracer.model import VeriTraCER
 from veritracer.models.network import rate_threshold
 from veritracer.schema.inspection import area_under_curve
 from veritracer.training.data import labelled_schema

@@ -26,8 +26,8 @@ import torch
 from veritracer import __version__
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, VeriTracerWarning, message
+from veritracer.estimator import VeriTraCER
 from veritracer.ledger import Audit, Ledger, audit
-from veritracer.model import VeriTraCER
 from veritracer.saved import load
 
 try:

@@ -25,7 +25,7 @@ from torch import Tensor
 from veritracer import persistence
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Theta, from_module, to_module
 from veritracer.schema import POSITIVE, Schema, Value
 from veritracer.schema.feature import plain

@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
 from veritracer.errors import VeriTracerWarning
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.models.network import from_module
 from veritracer.schema import Feature, Schema
 from veritracer.search.reference import Neighbours

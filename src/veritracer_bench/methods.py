@@ -24,7 +24,7 @@ from veritracer.errors import NotSupportedError, message, unknown_name
 from veritracer_bench.baselines import BASELINES, Baseline
 
 if TYPE_CHECKING:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
 
 _COUNTERNET: dict[str, Any] = {
     "method": "counternet",

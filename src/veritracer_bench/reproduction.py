@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.training.config import TrainingConfig
 from veritracer.training.recipes import PANEL_FREE, settings_of

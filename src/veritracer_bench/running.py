@@ -31,7 +31,7 @@ from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.models.network import from_module, to_module
 from veritracer.saved import load
 from veritracer.search.reference import Neighbours, subsample

@@ -16,7 +16,7 @@ from torch import nn
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
 
 if TYPE_CHECKING:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
 
 MODELS = 10
 """Number of models, or trials, in each of the paper's experiments."""

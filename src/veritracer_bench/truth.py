@@ -29,9 +29,9 @@ from veritracer import datasets, metrics
 from veritracer.certificate import certify
 from veritracer.datasets.loans_model import TERMS, Outcome
 from veritracer.errors import VeriTracerWarning
+from veritracer.estimator import VeriTraCER
 from veritracer.files import whole_file
 from veritracer.metrics import MOVED
-from veritracer.model import VeriTraCER
 from veritracer.models.network import Network, threshold_logit
 from veritracer.search.reference import LOF_LABELLED, Neighbours
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury

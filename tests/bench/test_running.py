@@ -19,7 +19,7 @@ import typer
 from torch import Tensor
 
 import veritracer_bench as bench
-from veritracer.app.cli.verbs import bench as verb
+from veritracer.app.cli import bench as verb
 from veritracer.errors import DataError, NotSupportedError, TrainingError
 from veritracer_bench import Key, Standing, methods, plan, plots, running
 from veritracer_bench.baselines import Neighbour

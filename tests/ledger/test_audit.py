@@ -13,7 +13,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.cli.verbs.audit import print_summary
+from veritracer.app.cli.audit import print_summary
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit

@@ -15,7 +15,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import applicants
-from veritracer.app.cli.verbs.update import print_summary
+from veritracer.app.cli.update import print_summary
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.constrained_update import (

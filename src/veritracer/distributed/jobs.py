@@ -50,8 +50,8 @@ from veritracer.tables import (
 from veritracer.tables.reading import Columns
 
 if TYPE_CHECKING:
+    from veritracer.estimator import VeriTraCER
     from veritracer.ledger.issuing import Batch
-    from veritracer.model import VeriTraCER
     from veritracer.recourse import Recourse
 
 Tell = Callable[[float | None], None]

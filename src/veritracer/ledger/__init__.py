@@ -11,7 +11,9 @@ __all__ = [
     "MEANING",
     "VERDICTS",
     "Audit",
+    "Calibration",
     "Counts",
+    "Displacement",
     "Finding",
     "Issued",
     "IssuingModel",
@@ -24,16 +26,20 @@ __all__ = [
     "Verdict",
     "Verification",
     "audit",
+    "calibrate",
     "digest_of",
     "head_of",
+    "measure",
     "new_key",
     "open_ledger",
 ]
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit, audit
+    from veritracer.ledger.calibration import Calibration, calibrate
     from veritracer.ledger.chain import Finding, Verification
     from veritracer.ledger.constrained_update import UpdateReport
+    from veritracer.ledger.displacement import Displacement, measure
     from veritracer.ledger.issuing import Issued
     from veritracer.ledger.layout import new_key
     from veritracer.ledger.ledger import Ledger, head_of, open_ledger
@@ -45,8 +51,10 @@ else:
         __name__,
         {
             "auditing": ["Audit", "audit"],
+            "calibration": ["Calibration", "calibrate"],
             "chain": ["Finding", "Verification"],
             "constrained_update": ["UpdateReport"],
+            "displacement": ["Displacement", "measure"],
             "issuing": ["Issued"],
             "layout": ["new_key"],
             "ledger": ["Ledger", "head_of", "open_ledger"],

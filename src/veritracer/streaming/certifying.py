@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from veritracer.certificate import Certificates
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.tables import Partners, Rejects, Sink, TableSource
 from veritracer.tables.reading import ADDED, check_columns, check_pairs

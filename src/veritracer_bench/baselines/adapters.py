@@ -26,7 +26,7 @@ from veritracer.models.network import from_module
 from veritracer_bench.baselines.explainer import Baseline, Options
 
 if TYPE_CHECKING:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
 
 
 @dataclass(frozen=True)

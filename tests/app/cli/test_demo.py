@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veritracer.app.cli.verbs import demo
+from veritracer.app.cli import demo
 from veritracer.datasets import loans, loans_truth
 from veritracer.errors import DataError
 from veritracer.training import panel

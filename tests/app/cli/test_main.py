@@ -17,9 +17,8 @@ import typer
 
 from veritracer import datasets as library
 from veritracer.app import cli
-from veritracer.app.cli import app, options, printing
+from veritracer.app.cli import app, datasets, demo, options, output
 from veritracer.app.cli.options import Bulk, check_table
-from veritracer.app.cli.verbs import datasets, demo
 from veritracer.distributed import Outcome
 from veritracer.errors import DataError, message
 from veritracer.streaming import Explained
@@ -133,10 +132,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_rows_and_stages_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
-    with printing.progress("explaining") as watch:
+    with output.progress("explaining") as watch:
         assert watch is not None
         watch(1234, 0.5)
-    with printing.stages("calibrating") as told:
+    with output.stages("calibrating") as told:
         assert told is not None
         told("simulating updates", 0.25)
     shown = terminal.getvalue()
@@ -149,11 +148,11 @@ def test_nothing_is_shown_in_a_pipe_or_where_it_is_to_be_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = watched(monkeypatch)
-    with printing.progress("explaining", quiet=True) as watch, printing.stages("s", quiet=True) as told:
+    with output.progress("explaining", quiet=True) as watch, output.stages("s", quiet=True) as told:
         assert (watch, told) == (None, None)
     assert terminal.getvalue() == ""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with printing.progress("explaining") as watch, printing.stages("s") as told:
+    with output.progress("explaining") as watch, output.stages("s") as told:
         assert (watch, told) == (None, None)
 
 

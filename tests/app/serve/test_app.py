@@ -16,7 +16,7 @@ import httpx
 import pytest
 import typer
 
-from veritracer.app.cli.verbs import serve as verb
+from veritracer.app.cli import serve as verb
 from veritracer.app.serve import app as module
 from veritracer.app.serve.app import Gate, Limited, create_app, serve
 from veritracer.app.serve.keys import Keys, add_key

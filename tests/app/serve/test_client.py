@@ -22,7 +22,7 @@ from processes import assert_refused, run
 from veritracer.errors import DataError, ServiceError
 
 # The first line on stdout says where it listens; a refusal is compared without it.
-QUIET = "import veritracer.app.cli.verbs.serve as s; s.say = lambda *a: None"
+QUIET = "import veritracer.app.cli.serve as s; s.say = lambda *a: None"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import veritracer
-from veritracer.app.cli.verbs import (
+from veritracer.app.cli import (
     audit,
     bench,
     calibrate,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer import streaming, tables
-from veritracer.app.cli.describing import check_rejects
 from veritracer.app.cli.options import Bulk, ReadOptions, check_output, open_applicants
-from veritracer.app.cli.printing import note
+from veritracer.app.cli.output import note
+from veritracer.app.cli.schema_options import check_rejects
 
 if TYPE_CHECKING:
     from veritracer.distributed import Question

@@ -23,13 +23,13 @@ import typer
 
 import veritracer as vt
 from veritracer import distributed, engines, persistence, streaming, tables
-from veritracer.app.cli.printing import note, print_json, progress, say
+from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.distributed import Outcome, RunFolder
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms
     from veritracer.tables import CSVFormat, Rejects, TableSource

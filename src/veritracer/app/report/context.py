@@ -24,7 +24,7 @@ from veritracer.schema import Schema
 from veritracer.search.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from veritracer.app.report.figures import (
     percent,
     to_svg,
 )
+from veritracer.estimator import VeriTraCER
 from veritracer.formatting import format_count, format_number
-from veritracer.model import VeriTraCER
 
 BINS = 10
 UNLIKELY = 3

@@ -31,8 +31,8 @@ from veritracer.app.serve.workers import Batcher, Observed, Pool, ProcessWorker,
 from veritracer.errors import VeriTracerError, VeriTracerWarning
 
 if TYPE_CHECKING:
+    from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Audit
-    from veritracer.model import VeriTraCER
 
 T = TypeVar("T")
 Plain = dict[str, Any]

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from veritracer import persistence, streaming, tables
-from veritracer.app.cli.describing import check_rejects
 from veritracer.app.cli.options import (
     AsJson,
     Force,
@@ -32,7 +31,8 @@ from veritracer.app.cli.options import (
     open_applicants,
     saved_model,
 )
-from veritracer.app.cli.printing import note, percent, print_json, progress, say
+from veritracer.app.cli.output import note, percent, print_json, progress, say
+from veritracer.app.cli.schema_options import check_rejects
 
 
 def predict(

@@ -17,7 +17,11 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
-from veritracer.calibration.coverage import (
+from veritracer.errors import DataError, message
+from veritracer.estimator import VeriTraCER
+from veritracer.files import document_text, envelope
+from veritracer.formatting import format_percent
+from veritracer.ledger.coverage import (
     Acceptable,
     Cost,
     Coverage,
@@ -28,7 +32,7 @@ from veritracer.calibration.coverage import (
     recommend,
     rounded_up,
 )
-from veritracer.calibration.displacement import (
+from veritracer.ledger.displacement import (
     Displacement,
     Kind,
     Table,
@@ -38,10 +42,6 @@ from veritracer.calibration.displacement import (
     simulated,
     tensor_names,
 )
-from veritracer.errors import DataError, message
-from veritracer.files import document_text, envelope
-from veritracer.formatting import format_percent
-from veritracer.model import VeriTraCER
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
 from veritracer.models.param_sets import RadiusRule

@@ -18,10 +18,10 @@ from scipy.stats import binom
 from sklearn.base import clone
 
 from veritracer import metrics
-from veritracer.calibration.displacement import Table, Updates, simulated
 from veritracer.errors import DataError, message
+from veritracer.estimator import VeriTraCER
 from veritracer.formatting import format_percent
-from veritracer.model import VeriTraCER
+from veritracer.ledger.displacement import Table, Updates, simulated
 
 
 @dataclass(frozen=True)

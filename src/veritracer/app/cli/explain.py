@@ -25,7 +25,7 @@ from veritracer.app.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.app.cli.printing import note, outcome_lines, print_json, progress, say
+from veritracer.app.cli.output import note, outcome_lines, print_json, progress, say
 from veritracer.errors import DataError, as_typed, listing, message
 from veritracer.options import BLOCK_ROWS
 

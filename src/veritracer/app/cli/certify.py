@@ -10,7 +10,6 @@ import typer
 
 from veritracer import distributed, persistence, streaming, tables
 from veritracer.app.cli import options as typed
-from veritracer.app.cli.describing import check_rejects
 from veritracer.app.cli.options import (
     Bulk,
     ReadOptions,
@@ -21,7 +20,8 @@ from veritracer.app.cli.options import (
     print_outcome,
     saved_model,
 )
-from veritracer.app.cli.printing import note, print_json, progress, say
+from veritracer.app.cli.output import note, print_json, progress, say
+from veritracer.app.cli.schema_options import check_rejects
 from veritracer.errors import DataError, message
 from veritracer.options import BLOCK_ROWS
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veritracer.app.cli.options import AsJson, Quiet, Seed
-from veritracer.app.cli.printing import patience, percent, print_json, print_table, say
+from veritracer.app.cli.output import patience, percent, print_json, print_table, say
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.files import output_folder
 from veritracer.threads import cores, one_thread, only_compute
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from veritracer.datasets import Split
+    from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Audit, Ledger
-    from veritracer.model import VeriTraCER
     from veritracer.recourse import Counterfactuals
     from veritracer.schema import Schema
 
@@ -180,7 +180,7 @@ def _train(
 
 
 def _fit(schema: Schema, split: Split, seed: int, parameters: dict[str, Any]) -> VeriTraCER:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
 
     with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", DataWarning)  # another process does not know the caller's filters

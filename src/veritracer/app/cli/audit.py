@@ -21,7 +21,7 @@ from veritracer.app.cli.options import (
     read_key,
     saved_model,
 )
-from veritracer.app.cli.printing import note, patience, percent, print_json, print_table, progress, say
+from veritracer.app.cli.output import note, patience, percent, print_json, print_table, progress, say
 from veritracer.files import writable
 from veritracer.options import AUDIT_RECOURSE
 from veritracer.times import parse_time

@@ -8,7 +8,6 @@ import typer
 
 import veritracer as vt
 from veritracer import persistence, streaming, tables
-from veritracer.app.cli.describing import ignored
 from veritracer.app.cli.options import (
     AsJson,
     IdColumn,
@@ -24,13 +23,14 @@ from veritracer.app.cli.options import (
     names,
     saved_model,
 )
-from veritracer.app.cli.printing import note, percent, print_json, print_table, say, stages
+from veritracer.app.cli.output import note, percent, print_json, print_table, say, stages
+from veritracer.app.cli.schema_options import ignored
 from veritracer.errors import DataError, TargetError, message, unknown_name
 from veritracer.options import FINE_TUNING_EPOCHS
 
 if TYPE_CHECKING:
-    from veritracer.calibration import Calibration
-    from veritracer.calibration.coverage import Cost
+    from veritracer.ledger import Calibration
+    from veritracer.ledger.coverage import Cost
     from veritracer.schema import Schema
 
 
@@ -143,7 +143,7 @@ def _share(text: str) -> float:
 
 
 def _print_summary(found: Calibration) -> None:
-    from veritracer.calibration.coverage import rounded_up
+    from veritracer.ledger.coverage import rounded_up
 
     say(found.headline(), "")
     layers = [

@@ -9,7 +9,7 @@ import typer
 
 from veritracer import tables
 from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
-from veritracer.app.cli.printing import note, patience, print_json, print_table, say
+from veritracer.app.cli.output import note, patience, print_json, print_table, say
 from veritracer.errors import DatasetError, message
 
 app = typer.Typer(help="List, fetch and write the datasets.")

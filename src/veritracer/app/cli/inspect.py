@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veritracer import persistence, tables
-from veritracer.app.cli.describing import (
+from veritracer.app.cli.options import (
+    AsJson,
+    IdColumn,
+    Ignore,
+    MultilineCells,
+    Query,
+    ReadOptions,
+    Separator,
+    TextEncoding,
+    saved_model,
+    schema_file,
+)
+from veritracer.app.cli.output import percent, print_json, print_table, say, say_commands
+from veritracer.app.cli.schema_options import (
     DecreaseOnly,
     Favourable,
     Free,
@@ -25,23 +38,10 @@ from veritracer.app.cli.describing import (
     label_note,
     said,
 )
-from veritracer.app.cli.options import (
-    AsJson,
-    IdColumn,
-    Ignore,
-    MultilineCells,
-    Query,
-    ReadOptions,
-    Separator,
-    TextEncoding,
-    saved_model,
-    schema_file,
-)
-from veritracer.app.cli.printing import percent, print_json, print_table, say, say_commands
 from veritracer.errors import as_option
 
 if TYPE_CHECKING:
-    from veritracer.model import VeriTraCER
+    from veritracer.estimator import VeriTraCER
     from veritracer.schema import Feature, Schema
     from veritracer.schema.inspection import Inspection
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from veritracer import persistence, streaming, tables
-from veritracer.app.cli.describing import ignored
 from veritracer.app.cli.options import (
     AsJson,
     Force,
@@ -25,7 +24,8 @@ from veritracer.app.cli.options import (
     check_table,
     saved_model,
 )
-from veritracer.app.cli.printing import note, patience, print_json, say
+from veritracer.app.cli.output import note, patience, print_json, say
+from veritracer.app.cli.schema_options import ignored
 from veritracer.files import writable
 
 

@@ -9,7 +9,7 @@ import typer
 
 from veritracer import persistence
 from veritracer.app.cli.options import KeyFile, names, read_key, texts
-from veritracer.app.cli.printing import say
+from veritracer.app.cli.output import say
 from veritracer.errors import ServiceError, message
 from veritracer.options import PROMISE_TERM
 

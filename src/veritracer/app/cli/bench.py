@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer.app.cli.options import AsJson, DataDir, EngineName, Quiet, names
-from veritracer.app.cli.printing import note, patience, print_json, print_table, say
+from veritracer.app.cli.output import note, patience, print_json, print_table, say
 from veritracer.errors import DataError, message
 from veritracer.files import output_folder, writable
 from veritracer.threads import cores, only_compute

@@ -18,8 +18,9 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants, fitted
 from training_cases import parameters
-from veritracer.calibration import measure
-from veritracer.calibration.coverage import (
+from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
+from veritracer.ledger import measure
+from veritracer.ledger.coverage import (
     FROM_SCRATCH,
     Acceptable,
     Cost,
@@ -28,8 +29,7 @@ from veritracer.calibration.coverage import (
     recommend,
     rounded_up,
 )
-from veritracer.calibration.displacement import Table, Updates, displacements_of, simulated
-from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
+from veritracer.ledger.displacement import Table, Updates, displacements_of, simulated
 from veritracer.schema import Schema
 
 QUICK = {"method": "standard", "epochs": 30, "hidden": (8, 4), "batch_size": 64, "learning_rate": 0.01}
@@ -212,7 +212,7 @@ def test_training_from_scratch_moves_further_than_training_on(quick, data, kind)
 
 def test_a_bootstrap_that_draws_every_row_once_gives_todays_model(quick, data) -> None:
     """Today's rows, seed and encoding: what is left is the batched run's own rounding."""
-    from veritracer.calibration.displacement import from_scratch
+    from veritracer.ledger.displacement import from_scratch
 
     (again,) = from_scratch(quick, Table(*data), [0], times=np.ones((1, len(data[0]))))
     assert measure("same", quick.param_set(1.0), [again]).needed == 0.0

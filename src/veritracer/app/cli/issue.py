@@ -28,7 +28,7 @@ from veritracer.app.cli.options import (
     saved_model,
     schema_file,
 )
-from veritracer.app.cli.printing import note, outcome_lines, print_json, progress, say
+from veritracer.app.cli.output import note, outcome_lines, print_json, progress, say
 from veritracer.options import BLOCK_ROWS, PROMISE_TERM, IssueOptions
 from veritracer.times import format_time, parse_expiry
 

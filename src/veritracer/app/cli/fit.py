@@ -13,7 +13,22 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.describing import (
+from veritracer.app.cli.options import (
+    AsJson,
+    Force,
+    IdColumn,
+    Ignore,
+    MultilineCells,
+    Query,
+    Quiet,
+    ReadOptions,
+    RejectsFile,
+    Seed,
+    Separator,
+    TextEncoding,
+)
+from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say
+from veritracer.app.cli.schema_options import (
     DecreaseOnly,
     Described,
     Favourable,
@@ -29,29 +44,14 @@ from veritracer.app.cli.describing import (
     protected_note,
     said,
 )
-from veritracer.app.cli.options import (
-    AsJson,
-    Force,
-    IdColumn,
-    Ignore,
-    MultilineCells,
-    Query,
-    Quiet,
-    ReadOptions,
-    RejectsFile,
-    Seed,
-    Separator,
-    TextEncoding,
-)
-from veritracer.app.cli.printing import note, patience, percent, print_json, print_table, say
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
 from veritracer.files import writable
 from veritracer.persistence import DOCUMENT
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
+    from veritracer.estimator import VeriTraCER
     from veritracer.evaluation import Evaluation, Interval
-    from veritracer.model import VeriTraCER
 
 SCHEMA, EVALUATION = "schema.json", "evaluation.json"
 ClassWeight = Annotated[

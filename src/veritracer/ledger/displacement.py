@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from veritracer.errors import DataError, ModelFileError, listing, message
-from veritracer.model import VeriTraCER
+from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.saved import load

@@ -9,7 +9,7 @@ import typer
 
 import veritracer as vt
 from veritracer.app.cli.options import AsJson, KeyFile, LedgerPlace, Quiet, check_ledger, read_key
-from veritracer.app.cli.printing import patience, print_json, print_table, say
+from veritracer.app.cli.output import patience, print_json, print_table, say
 from veritracer.errors import LedgerError, message
 from veritracer.times import parse_time
 

@@ -9,7 +9,7 @@ import typer
 
 from veritracer import ledger as ledgers
 from veritracer import persistence, streaming, tables
-from veritracer.app.cli.describing import ignored
+from veritracer.app.cli.fit import check_folder, save_model
 from veritracer.app.cli.options import (
     AsJson,
     IdColumn,
@@ -27,8 +27,8 @@ from veritracer.app.cli.options import (
     read_key,
     saved_model,
 )
-from veritracer.app.cli.printing import note, patience, percent, print_json, print_table, say
-from veritracer.app.cli.verbs.fit import check_folder, save_model
+from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say
+from veritracer.app.cli.schema_options import ignored
 from veritracer.errors import TargetError, unknown_name
 from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.times import parse_time
@@ -36,9 +36,9 @@ from veritracer.times import parse_time
 if TYPE_CHECKING:
     import pandas as pd
 
+    from veritracer.estimator import VeriTraCER
     from veritracer.ledger import PromiseError, UpdateReport
     from veritracer.ledger.constrained_update import UpdateVariant
-    from veritracer.model import VeriTraCER
 
 NOT_ACHIEVED = 1
 MAX_LIMITS_SHOWN = 8
