@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.options import (
     AsJson,
     IdColumn,
@@ -88,7 +88,7 @@ def calibrate(
     reading = ReadOptions.of(separator, encoding, multiline_cells, None)
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
-        persistence.verified(folder)
+        model_folder.verified(folder)
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)

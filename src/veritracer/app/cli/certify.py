@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.options import (
     Bulk,
@@ -72,7 +72,7 @@ def certify(
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), model_folder.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming
+from veritracer import distributed, model_folder, streaming
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked, Opened
 from veritracer.app.cli.options import (
@@ -189,7 +189,7 @@ def _table(model: str, table: str | None, server: str | None) -> str:
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with asked.opened(known, terms) as opened:
         left_out = set(() if known is None else known.ignored_names).difference(asked.keep)
         gone = [name for name in opened.source.columns if name in left_out]

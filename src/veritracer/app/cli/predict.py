@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.options import (
     AsJson,
     Force,
@@ -57,7 +57,7 @@ def predict(
 ) -> None:
     """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     kept, unseen = carried(keep, id_column), names(ignore)
     check_output(out, [table], force=force)
     check_rejects(rejects, [table], out, force=force)

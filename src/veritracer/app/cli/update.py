@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veritracer import ledger as ledgers
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.fit import check_folder, save_model
 from veritracer.app.cli.options import (
     AsJson,
@@ -107,7 +107,7 @@ def update(
     check_folder(out)
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     if keep is not None:
