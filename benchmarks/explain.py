@@ -48,7 +48,7 @@ def broken(model: vt.VeriTraCER, found: vt.Counterfactuals) -> int:
     sign = torch.where(torch.from_numpy(found.favourable), 1.0, -1.0).double()
     count = 0
     for part in rows.split(500):
-        points = {id(p): p for p in (found.x_cf, found.lower, found.upper)}.values()
+        points = {id(p): p for p in (found.x_cf, found.region.lower, found.region.upper)}.values()
         worst = [
             attack(model.param_set(), found.x[part], p[part], sign[part], steps=15, restarts=1).worst_logit
             for p in points

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import veritracer as vt
+from edited_results import edited
 from recourse_tables import LEVELS, fitted
 from veritracer.changes import Advice
 from veritracer.counterfactuals import Counterfactuals
@@ -161,7 +161,7 @@ def test_a_region_holds_in_every_model_of_the_set() -> None:
         tried["education"] = [LEVELS[np.clip(at + step, 0, 3)] for step in rng.integers(-1, 2, len(tried))]
         tried = tried.astype({"age": int, "savings": int, "debts": int})
         x = model.encoding_.encode(tried, out_of_range="ignore")
-        assert bool(((x >= found.lower[i]) & (x <= found.upper[i])).all()), found.sentence(i)
+        assert bool(((x >= found.region.lower[i]) & (x <= found.region.upper[i])).all()), found.sentence(i)
         for theta in thetas:
             assert bool((models.network.logit(theta, x) > 0).all()), found.sentence(i)
 
@@ -171,7 +171,7 @@ def test_what_is_not_proved_is_not_said() -> None:
     recourse, frame = lender()
     found = recourse.explain(frame, kappa=0.01, overshoot=0.05, drift={"savings": 100}, search_radius=False)
     nothing = np.zeros(len(found))
-    bare = replace(
+    bare = edited(
         found,
         certified=nothing.astype(bool),
         radius=nothing,
@@ -261,7 +261,7 @@ def test_rounding_never_says_more_than_the_box(
     inside = (legal >= first - near) & (legal <= last + near)
     tried = np.array([first, last]) if step is None else legal[inside]
     x = recourse.encoding.encode(pd.DataFrame({"v": tried}), out_of_range="ignore")
-    assert bool(((x >= found.lower[0]) & (x <= found.upper[0])).all()), found.sentence(0)
+    assert bool(((x >= found.region.lower[0]) & (x <= found.region.upper[0])).all()), found.sentence(0)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_every_answer_is_legal_certified_as_shown_and_has_a_reason(options: dict
     found = model.explain(rows, **options)
     assert violations(SCHEMA, RANGES, found.original, found.frame) == []
     assert list(found.frame.columns) == list(rows.columns)
-    pd.testing.assert_frame_equal(found.original, rows.iloc[found.person].set_axis(found.original.index))
+    pd.testing.assert_frame_equal(found.original, rows.iloc[found.row].set_axis(found.original.index))
     assert all(isinstance(reason, str) and reason for reason in found.reason)
     assert set(found.status) <= {"certified", "valid", "none"}
     np.testing.assert_array_equal(found.certified, found.status == "certified")
@@ -89,7 +89,7 @@ def test_a_region_holds_for_every_row_and_model_in_it() -> None:
     drawn = models.sample(12, generator=generator)
     thetas = [models.center, *(tuple(t[k] for t in drawn) for k in range(12))]
     sign = torch.where(torch.from_numpy(found.favourable[some]), 1.0, -1.0).double()
-    lower, upper = found.lower[some], found.upper[some]
+    lower, upper = found.region.lower[some], found.region.upper[some]
     corners = [lower, upper, torch.where(torch.rand(lower.shape, generator=generator) < 0.5, lower, upper)]
     corners += [lower + torch.rand(lower.shape, generator=generator) * (upper - lower) for _ in range(4)]
     for theta in thetas:
@@ -102,7 +102,7 @@ def test_a_region_holds_for_every_row_and_model_in_it() -> None:
                 row[change.feature.name] = change.limit
                 row["age"] = min(row["age"].iloc[0] + 3, 90)
                 x = model.encoding_.encode(row)[0]
-                assert bool(((x >= found.lower[i]) & (x <= found.upper[i])).all())
+                assert bool(((x >= found.region.lower[i]) & (x <= found.region.upper[i])).all())
 
 
 def test_overshooting_is_said() -> None:
@@ -137,11 +137,11 @@ def test_alternatives_have_a_level_of_the_index_and_differ_in_their_features() -
     model, rows = fitted()
     found = model.explain(rows.head(40), n=3)
     assert found.frame.index.names[-1] == "alternative"
-    assert set(found.person) == set(range(40))
-    declined = {person for person in found.person if not found.favourable[found.person == person].any()}
+    assert set(found.row) == set(range(40))
+    declined = {person for person in found.row if not found.favourable[found.row == person].any()}
     several = 0
     for person in declined:
-        mine = np.flatnonzero((found.person == person) & found.valid)
+        mine = np.flatnonzero((found.row == person) & found.valid)
         sets = [frozenset(c.feature.name for c in found.changes_of(i)) for i in mine]
         assert len(set(sets)) == len(sets)
         assert (np.diff(found.cost[mine]) >= -0.2).all()  # cheapest first, up to the price of a change

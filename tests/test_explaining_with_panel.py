@@ -140,9 +140,9 @@ def test_a_requirement_can_be_met_by_another_alternative(recourse, declined) -> 
     every = recourse.explain(declined.head(10), **options)
     found = recourse.explain(declined.head(10), agreement=0.5, **options)
     assert len(found) < len(every)
-    assert sorted(set(found.person)) == list(range(10))
+    assert sorted(set(found.row)) == list(range(10))
     for person in range(10):
-        mine = found.person == person
+        mine = found.row == person
         assert list(found.alternative[mine]) == list(range(mine.sum()))
         assert (found.agreement[mine] >= 0.5).all() or (mine.sum() == 1 and found.status[mine] == "none")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import math
@@ -18,6 +17,7 @@ import pytest
 import torch
 
 import veritracer as vt
+from edited_results import edited
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.app.report.people import _in_words
@@ -67,7 +67,7 @@ def told(found: Counterfactuals, i: int, outcome: Outcome) -> Counterfactuals:
     status, ended, favourable = found.status.copy(), found.outcome.copy(), found.favourable.copy()
     reason = found.reason.copy()
     status[i], ended[i], favourable[i], reason[i] = "none", outcome, False, "because of sex"
-    return dataclasses.replace(found, status=status, outcome=ended, reason=reason, favourable=favourable)
+    return edited(found, status=status, outcome=ended, reason=reason, favourable=favourable)
 
 
 def text_of(page: str) -> str:
@@ -232,7 +232,7 @@ def test_an_accepted_person_is_not_told_how_to_be_declined() -> None:
 def test_a_conditional_promise_names_its_condition(found) -> None:
     i = a_row(found, "certified")
     letters = [
-        dataclasses.replace(found, conditional=np.full(len(found), conditional)).letter(i, codes=CODES)
+        edited(found, conditional=np.full(len(found), conditional)).letter(i, codes=CODES)
         for conditional in (False, True)
     ]
     assert ["still decline" in letter for letter in letters] == [False, True]
@@ -254,7 +254,7 @@ def test_a_letter_holds_nothing_of_other_people(found) -> None:
     others = [k for k in range(len(found)) if k != i]
     changed = found.original.copy()
     changed.iloc[others, changed.columns.get_loc("savings")] = 49_900
-    again = dataclasses.replace(found, original=changed)
+    again = edited(found, original=changed)
     assert again.letter(i, codes=CODES) == found.letter(i, codes=CODES)
     shown = found.letter(i, template="{{ changes }}{{ conditions }}{{ why }}", codes=CODES)
     kept = set(SCHEMA.names) - {c.feature.name for c in found.changes_of(i)}
@@ -312,7 +312,7 @@ def test_what_was_written_for_a_value_is_not_said_of_a_missing_one() -> None:
 
 
 def test_the_codes_of_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "letters.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "letters.md").read_text(encoding="utf-8")
     codes = vt.ReasonCodes(json.loads(page.partition("```json\n")[2].partition("```")[0]))
     said = [reason_told(codes, name, "state", language("en")) for name in codes if name != "credit_lines"]
     assert said == ["missed payments: not stated", "Savings were not stated", "your employment: not stated"]

@@ -263,7 +263,7 @@ def check_certified(check: Check, found: vt.Counterfactuals) -> None:
     if len(rows) == 0:
         return
     x, x_cf = (problem.encoding.encode(f.iloc[rows]) for f in (found.original, found.frame))
-    lower, upper = found.lower[rows], found.upper[rows]
+    lower, upper = found.region.lower[rows], found.region.upper[rows]
     if "overshoot" not in problem.options:
         lower = upper = x_cf
     sign = torch.where(torch.from_numpy(found.favourable[rows]), 1.0, -1.0).double()

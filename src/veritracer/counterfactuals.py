@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.certificate import Membership, membership
+from veritracer.bounds.ibp import Box
+from veritracer.certificate import Certificates, Membership, membership
 from veritracer.changes import Advice
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types
@@ -23,8 +24,10 @@ from veritracer.files import document_text, envelope
 from veritracer.formatting import to_python
 from veritracer.letter import Format, write_letter
 from veritracer.models.balls import Norm
-from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import ExplainOptions
 from veritracer.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
+from veritracer.search.problem import Drift, cost_weights
 from veritracer.search.reference import ReferenceData
 from veritracer.wording import (
     Change,
@@ -50,81 +53,46 @@ NUMBERS = (
 
 @dataclass(frozen=True, repr=False)
 class Counterfactuals:
-    """A counterfactual for each row that was asked about, as arrays with one entry for each.
+    """The result of ``explain``: arrays and tables with one entry for each counterfactual.
 
     Attributes
     ----------
     frame, original
-        The values that a person reads, and those that they have: the same columns, index and dtypes. With
-        several alternatives for a person the index has a second level, ``alternative``.
-    status, reason
-        ``certified``, ``valid`` (today, but not proved at this kappa) or ``none``; and why, in words.
-    outcome
-        How each row ended, as an ``Outcome`` that a program can compare.
-    valid, certified
-        Whether today's model decides otherwise; whether every model of the set does.
-    radius
-        The largest kappa at which a proof was found; 0 where there is none. Beyond ``kappa`` the proof may
-        need that the original row keeps its decision.
-    worst_logit, method, conditional
-        Of the certificate: the bound, what proved it, and whether it needs that the original row keeps its
-        decision.
-    cost, n_changes
-        The price of all changes (L1 distance in scaled units where no prices were given), and how many
-        features change.
-    favourable
-        Today's decision on the original row.
-    person, alternative, n
-        The position of the row in what was asked, the number of the alternative, from 0, and how many were
-        asked for.
-    kappa, norm, radius_rule, overshoot, drift
-        What was asked for: a drift is a number where it goes both ways, else the two ends of the moves.
-    param_set
-        The set of models that the certificates speak of: centre, norm, rule and absolute radii.
-    model_digest, encoding_digest, threshold
-        Which model, encoding and threshold they speak of; the threshold is None where nobody said it.
-    x, x_cf, lower, upper
-        The encoded rows: originals, counterfactuals, and the ends of the region that is certified.
+        The counterfactuals and people's own rows: the columns, index and dtypes of the input. With several
+        alternatives for a row the index has a second level, ``alternative``.
+    status, outcome, reason
+        ``certified``, ``valid`` (accepted today, but not proved at this kappa) or ``none``; the same in more
+        detail, as an ``Outcome`` that a program can compare; and in words.
+    certificates
+        What was proved of each counterfactual, and for which set of models.
+    x, x_cf
+        The encoded rows and their counterfactuals, (n, d).
+    region
+        The box of encoded rows that each certificate covers: a point without ``overshoot`` and ``drift``.
+    row, alternative
+        The position of the row in the input, and the number of the alternative, from 0.
     agreement
-        The share of panel members held out of training and search that decide as was asked for; NaN where
-        there is no counterfactual, or no panel.
-    reference
-        Reference data beside the model: training rows, panel, quantile bounds.
+        The share of the panel's held-out members that decide as requested; NaN without a counterfactual or a
+        panel.
+    encoding, reference, options
+        The encoding, the training rows and panel beside the model, and the options of the call.
     """
 
     frame: pd.DataFrame
     original: pd.DataFrame
     status: NDArray[np.str_]
-    reason: NDArray[np.object_]
     outcome: NDArray[np.object_]
-    valid: NDArray[np.bool_]
-    certified: NDArray[np.bool_]
-    radius: NDArray[np.float64]
-    worst_logit: NDArray[np.float64]
-    method: NDArray[np.str_]
-    conditional: NDArray[np.bool_]
-    cost: NDArray[np.float64]
-    n_changes: NDArray[np.int64]
-    favourable: NDArray[np.bool_]
-    person: NDArray[np.int64]
-    alternative: NDArray[np.int64]
-    n: int
-    kappa: float
-    norm: Norm
-    radius_rule: RadiusRule | float
-    overshoot: float
-    drift: Mapping[str, float | Sequence[float]]
-    model_digest: str
-    encoding_digest: str
-    threshold: float | None
-    param_set: ParamSet
-    encoding: Encoding
+    reason: NDArray[np.object_]
+    certificates: Certificates
     x: Tensor
     x_cf: Tensor
-    lower: Tensor
-    upper: Tensor
+    region: Box
+    row: NDArray[np.int64]
+    alternative: NDArray[np.int64]
     agreement: NDArray[np.float64]
+    encoding: Encoding
     reference: ReferenceData
+    options: ExplainOptions
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -133,6 +101,122 @@ class Counterfactuals:
         return "\n".join([self.summary, *self.notes])
 
     __repr__ = __str__  # and not every row of both tables
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Return whether today's model decides each counterfactual otherwise than the row."""
+        return self.certificates.valid
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Return whether every model of the set decides each counterfactual otherwise."""
+        return self.certificates.certified
+
+    @property
+    def radius(self) -> NDArray[np.float64]:
+        """Return the largest kappa at which a proof was found; 0 where there is none.
+
+        Beyond ``kappa`` the proof may need that the row itself keeps its decision.
+        """
+        assert self.certificates.radius is not None
+        return self.certificates.radius
+
+    @property
+    def worst_logit(self) -> NDArray[np.float64]:
+        """Return the bound on the logit over the set, with its sign turned so that below 0 is a proof."""
+        return self.certificates.worst_logit
+
+    @property
+    def method(self) -> NDArray[np.str_]:
+        """Return the name of the bound that proved each counterfactual."""
+        return self.certificates.method
+
+    @property
+    def conditional(self) -> NDArray[np.bool_]:
+        """Return whether the proof needs that the row itself keeps its decision."""
+        return self.certificates.conditional
+
+    @property
+    def favourable(self) -> NDArray[np.bool_]:
+        """Return whether today's decision on the row is favourable."""
+        return self.certificates.favourable
+
+    @property
+    def param_set(self) -> ParamSet:
+        """Return the set of models that ``certified`` speaks of."""
+        return self.certificates.param_set
+
+    @property
+    def kappa(self) -> float:
+        """Return the radius at which rows are ``certified``."""
+        return self.param_set.kappa
+
+    @property
+    def norm(self) -> Norm:
+        """Return the norm of the balls around the model's tensors."""
+        return self.param_set.norm
+
+    @property
+    def model_digest(self) -> str:
+        """Return the digest of the model that certificates speak of."""
+        return self.certificates.model_digest
+
+    @property
+    def encoding_digest(self) -> str:
+        """Return the digest of the encoding that certificates speak of."""
+        assert self.certificates.encoding_digest is not None
+        return self.certificates.encoding_digest
+
+    @property
+    def threshold(self) -> float | None:
+        """Return the probability at which the model decides; None if it is not known."""
+        return self.certificates.threshold
+
+    @property
+    def n(self) -> int:
+        """Return the number of alternatives that were requested for each row."""
+        return self.options.n
+
+    @property
+    def overshoot(self) -> float:
+        """Return the share of its range by which every change may go further."""
+        return self.options.overshoot
+
+    @cached_property
+    def drift(self) -> Mapping[str, float | Sequence[float]]:
+        """Return the covered drift of each feature: a number if it is the same both ways, else two ends."""
+        return {name: Drift.of(moves).asked for name, moves in self.options.drift.items()}
+
+    @cached_property
+    def cost(self) -> NDArray[np.float64]:
+        """Return the cost of all changes: the L1 distance in scaled units, times the given prices."""
+        weights = cost_weights(self.encoding, self.options.cost)
+        finite = torch.where(torch.isinf(weights), 1.0, weights).to(self.x)
+        return ((self.x_cf - self.x).abs() * finite).sum(-1).numpy()
+
+    @cached_property
+    def n_changes(self) -> NDArray[np.int64]:
+        """Return the number of features that change."""
+        return self.encoding.changed(self.x_cf, self.x).sum(-1).numpy()
+
+    def select(self, rows: NDArray[np.intp]) -> Counterfactuals:
+        """Return the counterfactuals at these positions."""
+        some = torch.from_numpy(rows)
+        parts: dict[str, Any] = {"frame": self.frame.iloc[rows], "original": self.original.iloc[rows]}
+        parts |= {
+            name: getattr(self, name)[rows]
+            for name in ("status", "outcome", "reason", "row", "alternative", "agreement")
+        }
+        proved = self.certificates
+        parts["certificates"] = replace(
+            proved,
+            **{
+                one.name: getattr(proved, one.name)[rows]
+                for one in fields(proved)
+                if isinstance(getattr(proved, one.name), np.ndarray)
+            },
+        )
+        return replace(self, **parts, x=self.x[some], x_cf=self.x_cf[some], region=self.region.select(some))
 
     @cached_property
     def advice(self) -> Advice:
@@ -351,7 +435,6 @@ def document(found: Counterfactuals) -> dict[str, Any]:
         **envelope(FORMAT, VERSION),
         "kappa": found.kappa,
         "norm": found.norm,
-        "radius_rule": found.radius_rule,
         "rule": found.param_set.rule,
         "radii": found.param_set.named_radii,
         "center_digest": found.param_set.center_digest,

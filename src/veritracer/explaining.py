@@ -18,7 +18,7 @@ from veritracer.bounds.ibp import Box
 from veritracer.certificate import CHUNK, Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
-from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import ParamSet
 from veritracer.options import ExplainOptions
 from veritracer.proving import CASCADE, Decisions, decide
 from veritracer.schema import Schema
@@ -33,7 +33,7 @@ from veritracer.search.outcomes import (
     outcomes_of,
 )
 from veritracer.search.polish import alternatives, limit_changes
-from veritracer.search.problem import Drift, SearchProblem, certified_region, cost_weights
+from veritracer.search.problem import SearchProblem, certified_region, cost_weights
 from veritracer.search.prototypes import search_toward_prototypes
 from veritracer.search.reference import INLIER, ReferenceData
 from veritracer.search.solve import Start, anchor_to_data, closest
@@ -52,7 +52,6 @@ class Explanation:
     module: nn.Module
     encoding: Encoding
     param_set: ParamSet
-    radius_rule: RadiusRule | float
     threshold: float | None
     propose: Callable[[Tensor], Tensor] | None
     reference: ReferenceData
@@ -179,52 +178,29 @@ class Explanation:
         outcomes: Outcomes,
     ) -> Counterfactuals:
         """Return everything that is known as one value."""
-        assert certificates.radius is not None
-        valid, number = certificates.valid, shown.alternative.cpu().numpy()
+        number = shown.alternative.cpu().numpy()
         original, frame = tables if self.options.n == 1 else (_numbered(table, number) for table in tables)
         covered = problem.covered(shown.x_cf)
         box = covered if isinstance(covered, Box) else Box(covered, covered)
+        valid = np.where(certificates.valid, "valid", "none")
+        agreement = self.reference.agreement(shown.x_cf, problem.sign < 0)
         return Counterfactuals(
             frame=frame,
             original=original,
-            status=np.where(certificates.certified, "certified", np.where(valid, "valid", "none")),
+            status=np.where(certificates.certified, "certified", valid),
             outcome=outcomes[0],
             reason=outcomes[1],
-            valid=valid,
-            certified=certificates.certified,
-            radius=certificates.radius,
-            worst_logit=certificates.worst_logit,
-            method=certificates.method,
-            conditional=certificates.conditional,
-            cost=problem.cost(shown.x_cf).cpu().numpy(),
-            n_changes=self.encoding.changed(shown.x_cf, problem.x).sum(-1).cpu().numpy(),
-            favourable=certificates.favourable,
-            person=shown.row.cpu().numpy(),
-            alternative=number,
-            **self._set_and_options(),
+            certificates=certificates,
             x=problem.x.cpu(),
             x_cf=shown.x_cf.cpu(),
-            lower=box.lower.cpu(),
-            upper=box.upper.cpu(),
-            agreement=np.where(valid, self.reference.agreement(shown.x_cf, problem.sign < 0), np.nan),
+            region=Box(box.lower.cpu(), box.upper.cpu()),
+            row=shown.row.cpu().numpy(),
+            alternative=number,
+            agreement=np.where(certificates.valid, agreement, np.nan),
+            encoding=self.encoding,
             reference=self.reference,
+            options=self.options,
         )
-
-    def _set_and_options(self) -> dict[str, Any]:
-        """Return the fields that are the same for all rows: the set of models, and the options."""
-        return {
-            "n": self.options.n,
-            "kappa": self.param_set.kappa,
-            "norm": self.param_set.norm,
-            "radius_rule": self.radius_rule,
-            "overshoot": self.options.overshoot,
-            "drift": {name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
-            "model_digest": self.param_set.center_digest,
-            "encoding_digest": self.encoding.digest,
-            "threshold": self.threshold,
-            "param_set": self.param_set,
-            "encoding": self.encoding,
-        }
 
     def _unmet(self, shown: Solutions, wanted: Tensor, valid: Tensor) -> dict[int, str]:
         """Return the valid counterfactuals that do not meet a requirement, with the reason."""

@@ -161,7 +161,6 @@ class Recourse:
             module=self.module,
             encoding=self.encoding,
             param_set=self.param_set(chosen.kappa),
-            radius_rule=self.radius,
             threshold=self.threshold,
             propose=self.propose,
             reference=self.reference,

@@ -61,7 +61,7 @@ def untrained() -> tuple[nn.Sequential, vt.Counterfactuals]:
 
 def ids(found: vt.Counterfactuals, prefix: str = "person") -> list[str]:
     """An id for each row that was asked about."""
-    return [f"{prefix} {i}" for i in range(int(found.person.max()) + 1)]
+    return [f"{prefix} {i}" for i in range(int(found.row.max()) + 1)]
 
 
 def issue(ledger: vt.Ledger, found: vt.Counterfactuals, prefix: str = "person", **terms: Any) -> Any:

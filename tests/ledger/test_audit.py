@@ -208,7 +208,8 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
 
     frame = pd.DataFrame({"a": [0.0, 1.0], "b": [0.0, 1.0]})
     schema = vt.Schema([vt.Feature(n, "continuous", lower=0.0, upper=1.0) for n in "ab"], "y", "yes", "no")
-    issuing = IssuingModel.of(module, Encoding.fit(schema, frame), 0.5, "linf", 1.0)
+    around = vt.ParamSet.around(module, radius=1.0)
+    issuing = IssuingModel.of(module, Encoding.fit(schema, frame), 0.5, around)
     point, own = (torch.tensor([row], dtype=torch.float64) for row in (x_cf, x))
     known: dict[str, object] = {"kappa": 0.1, "conditional": False, "radius": 0.1, "favourable": False}
     numbers = {"issued": 0.0, "expires": np.inf, "worst_logit": -1.0, **known, **columns}

@@ -14,6 +14,7 @@ import torch
 from ledger_cases import EVERYTHING, behind, ids, issue, model, recourse, rows_of
 
 import veritracer as vt
+from edited_results import edited
 from recourse_tables import applicants
 from veritracer.certificate import Certificates, certify
 from veritracer.errors import LedgerError
@@ -34,7 +35,7 @@ def with_cell(name: str, value: Any, frame: str = "frame") -> Edit:
     def edit(found: vt.Counterfactuals) -> vt.Counterfactuals:
         table = getattr(found, frame).copy()
         table.iloc[first(found), table.columns.get_loc(name)] = value
-        return replace(found, **{frame: table})
+        return edited(found, **{frame: table})
 
     return edit
 
@@ -43,7 +44,7 @@ def with_number(name: str, value: Any, holds: Callable[[vt.Counterfactuals], Any
     def edit(found: vt.Counterfactuals) -> vt.Counterfactuals:
         array = getattr(found, name).copy()
         array[first(found, holds(found))] = value
-        return replace(found, **{name: array})
+        return edited(found, **{name: array})
 
     return edit
 
@@ -52,7 +53,7 @@ def as_original(found: vt.Counterfactuals) -> vt.Counterfactuals:
     """Somebody is shown their own row, and that is what is said to be certified."""
     i, frame, x_cf = first(found), found.frame.copy(), found.x_cf.clone()
     frame.iloc[i], x_cf[i] = found.original.iloc[i], found.x[i]
-    return replace(found, frame=frame, x_cf=x_cf, lower=x_cf, upper=x_cf)
+    return edited(found, frame=frame, x_cf=x_cf, lower=x_cf, upper=x_cf)
 
 
 def invented(found: vt.Counterfactuals) -> vt.Counterfactuals:
@@ -61,20 +62,20 @@ def invented(found: vt.Counterfactuals) -> vt.Counterfactuals:
     changed = {n: getattr(found, n).copy() for n in ("certified", "worst_logit", "radius", "status")}
     changed["certified"][i], changed["worst_logit"][i] = True, -1.0
     changed["radius"][i] = max(found.radius[i], found.kappa)
-    return replace(found, **changed)
+    return edited(found, **changed)
 
 
 def moved(found: vt.Counterfactuals) -> vt.Counterfactuals:
     x_cf = found.x_cf.clone()
     x_cf[first(found), 2] += 1e-16 + 1e-9
-    return replace(found, x_cf=x_cf, lower=x_cf, upper=x_cf)
+    return edited(found, x_cf=x_cf, lower=x_cf, upper=x_cf)
 
 
 def other_encoding(found: vt.Counterfactuals) -> vt.Counterfactuals:
     """The same rows through an encoding that was fitted to something else."""
     features = [f.replace(upper=60_000) if f.name == "savings" else f for f in found.encoding.schema.features]
     schema = vt.Schema(features, "approved", "yes", "no")
-    return replace(found, encoding=vt.Encoding.fit(schema, applicants(400)[0]))
+    return edited(found, encoding=vt.Encoding.fit(schema, applicants(400)[0]))
 
 
 POINTS: dict[str, tuple[Edit, str]] = {
@@ -90,7 +91,7 @@ POINTS: dict[str, tuple[Edit, str]] = {
         "certificates whose bound is below 0",
     ),
     "a larger kappa": (
-        lambda f: replace(f, kappa=5.0, radius=f.radius + 5.0),
+        lambda f: edited(f, kappa=5.0, radius=f.radius + 5.0),
         "a proof for every certificate",
     ),
     "a larger radius": (with_number("radius", 50.0), "a proof for every radius"),
@@ -109,20 +110,20 @@ POINTS: dict[str, tuple[Edit, str]] = {
         with_number("method", "simul-crown", lambda f: f.certified),
         "the method that proves it",
     ),
-    "a larger set": (lambda f: replace(f, radius_rule="norm"), "a proof for every"),
-    "a drift": (lambda f: replace(f, drift={"income": 5_000.0}), "the regions that overshoot and drift"),
-    "an overshoot": (lambda f: replace(f, overshoot=0.1), "the regions that overshoot and drift"),
+    "a larger set": (lambda f: edited(f, radius_rule="norm"), "a proof for every"),
+    "a drift": (lambda f: edited(f, drift={"income": 5_000.0}), "the regions that overshoot and drift"),
+    "an overshoot": (lambda f: edited(f, overshoot=0.1), "the regions that overshoot and drift"),
     "another encoding": (other_encoding, "the encoding that the certificates speak of"),
-    "another digest": (lambda f: replace(f, encoding_digest="0" * 64), "the encoding that the certificates"),
+    "another digest": (lambda f: edited(f, encoding_digest="0" * 64), "the encoding that the certificates"),
 }
 
 REGIONS: dict[str, tuple[Edit, str]] = {
     "a larger drift": (
-        lambda f: replace(f, drift={"income": 2_000.0}),
+        lambda f: edited(f, drift={"income": 2_000.0}),
         "the regions that overshoot and drift ask for",
     ),
     "a wider region": (
-        lambda f: replace(f, upper=(f.upper + 0.3).clamp(max=1.0)),
+        lambda f: edited(f, upper=(f.region.upper + 0.3).clamp(max=1.0)),
         "the regions that overshoot and drift ask for",
     ),
     "a region that was not proved": (
@@ -134,9 +135,9 @@ REGIONS: dict[str, tuple[Edit, str]] = {
 
 def wider_region(found: vt.Counterfactuals, drift: float) -> vt.Counterfactuals:
     """A larger drift, with the region that goes with it."""
-    asked = replace(found, drift={"income": drift})
+    asked = edited(found, drift={"income": drift})
     region = certified_region_of(asked).around(found.x_cf, found.x)
-    return replace(asked, lower=region.lower, upper=region.upper)
+    return edited(asked, lower=region.lower, upper=region.upper)
 
 
 def refused(found: vt.Counterfactuals, sentence: str, folder: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_condition_must_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refused(recourse(), "the condition that a proof needs", tmp_path)
     with vt.Ledger(tmp_path / "promises.db") as ledger:
         found = recourse()
-        said = replace(found, conditional=np.ones(len(found), dtype=bool))
+        said = edited(found, conditional=np.ones(len(found), dtype=bool))
         assert len(issue(ledger, said)) == int((found.status != "none").sum())
 
 

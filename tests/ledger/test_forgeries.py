@@ -182,7 +182,9 @@ def within(**content: Any) -> Callable[[bytes], bytes]:
 
 def other_model(forger: Forger, **changes: Any) -> int:
     """A model entry whose document says something else."""
-    made = IssuingModel.of(model(1).classifier_, model(1).encoding_, 0.5, "linf", "mean-abs")
+    made = IssuingModel.of(
+        model(1).classifier_, model(1).encoding_, 0.5, vt.ParamSet.around(model(1).classifier_)
+    )
     document, tensors = made.to_bytes()
     content = json.loads(document)
     for path, value in changes.items():

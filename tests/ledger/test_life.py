@@ -73,7 +73,7 @@ def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
             batch.add(found, ids(found))
         assert batch.issued.repeated == len(batch.issued) > 0
         made = issue(ledger, several, "somebody", allow_duplicate=False)
-        assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.person))
+        assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.row))
 
 
 @pytest.mark.parametrize("terms", [{"original": "commitment"}, {"original": "encrypted", "key": KEY}])

@@ -39,7 +39,7 @@ def test_verdicts_agree_with_predictions(
     found = vt.certify(today, case.x, case.x_cf, case.param_set)
     given_ = np.flatnonzero(found.valid)
     promised = np.where(found.certified, kappa, found.radius)[given_]
-    issuing = IssuingModel.of(today, ENCODING, 0.5, norm, "mean-abs")
+    issuing = IssuingModel.of(today, ENCODING, 0.5, vt.ParamSet.around(today, norm=norm))
     rows = torch.from_numpy(given_)
     promises = Promises(
         model=issuing.digest,

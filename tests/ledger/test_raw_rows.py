@@ -19,6 +19,7 @@ from raw_cases import WIDE, explained, linear, narrow, person, wider
 from torch import nn
 
 import veritracer as vt
+from edited_results import edited
 from html_pages import Page
 from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
@@ -158,7 +159,7 @@ def test_no_row_that_was_promised_is_declined_and_called_kept(
         return
     later = linear(wider(), -slope * at - owed * 2_000, age=slope, debt=owed)
     rng = np.random.default_rng(seed)
-    proved = replace(found, drift=drift if found.certified[0] or found.radius[0] > 0 else {})
+    proved = edited(found, drift=drift if found.certified[0] or found.radius[0] > 0 else {})
     said = verdict(promised(found), later)
     assert said in wanted_verdict(later, proved, 0, rng)
 
@@ -231,7 +232,7 @@ def test_a_value_that_means_missing_to_the_new_model_can_not_be_checked() -> Non
 @pytest.mark.parametrize("conditional", [False, True])
 def test_a_condition_that_can_not_be_read_is_not_kept(original: str, conditional: bool, place: str) -> None:
     found = explained(person())
-    found = replace(found, conditional=np.array([conditional]))
+    found = edited(found, conditional=np.array([conditional]))
     accepts, declines = linear(wider(), -1.0, savings=0.0005), linear(wider(), -1.0)
     hidden = conditional and original != "plain"
     with vt.Ledger(place) as ledger:

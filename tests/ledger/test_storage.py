@@ -30,8 +30,10 @@ def test_promises_come_back_as_they_were_made(place: str) -> None:
     assert issued.sequence.tolist() == promises.sequence.tolist() == list(range(4, 4 + len(rows)))
     assert issued.ids == promises.ids == [f"person {i}" for i in rows]
     assert issued.skipped == len(found) - len(rows)
-    for name in ("x", "x_cf", "lower", "upper"):
+    for name in ("x", "x_cf"):
         assert torch.equal(getattr(promises, name), getattr(found, name)[rows]), name
+    for name in ("lower", "upper"):
+        assert torch.equal(getattr(promises, name), getattr(found.region, name)[rows]), name
     for name in ("radius", "worst_logit", "favourable", "conditional"):
         assert np.array_equal(getattr(promises, name), getattr(found, name)[rows]), name
     assert promises.kappa.tolist() == [found.promise(i).kappa for i in rows]
@@ -87,10 +89,10 @@ def test_regions_and_alternatives(place: str) -> None:
     with vt.Ledger(place) as ledger:
         issue(ledger, found)
         (promises,) = ledger.promises()
-    assert promises.ids == [f"person {i}" for i in found.person[rows]]
+    assert promises.ids == [f"person {i}" for i in found.row[rows]]
     assert len(set(promises.ids)) < len(promises.ids), "somebody has two alternatives"
     proved = torch.from_numpy((found.certified | (found.radius > 0))[rows])
-    for ours, theirs in ((promises.lower, found.lower[rows]), (promises.upper, found.upper[rows])):
+    for ours, theirs in zip((promises.lower, promises.upper), found.region.select(rows), strict=True):
         assert torch.equal(ours[proved], theirs[proved])
         assert torch.equal(ours[~proved], promises.x_cf[~proved])
     assert bool((promises.lower != promises.upper).any())
@@ -323,8 +325,10 @@ def test_a_password_is_not_told() -> None:
 
 
 def test_issuing_models_with_other_weights_are_refused() -> None:
-    made = IssuingModel.of(model().classifier_, model().encoding_, 0.5, "linf", "mean-abs")
-    other = IssuingModel.of(model(1).classifier_, model().encoding_, 0.5, "linf", "mean-abs")
+    made, other = (
+        IssuingModel.of(one.classifier_, model().encoding_, 0.5, vt.ParamSet.around(one.classifier_))
+        for one in (model(), model(1))
+    )
     document, _ = made.to_bytes()
     _, tensors = other.to_bytes()
     with pytest.raises(LedgerError, match="the weights that an issuing model's digest names, got others"):

@@ -116,7 +116,7 @@ class Witness:
         """``frame``, ``status``, ``reason`` and ``sentence`` of every row, and its letter."""
         found, place = self.found, self.place
         for i in range(len(found)):
-            own, shown = place.own(int(found.person[i])), plain_row(found.frame, i)
+            own, shown = place.own(int(found.row[i])), plain_row(found.frame, i)
             favourable = logit(place.theta, place.encode([own])[0]) > 0
             if found.status[i] == "none":
                 self.note("frame: nothing changed", all(place.columns[n].same(own[n], shown[n]) for n in own))
@@ -300,7 +300,7 @@ class Witness:
         place = self.place
         line = plain_row(frame, i)
         shown = {name: self._cell(name, line[name]) for name in place.columns}
-        own = place.own(int(self.found.person[i]))
+        own = place.own(int(self.found.row[i]))
         expected = place.encode([plain_row(self.found.frame, i)])
         self.note(f"{kind}: row", bool((place.encode([shown]) == expected).all()), (line, shown))
         if line["recourse.status"] != "none":

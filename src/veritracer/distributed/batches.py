@@ -90,7 +90,7 @@ class _Taken:
 
     def whose(self, found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
         """No more columns; which row of the batch each answer belongs to is noted."""
-        self.rows.append(kept.index.to_numpy()[found.person] - 1)
+        self.rows.append(kept.index.to_numpy()[found.row] - 1)
         return {}
 
     def write(self, piece: pa.Table) -> None:

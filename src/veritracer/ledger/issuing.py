@@ -180,7 +180,7 @@ class Batch:
 
     def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Added:
         """Which counterfactuals became entries, and the openings of those that are only committed to."""
-        model = IssuingModel.of(self.module, found.encoding, self.threshold, found.norm, found.radius_rule)
+        model = IssuingModel.of(self.module, found.encoding, self.threshold, found.param_set)
         self._check(model, found)
         self.model, names = model, identities(ids, found)
         texts = Texts.of(found, self.terms.uncertified)
@@ -310,10 +310,10 @@ class Applications:
         promised, again = is_promised(found), []
         for i, row in zip(texts.rows.tolist(), texts.original, strict=True):
             about, alone = _application(names[i], row), _application(names[i], None)
-            person = self.count + int(found.person[i])
+            person = self.count + int(found.row[i])
             there = any(known.get(key, False) or (key in known and not promised[i]) for key in (about, alone))
             again.append(there or self.mine.setdefault(about, person) != person)
-        self.count += int(found.person.max()) + 1 if len(found) else 0
+        self.count += int(found.row.max()) + 1 if len(found) else 0
         return np.array(again, dtype=bool)
 
     def overtaken(self, reader: Reader) -> bool:
@@ -387,7 +387,7 @@ class Spool:
 
 def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     """Whose each counterfactual is; refuses a list of another length, and people without a name."""
-    people = int(found.person.max()) + 1 if len(found) else 0
+    people = int(found.row.max()) + 1 if len(found) else 0
     if isinstance(ids, str) or len(ids) != people:
         received = repr(ids) if isinstance(ids, str) else f"{len(ids):,} for {people:,} rows"
         raise DataError(message("an id for each row", received, "pass ids= with one for each row of X"))
@@ -397,7 +397,7 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
         remedy = "a promise is made to somebody: give everybody an id"
         raise DataError(message("an id for each row", f"{empty:,} that are empty or missing", remedy))
     names = [utf8(text) for text in texts]
-    return [names[person] for person in found.person.tolist()]
+    return [names[person] for person in found.row.tolist()]
 
 
 def utf8(identity: Any, what: str = "an id") -> bytes:
@@ -442,7 +442,7 @@ def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
     """The region is the one that overshoot and drift say, where something is proved of it."""
     region = certified_region_of(found).around(found.x_cf[rows].cpu(), found.x[rows].cpu())
     box = region if isinstance(region, Box) else Box(region, region)
-    pairs = (box.lower, found.lower[rows].cpu()), (box.upper, found.upper[rows].cpu())
+    pairs = (box.lower, found.region.lower[rows].cpu()), (box.upper, found.region.upper[rows].cpu())
     other = torch.stack([(ours != theirs).any(-1) for ours, theirs in pairs]).any(0).numpy()
     _refuse("the regions that overshoot and drift ask for", other & _proved(found)[rows.numpy()])
 
@@ -464,7 +464,7 @@ def _check_proofs(
     worst = found.worst_logit[rows]
     _refuse("certificates whose bound is below 0", certified != (worst < 0))
     _refuse("a radius of at least kappa, and finite numbers", ~(radius >= kappa) | np.isinf(radius))
-    region = Box(found.lower[rows].cpu(), found.upper[rows].cpu())
+    region = Box(found.region.lower[rows].cpu(), found.region.upper[rows].cpu())
     proofs = _Proofs(issuing, x, x_cf, None if certified_region_of(found).is_point else region)
     for value in np.unique(kappa[_proved(found)[rows]]):
         some = np.flatnonzero(_proved(found)[rows] & (kappa == value))

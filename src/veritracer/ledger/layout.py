@@ -190,7 +190,7 @@ def records(
     wide = ends.wide
     headers = _headers(found, texts.rows, wide[texts.rows], terms)
     x_cf, x = _numbers(found.x_cf), _numbers(found.x)
-    regions = [_numbers(end) for end in (found.lower, found.upper, *ends)]
+    regions = [_numbers(end) for end in (found.region.lower, found.region.upper, *ends)]
     salts = os.urandom(len(texts.rows) * len(PARTS) * SALT)
     made, openings = [], []
     for k, i in enumerate(texts.rows.tolist()):

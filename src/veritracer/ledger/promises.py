@@ -26,7 +26,7 @@ from veritracer.errors import DataError, LedgerError, VeriTracerError, message
 from veritracer.files import envelope
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network, Theta, from_module
-from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import ParamSet
 
 FORMAT, VERSION = "veritracer-issuing-model", 1
 
@@ -67,21 +67,18 @@ class IssuingModel:
         return ParamSet(self.network, self.theta, units, self.norm, kappa)
 
     @classmethod
-    def of(
-        cls, module: nn.Module, encoding: Encoding, threshold: float, norm: Norm, radius: RadiusRule | float
-    ) -> IssuingModel:
-        """A model as it is when it issues promises."""
+    def of(cls, module: nn.Module, encoding: Encoding, threshold: float, model_set: ParamSet) -> IssuingModel:
+        """Return a model as it is when it issues promises, with the radii of the set that they speak of."""
         network, theta = from_module(module)
         theta = tuple(t.detach().to("cpu", torch.float64, copy=True) for t in theta)
-        units = tuple(float(unit) for unit in ParamSet.of(network, theta, norm=norm, radius=radius).units)
         found = cls(
             digest="",
             network=network,
             theta=theta,
             threshold=float(threshold),
             encoding=encoding,
-            norm=norm,
-            units=units,
+            norm=model_set.norm,
+            units=tuple(float(unit) for unit in model_set.units),
             model_digest=network.digest(theta),
         )
         return replace(found, digest=hashlib.sha256(found.document()).hexdigest())

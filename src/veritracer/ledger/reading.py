@@ -435,13 +435,13 @@ def in_memory(
     first: int = 1,
 ) -> InMemory:
     """The counterfactuals of ``found`` as promises of ``module``, numbered from ``first``."""
-    issuing = IssuingModel.of(module, found.encoding, threshold, found.norm, found.radius_rule)
+    issuing = IssuingModel.of(module, found.encoding, threshold, found.param_set)
     rows = np.flatnonzero(found.status != "none")
-    names = found.person.tolist() if ids is None else [ids[person] for person in found.person.tolist()]
+    names = found.row.tolist() if ids is None else [ids[person] for person in found.row.tolist()]
     taken = torch.from_numpy(rows)
     # A region was promised only where something was proved of it.
     proved = torch.from_numpy(found.certified | (found.radius > 0)).unsqueeze(-1)
-    lower, upper = (torch.where(proved, end, found.x_cf)[taken] for end in (found.lower, found.upper))
+    lower, upper = (torch.where(proved, end, found.x_cf)[taken] for end in found.region)
     piece = Promises(
         model=issuing.digest,
         sequence=np.arange(first, first + len(rows)),

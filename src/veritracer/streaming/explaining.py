@@ -129,7 +129,7 @@ def written(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool) -> p
     if several:
         columns[f"{ADDED}row"] = pa.array(found.frame.index.get_level_values(0))
         columns[f"{ADDED}alternative"] = pa.array(found.alternative + 1)
-    columns |= kept_columns(kept, found.person)
+    columns |= kept_columns(kept, found.row)
     shown = {str(name): exact_column(found.encoding, found.frame[name]) for name in found.frame.columns}
     columns |= {name: column for name, (_, column) in shown.items()}
     columns |= {f"{ADDED}{name}": _number(getattr(found, name)) for name in ("decision", "probability")}

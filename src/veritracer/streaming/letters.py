@@ -186,7 +186,7 @@ class LetterWriter:
 
     def _own(self, found: Counterfactuals, i: int, kept: pd.DataFrame) -> dict[str, Any]:
         """The fields of one person, as texts."""
-        row = int(found.person[i])
+        row = int(found.row[i])
         cells = {name: kept[column].iloc[row] for name, column in self.terms.columns.items()}
         return {name: None if is_missing(cell) else str(cell) for name, cell in cells.items()}
 

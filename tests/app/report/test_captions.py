@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
@@ -15,6 +14,7 @@ from report_cases import Case
 from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
+from edited_results import edited
 from html_pages import Page
 from veritracer.app.report import write_report
 from veritracer.app.report.context import report_context
@@ -80,7 +80,7 @@ def test_attack_and_certificate_bracket_the_truth(lending: Case) -> None:
 
 def test_a_broken_certificate_stops_the_report(lending: Case, tmp_path: Path) -> None:
     model, X, y, recourse = lending
-    boasting = dataclasses.replace(recourse, radius=recourse.radius * 20)
+    boasting = edited(recourse, radius=recourse.radius * 20)
     with pytest.raises(AssertionError, match="an attack broke a certificate"):
         write_report(tmp_path / "r.html", model, X, y, recourse=boasting)
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from report_cases import IMAGE, SCRIPT, Case
 
 import veritracer as vt
+from edited_results import edited
 from html_pages import Page
 from veritracer.app.report import write_report
 from veritracer.errors import DataError, ParamSetError
@@ -183,7 +183,7 @@ def test_recourse_of_other_rows_is_refused(lending: Case, tmp_path: Path) -> Non
         write_report(tmp_path / "r.html", model, X.iloc[::-1], y.iloc[::-1], recourse=recourse)
     with pytest.raises(DataError, match="recourse for these"):
         write_report(tmp_path / "r.html", model, X.head(5), y.head(5), recourse=recourse)
-    other = dataclasses.replace(recourse, model_digest="0" * 64)
+    other = edited(recourse, model_digest="0" * 64)
     with pytest.raises(ParamSetError, match="recourse of this model"):
         write_report(tmp_path / "r.html", model, X, y, recourse=other)
     with pytest.raises(DataError, match="one for each row"):

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 import veritracer as vt
+from edited_results import edited
 
 PLACE = Path(__file__).with_name("first_layout.db")
 KEY = "Zmlyc3QgbGF5b3V0LCBmaXJzdCBsYXlvdXQsIDEyMzQ="
@@ -93,7 +94,7 @@ def main() -> None:
     with vt.Ledger(PLACE) as ledger:
 
         def issue(found: vt.Counterfactuals, prefix: str, day: int, **terms: Any) -> Any:
-            names = [f"{prefix} {i}" for i in range(int(found.person.max()) + 1)]
+            names = [f"{prefix} {i}" for i in range(int(found.row.max()) + 1)]
             when = DAY + timedelta(days=day)
             return ledger.issue(found, module, ids=names, now=when, expires=timedelta(days=3650), **terms)
 
@@ -102,12 +103,12 @@ def main() -> None:
         issue(explained(module, encoding, slice(0, 6), **regions), "region", 1)
         some = explained(module, encoding, slice(0, 4))
         half = np.arange(len(some)) % 2 == 1
-        conditional = replace(some, conditional=half)
+        conditional = edited(some, conditional=half)
         issue(conditional, "locked", 2, original="encrypted", key=KEY)
         issue(conditional, "hidden", 3, original="commitment")
         lone = explained(module, encoding, slice(0, 1))
-        edited = lone.frame.assign(savings=lone.frame["savings"] - 3_000)
-        issue(replace(lone, frame=edited), "edited", 4)
+        changed = lone.frame.assign(savings=lone.frame["savings"] - 3_000)
+        issue(replace(lone, frame=changed), "edited", 4)
         ledger.release(first.sequence[:1], "withdrawn", now=datetime(1971, 1, 1, tzinfo=UTC))
         ledger.erase("point 1", now=DAY + timedelta(days=6))
     connection = sqlite3.connect(PLACE)

@@ -27,7 +27,7 @@ def main() -> None:
     regions = explained(module, encoding, slice(0, 4), drift={"age": 2.0, "debt": 50.0}, overshoot=0.02)
     with vt.Ledger(PLACE) as ledger:
         for found, what in ((points, "point"), (regions, "region")):
-            names = [f"{what} {i}" for i in range(int(found.person.max()) + 1)]
+            names = [f"{what} {i}" for i in range(int(found.row.max()) + 1)]
             ledger.issue(found, module, ids=names, expires=DAY)
         first = ledger.sequences_of("point 0")
         ledger.issue(points, module, ids=[f"locked {i}" for i in range(4)], original="encrypted", key=KEY)

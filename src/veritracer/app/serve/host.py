@@ -11,7 +11,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -257,8 +257,8 @@ class ModelHost:
     ) -> list[Plain]:
         """One entry for each person of a request, with the alternatives that were found."""
         answers: list[Plain] = [{"alternatives": []} for _ in range(part.stop - part.start)]
-        for i in np.flatnonzero((found.person >= part.start) & (found.person < part.stop)).tolist():
-            row, mine = dict(rows[i]), answers[int(found.person[i]) - part.start]
+        for i in np.flatnonzero((found.row >= part.start) & (found.row < part.stop)).tolist():
+            row, mine = dict(rows[i]), answers[int(found.row[i]) - part.start]
             for name in ("row", "alternative", "original"):
                 del row[name]
             mine |= row.pop("today")
@@ -406,10 +406,10 @@ def _answer(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
     could, left = kept_rows(mine, IssueOptions.uncertified), np.ones(len(mine), dtype=bool)
     left[told] = False
     return {
-        "rows": mine.person[told].tolist(),
+        "rows": mine.row[told].tolist(),
         "alternatives": mine.alternative[told].tolist(),
         "skipped": [
-            {"row": int(mine.person[i]), "outcome": REPEATED if could[i] else mine.outcome[i].name.lower()}
+            {"row": int(mine.row[i]), "outcome": REPEATED if could[i] else mine.outcome[i].name.lower()}
             for i in np.flatnonzero(left).tolist()
         ],
     }
@@ -427,32 +427,18 @@ def _why_skipped(name: str) -> str:
 
 def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -> Counterfactuals:
     """The counterfactuals of the people in ``part``, counted from 0; of each only the chosen alternative."""
-    rows = (found.person >= part.start) & (found.person < part.stop)
+    rows = (found.row >= part.start) & (found.row < part.stop)
     if choose is not None:
-        wanted = np.full(int(found.person.max()) + 1, -1)
+        wanted = np.full(int(found.row.max()) + 1, -1)
         wanted[part] = choose
         last = np.zeros_like(wanted)
-        np.maximum.at(last, found.person, found.alternative)
+        np.maximum.at(last, found.row, found.alternative)
         if (wanted[part] > last[part]).any():
             remedy = "choose among those that recourse shows, counted from 0"
             raise vt.errors.DataError(message("an alternative that there is", f"{list(choose)}", remedy))
-        rows &= found.alternative == wanted[found.person]
-    return _select(found, np.flatnonzero(rows), part.start)
-
-
-def _select(found: Counterfactuals, rows: NDArray[np.intp], start: int) -> Counterfactuals:
-    taken = torch.from_numpy(rows)
-    parts: Plain = {}
-    for one in fields(found):
-        value = getattr(found, one.name)
-        if isinstance(value, pd.DataFrame):
-            parts[one.name] = value.iloc[rows]
-        elif isinstance(value, np.ndarray):
-            parts[one.name] = value[rows]
-        elif isinstance(value, torch.Tensor):
-            parts[one.name] = value[taken]
-    parts["person"] = parts["person"] - start
-    return replace(found, **parts)
+        rows &= found.alternative == wanted[found.row]
+    mine = found.select(np.flatnonzero(rows))
+    return replace(mine, row=mine.row - part.start)
 
 
 def _finite(value: Any) -> float | None:

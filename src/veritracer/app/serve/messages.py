@@ -179,7 +179,6 @@ class RecourseOut(BaseModel):
 
     kappa: float
     norm: str
-    radius_rule: Any
     rule: str
     radii: dict[str, float]
     center_digest: str
