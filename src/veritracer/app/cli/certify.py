@@ -27,6 +27,7 @@ from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.distributed import Question
+    from veritracer.engines import Engine
     from veritracer.streaming import Certified
 
 NOT_ACHIEVED = 1
@@ -76,10 +77,21 @@ def certify(
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})
+        workers_of_run = bulk.engine_for()
         asked = bulk.question(
             model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe
         )
-        _in_blocks(bulk, asked, table, counterfactuals, reading, out, quiet=quiet, as_json=as_json)
+        _in_blocks(
+            bulk,
+            workers_of_run,
+            asked,
+            table,
+            counterfactuals,
+            reading,
+            out,
+            quiet=quiet,
+            as_json=as_json,
+        )
         return
     check_output(out, [table, counterfactuals], force=force)
     check_rejects(rejects, [table, counterfactuals], out, force=force)
@@ -118,6 +130,7 @@ def certify(
 
 def _in_blocks(
     bulk: Bulk,
+    engine: Engine,
     asked: Question,
     table: str,
     counterfactuals: str,
@@ -130,7 +143,7 @@ def _in_blocks(
     """Certify many tables, or one on many cores."""
     inputs, others = bulk.inputs(table, reading), bulk.inputs(counterfactuals, reading.for_results())
     folder = bulk.folder(out, asked.asked("certify", inputs))
-    args = asked, inputs, others, folder, bulk.engine_for()
+    args = asked, inputs, others, folder, engine
     outcome = bulk.run("certifying", distributed.certify_blocks, *args, folder=folder, quiet=quiet)
     found = cast("Certified", outcome.ended)
     print_outcome(outcome, out, [_told(found)], quiet=quiet, as_json=as_json)

@@ -230,9 +230,10 @@ def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplai
 
 def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     """Explain many tables, or one on many cores."""
+    engine = bulk.engine_for()
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     folder = bulk.folder(asked.out, question.asked("explain", inputs))
-    args = question, inputs, folder, bulk.engine_for()
+    args = question, inputs, folder, engine
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
     print_outcome(outcome, asked.out, outcome_lines(found), quiet=asked.quiet, as_json=asked.as_json)
