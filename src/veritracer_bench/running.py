@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -243,6 +242,27 @@ def _after_shift(
 # ---------------------------------------------------------------- the run
 
 
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
+
+
+class Attempt(NamedTuple):
+    """What became of a call: its result, or a sentence about its failure."""
+
+    args: tuple[Any, ...]
+    result: Any
+    failure: str | None
+
+
+def attempt(call: Call) -> Attempt:
+    """Call a function; return an error as text, because one failure must not cost the other results."""
+    function, args = call
+    try:
+        return Attempt(args, function(*args), None)
+    except Exception as error:
+        return Attempt(args, None, f"{type(error).__name__}: {error}")
+
+
 Task = Key | Group
 
 
@@ -307,14 +327,14 @@ class Run:
         return _label(group) not in self.failed and is_trained(self.out, group, self.plan)
 
     def _work(self, engine: Engine, tasks: list[Task], stop_after: float | None) -> None:
-        def in_time() -> Iterator[Task]:
+        def in_time() -> Iterator[Call]:
             for task in sorted(tasks, key=self._cost, reverse=True):
                 if stop_after is not None and time.monotonic() - self._started >= stop_after:
                     return
-                yield task
+                yield train if isinstance(task, Group) else measure, (self.out, task, self.plan)
 
-        for task, failure in engine.map(partial(_attempt, self.out, self.plan), in_time()):
-            self._finish(task, failure)
+        for done in engine.map(attempt, in_time()):
+            self._finish(done.args[1], done.failure)
 
     def _finish(self, task: Task, failure: str | None) -> None:
         if failure is not None:
@@ -334,16 +354,6 @@ class Run:
 
     def _cost(self, task: Task) -> float:
         return cost_of_training(task, self.plan) if isinstance(task, Group) else cost_of(task, self.plan)
-
-
-def _attempt(out: Path, plan: Plan, task: Task) -> tuple[Task, str | None]:
-    """Do one task; return it with what went wrong: one result less must not cost all the others."""
-    call: Callable[..., object] = train if isinstance(task, Group) else measure
-    try:
-        call(out, task, plan)
-    except Exception as error:
-        return task, f"{type(error).__name__}: {error}"
-    return task, None
 
 
 def _label(task: Task) -> str:
