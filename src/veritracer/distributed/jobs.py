@@ -24,7 +24,7 @@ from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import LEFT_OUT
 from veritracer.ledger.store import Kept, Request
 from veritracer.options import BLOCK_ROWS
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.schema import Schema
 from veritracer.streaming import (
     Certified,
@@ -421,9 +421,9 @@ def issue_blocks(
 
 
 def _columns(question: Question) -> Columns:
-    from veritracer import persistence
+    from veritracer import model_folder
 
-    found = persistence.columns(question.model)
+    found = model_folder.columns(question.model)
     return load(question.model).encoding_.schema if found is None else found
 
 
