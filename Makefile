@@ -75,7 +75,7 @@ long: $(READY)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/soundness/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
-	tests/test_certificate.py tests/recourse/test_regions.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
+	tests/test_certificate.py tests/test_changes.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
 	tests/docs/test_performance_page.py
 kernels: $(READY)
 	$(BIN)/python -m pytest tests/soundness/test_kernels.py $(LONG)

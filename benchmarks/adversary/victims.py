@@ -1,8 +1,8 @@
 """A ledger with every kind of entry, read and rewritten behind its back, and what its readers make of that.
 
 The tables are found by looking into the database, and links and commitments are made as
-docs/explanation/ledger-threat-model.md says, with SHA-256 and nothing of the library: what is forged here is forged by somebody who has read the
-documentation.
+docs/explanation/ledger-threat-model.md says, with SHA-256 and nothing of the library: what is forged here is
+forged by somebody who has read the documentation.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Name = Literal["local", "ray"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
-LOADED = ("veritracer.distributed.jobs", "veritracer.estimator", "veritracer.recourse.explaining")
+LOADED = ("veritracer.distributed.jobs", "veritracer.estimator", "veritracer.explaining")
 """Modules preloaded in the process that workers are forked from."""
 
 AHEAD = 2

@@ -33,7 +33,7 @@ from veritracer.engines import Name, processes, ray_tasks
 from veritracer.errors import DataWarning, TrainingError, message
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import from_module, to_module
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.search.reference import Neighbours, subsample
 from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts

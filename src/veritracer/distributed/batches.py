@@ -18,9 +18,10 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.saved import load
+from veritracer.persistence import load
+from veritracer.recourse import Recourse
 from veritracer.schema import Schema
 from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow

@@ -1,8 +1,8 @@
 """Explaining, certifying and issuing block by block: what a worker does, and the whole of it.
 
 A run can end at any moment, by whatever ends it, and goes on when it is asked for again. Every block is a
-file of its own; in everything that is declared invariant (docs/explanation/architecture.md) its rows are those
-that a single process writes, whatever the size of the blocks, their order and the number of workers.
+file of its own; in everything that is declared invariant (docs/explanation/architecture.md) its rows are
+those that a single process writes, whatever the size of the blocks, their order and the number of workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from veritracer.ledger.issuing import LEFT_OUT
 from veritracer.ledger.store import Kept, Request
 from veritracer.ledger.verdicts import Auditor, Candidate, Judged
 from veritracer.options import BLOCK_ROWS
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.schema import Schema
 from veritracer.streaming import (
     Certified,
@@ -470,9 +470,9 @@ def issue_blocks(
 
 
 def _columns(question: Question) -> Columns:
-    from veritracer import persistence
+    from veritracer import model_folder
 
-    found = persistence.columns(question.model)
+    found = model_folder.columns(question.model)
     return load(question.model).encoding_.schema if found is None else found
 
 

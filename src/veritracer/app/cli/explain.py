@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked, Opened
 from veritracer.app.cli.options import (
@@ -194,7 +194,7 @@ def _table(model: str, table: str | None, server: str | None) -> str:
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with asked.opened(known, terms) as opened:
         left_out = set(() if known is None else known.ignored_names).difference(asked.keep)
         gone = [name for name in opened.source.columns if name in left_out]
@@ -309,7 +309,7 @@ def certify(
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), model_folder.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})
@@ -405,7 +405,7 @@ def predict(
 ) -> None:
     """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     kept, unseen = carried(keep, id_column), names(ignore)
     check_output(out, [table], force=force)
     check_rejects(rejects, [table], out, force=force)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import persistence, tables
+from veritracer import model_folder, tables
 from veritracer.app.cli.options import (
     AsJson,
     IdColumn,
@@ -197,7 +197,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
     from veritracer.models.network import from_module
 
-    content, _ = persistence.verified(folder)
+    content, _ = model_folder.verified(folder)
     network, theta = from_module(model.classifier_)
     best = model.history_.iloc[model.best_epoch_ - 1]
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked
 from veritracer.app.cli.options import (
@@ -193,7 +193,7 @@ def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) ->
         ) as table:
             return streaming.table_digest(table)
 
-    persistence.verified(model)
+    model_folder.verified(model)
     with vt.Ledger(ledger, create=False) as place:
         found = pending.resume(place, rows)
     if found is None:
@@ -214,7 +214,7 @@ def _at_hand(
     pending: PendingOutputs,
 ) -> None:
     """Issue for one table in this process."""
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with ExitStack() as stack:
         stack.enter_context(pending)
         opened = stack.enter_context(asked.opened(known, letters, ids=[id_column], pending=pending))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, engines, persistence, streaming, tables
+from veritracer import distributed, engines, model_folder, streaming, tables
 from veritracer import ledger as ledgers
 from veritracer.app.cli.options import (
     AsJson,
@@ -287,7 +287,7 @@ def audit_(
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     check_ledger(ledger)
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
