@@ -1,8 +1,8 @@
 """Explaining, certifying and issuing block by block: what a worker does, and the whole of it.
 
 A run can end at any moment, by whatever ends it, and goes on when it is asked for again. Every block is a
-file of its own; in everything that is declared invariant (docs/architecture.md) its rows are those that a
-single process writes, whatever the size of the blocks, their order and the number of workers.
+file of its own; in everything that is declared invariant (docs/explanation/architecture.md) its rows are
+those that a single process writes, whatever the size of the blocks, their order and the number of workers.
 """
 
 from __future__ import annotations
