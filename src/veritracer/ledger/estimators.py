@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import TrainingError, VeriTracerWarning, message
 from veritracer.ledger.constrained_update import Retrained, Settings, UpdateReport, constrained_update
@@ -27,7 +28,6 @@ from veritracer.ledger.obligations import quality, split
 from veritracer.ledger.reading import Source
 from veritracer.ledger.verdicts import Candidate
 from veritracer.models.network import from_module, threshold_logit
-from veritracer.recourse import Counterfactuals
 from veritracer.schema import Schema
 from veritracer.training import Panel
 from veritracer.training.config import TrainingConfig

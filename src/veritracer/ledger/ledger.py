@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
 from veritracer.ledger.deployments import (
@@ -30,7 +31,6 @@ from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_op
 from veritracer.ledger.store import Kept, Reader, Request, Store
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Counterfactuals
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:

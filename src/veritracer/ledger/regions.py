@@ -22,7 +22,7 @@ from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import CoveredRegion, Drift, certified_region
 
 if TYPE_CHECKING:
-    from veritracer.recourse import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 OUTWARDS = 1e-12
 """Regions that are carried over to another scale grow by this much, more than rounding takes from them."""
