@@ -34,7 +34,7 @@ from veritracer.distributed import (
 from veritracer.distributed.blocks import cut, rebatched
 from veritracer.engines import LocalEngine, processes
 from veritracer.errors import DataError, LedgerError, VeriTracerError
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 from veritracer.streaming import IssueTerms
 from veritracer.tables import TableSource
 

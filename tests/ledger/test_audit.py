@@ -18,7 +18,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.promises import IssuingModel, Promises
-from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
@@ -122,7 +122,7 @@ def test_another_threshold_is_outside_of_every_set() -> None:
     model, promises, _ = issued()
     found = audit(promises, model.classifier_, encoding=model.encoding_, threshold=0.6)
     assert found.counts["kept by proof"] == 0
-    assert {group.obstacle for group in found.groups} == {"threshold 0.6 instead of 0.5"}
+    assert {group.incompatibility for group in found.groups} == {"threshold 0.6 instead of 0.5"}
     assert all(group.farthest == 0 for group in found.groups)
 
 
@@ -132,7 +132,7 @@ def test_another_architecture_is_checked_and_has_no_distance() -> None:
     other = nn.Sequential(nn.Linear(model.encoding_.dim, 1)).double()
     found = audit(promises, other, encoding=model.encoding_, recourse=1)
     assert found.counts["kept by proof"] == 0
-    assert {(g.obstacle, g.distances) for g in found.groups} == {("another architecture", None)}
+    assert {(g.incompatibility, g.distances) for g in found.groups} == {("another architecture", None)}
     wider = nn.Sequential(
         nn.Linear(model.encoding_.dim, 9), nn.ReLU(), nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 1)
     )
@@ -166,11 +166,11 @@ def test_another_encoding_reads_the_raw_values() -> None:
         ((shown > 0) & (own > 0)).sum(),
         (shown <= 0).sum(),
     )
-    assert {group.obstacle for group in told.groups} == {"another encoding"}
+    assert {group.incompatibility for group in told.groups} == {"another encoding"}
 
 
 def test_a_region_keeps_its_width_in_another_encoding() -> None:
-    from veritracer.ledger.regions import rows_for
+    from veritracer.ledger.promises import rows_for
 
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
@@ -392,7 +392,7 @@ def test_a_recourse_is_audited_at_the_threshold_that_it_was_given() -> None:
     model, promises, _ = issued()
     other = vt.Recourse(model.classifier_, None, model.encoding_, threshold=0.3)
     (group,) = vt.audit(promises, other, recourse=0).groups
-    assert (group.obstacle, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
+    assert (group.incompatibility, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
 
 
 def test_verdicts_are_the_words_that_documents_always_had() -> None:

@@ -20,7 +20,7 @@ from veritracer.errors import LedgerError
 from veritracer.ledger import Verification, chain
 from veritracer.ledger import database as tables
 from veritracer.ledger.database import place_of
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 
 Cell = tuple[sa.Table, Any, str]  # table, key of the row, column
 

@@ -23,9 +23,9 @@ from html_pages import Page
 from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
-from veritracer.ledger.obligations import SetConstraints, unprotected
-from veritracer.ledger.reading import InMemory, in_memory
-from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
+from veritracer.ledger.constraints import SetConstraints, unprotected
+from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Unchecked
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # ages beyond the range
 
@@ -279,7 +279,7 @@ def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> No
 
 def test_the_penalty_of_an_update_sees_what_was_promised() -> None:
     found = explained(person(age=85), drift={"age": 2.0})
-    candidate = Candidate.of(linear(wider(), 1.0), wider())
+    candidate = AuditedModel.of(linear(wider(), 1.0), wider())
     with promised(found).snapshot() as view:
         rows = unprotected(view, candidate, SetConstraints.of(view, candidate))
     at = wider().columns.index("age")

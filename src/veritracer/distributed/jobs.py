@@ -23,8 +23,8 @@ from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, 
 from veritracer.ledger import IssuingModel, Ledger, Promises
 from veritracer.ledger.auditing import Judging
 from veritracer.ledger.issuing import LEFT_OUT
-from veritracer.ledger.store import Kept, Request
-from veritracer.ledger.verdicts import Auditor, Candidate, Judged
+from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.verdicts import AuditedModel, AuditResults
 from veritracer.options import BLOCK_ROWS
 from veritracer.saved import load
 from veritracer.schema import Schema
@@ -253,13 +253,13 @@ class JudgeJob:
     digest: str
     models: Mapping[str, IssuingModel]
 
-    def open(self) -> Callable[[tuple[int, Promises]], tuple[int, Judged]]:
+    def open(self) -> Callable[[tuple[int, Promises]], tuple[int, AuditResults]]:
         """What judges some promises, and says which."""
-        auditor = Auditor(Candidate.of(_same_model(self.model, self.digest)))
+        audited = AuditedModel.of(_same_model(self.model, self.digest))
 
-        def judge(item: tuple[int, Promises]) -> tuple[int, Judged]:
+        def judge(item: tuple[int, Promises]) -> tuple[int, AuditResults]:
             number, promises = item
-            return number, auditor.judge(promises, self.models[promises.model])
+            return number, audited.judge(promises, self.models[promises.model])
 
         return judge
 
@@ -270,7 +270,7 @@ def judging(model: str, engine: Engine) -> Judging:
 
     def judge(
         pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
-    ) -> Iterator[tuple[Promises, Judged]]:
+    ) -> Iterator[tuple[Promises, AuditResults]]:
         away: dict[int, Promises] = {}
 
         def sent() -> Iterator[tuple[int, Promises]]:

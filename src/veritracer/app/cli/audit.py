@@ -151,7 +151,15 @@ def print_summary(found: Audit, checked: Verification | None, *, passed: bool, o
         for name, share in counted
     ]
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share", "meaning"), lines)
-    header = ("issued by", "kappa", "promises", "by proof", "broken", "largest move", "obstacle to a proof")
+    header = (
+        "issued by",
+        "kappa",
+        "promises",
+        "by proof",
+        "broken",
+        "largest move",
+        "why no proof is possible",
+    )
     rows = [_group_line(group) for group in found.groups[:MAX_SHOWN]]
     more = f", {len(found.groups) - MAX_SHOWN:,} more in --json" if len(found.groups) > MAX_SHOWN else ""
     if rows:
@@ -183,7 +191,7 @@ def _group_line(group: Group) -> list[str]:
     total = sum(group.counts.values())
     proved, broken = group.counts[verdict.PROVED], group.counts[verdict.BROKEN]
     numbers = [f"{total:,}", f"{proved:,}", f"{broken:,}"]
-    return [group.model[:12], f"{group.kappa:.4g}", *numbers, far, group.obstacle or "–"]
+    return [group.model[:12], f"{group.kappa:.4g}", *numbers, far, group.incompatibility or "–"]
 
 
 def _layer(group: Group) -> str:

@@ -30,7 +30,7 @@ from veritracer.options import FINE_TUNING_EPOCHS
 
 if TYPE_CHECKING:
     from veritracer.ledger import Calibration
-    from veritracer.ledger.coverage import Cost
+    from veritracer.ledger.calibration import Cost
     from veritracer.schema import Schema
 
 
@@ -143,7 +143,7 @@ def _share(text: str) -> float:
 
 
 def _print_summary(found: Calibration) -> None:
-    from veritracer.ledger.coverage import rounded_up
+    from veritracer.ledger.calibration import rounded_up
 
     say(found.headline(), "")
     layers = [

@@ -50,7 +50,7 @@ def list_(
     with _opened(ledger) as opened:
         when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
-    chosen = found if every else found[found["standing"] == "live"]
+    chosen = found if every else found[found["status"] == "live"]
     if as_json:
         print_json(chosen.astype(object).where(chosen.notna(), None).to_dict("records"))
         return
@@ -58,10 +58,10 @@ def list_(
         [f"{number}", str(whose or "–"), standing, issued[:10], expires[:10], f"{kappa:.4g}"]
         for number, whose, standing, issued, expires, kappa, _ in chosen.head(most).itertuples(index=False)
     ]
-    counts = ", ".join(f"{count:,} {word}" for word, count in found["standing"].value_counts().items())
+    counts = ", ".join(f"{count:,} {word}" for word, count in found["status"].value_counts().items())
     print_table(
         f"{len(chosen):,} of {len(found):,} promises" + (f" ({counts})" if counts else ""),
-        ("number", "whose", "standing", "issued", "expires", "kappa"),
+        ("number", "whose", "status", "issued", "expires", "kappa"),
         rows,
     )
     if len(chosen) > most:
@@ -81,11 +81,11 @@ def show(
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
         listed = opened.listing()
-    standing = str(listed.loc[listed["number"] == number, "standing"].iloc[0])
+    standing = str(listed.loc[listed["number"] == number, "status"].iloc[0])
     if as_json:
-        print_json({"standing": standing, **found})
+        print_json({"status": standing, **found})
         return
-    facts = {"number": number, "whose": found["id"], "standing": standing}
+    facts = {"number": number, "whose": found["id"], "status": standing}
     facts |= {name: found[name] for name in ("kind", "issued", "expires", "kappa", "radius", "method")}
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}

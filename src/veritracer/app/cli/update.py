@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger import PromiseError, UpdateReport
-    from veritracer.ledger.constrained_update import UpdateVariant
+    from veritracer.ledger.update import UpdateVariant
 
 NOT_ACHIEVED = 1
 MAX_LIMITS_SHOWN = 8
@@ -192,17 +192,17 @@ def print_summary(report: UpdateReport) -> None:
     if report.costs:
         said = ", ".join(f"{cost:+.4f} against {name}" for name, cost in report.costs.items())
         say(f"What keeping the promises costs in accuracy: {said}.")
-    if report.limits:
+    if report.constraints:
         lines = [
             [
-                one.limit.model[:12],
-                f"{one.limit.kappa:.4g}",
-                f"{one.limit.count:,}",
+                one.requirement.model[:12],
+                f"{one.requirement.kappa:.4g}",
+                f"{one.requirement.count:,}",
                 f"{one.used:.3f}",
                 percent(one.at_border),
                 "–" if one.gain is None else f"{one.gain:+.4f}",
             ]
-            for one in report.limits[:MAX_LIMITS_SHOWN]
+            for one in report.constraints[:MAX_LIMITS_SHOWN]
         ]
         columns = ("issued by", "kappa", "promises", "radius used", "weights held back", "gain if released")
         print_table("What the promises ask", columns, lines)

@@ -31,8 +31,8 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.layout import kept_rows
-from veritracer.ledger.store import Kept, Request
+from veritracer.ledger.records import kept_rows
+from veritracer.ledger.requests import Kept, Request
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.options import IssueOptions
 from veritracer.recourse.counterfactuals import Counterfactuals
