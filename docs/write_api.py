@@ -1,6 +1,6 @@
 """Writes docs/api.md: every public name of the library with the first sentence of its docstring.
 
-``python docs/write_api.py``, or ``make docs``; tests/test_docs.py compares.
+``python docs/write_api.py``, or ``make docs``; tests/docs/test_docs.py compares.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}
 LOGITS = ("recourse.worst_logit", "recourse.cost", "recourse.probability")
 DIGIT = 1.01e-9
-"""One unit of the tenth digit of a logit below 10, as in tests/test_kernels.py."""
+"""One unit of the tenth digit of a logit below 10, as in tests/soundness/test_kernels.py."""
 
 
 @cache

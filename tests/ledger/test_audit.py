@@ -13,7 +13,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.cli.audit import print_summary
+from veritracer.app.cli.ledger import print_audit
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
@@ -306,7 +306,7 @@ def test_a_proof_that_the_prediction_contradicts_is_not_called_kept(
     assert found.counts["not checkable"] == found.live == 1
     assert not found.ok
     assert "run veritracer verify" in found.unchecked["reason"].item()
-    print_summary(found, None, passed=False, out=None)
+    print_audit(found, None, passed=False, out=None)
     said = capsys.readouterr().out
     assert "Promises that cannot be checked\nnumber  whose" in said
     assert said.endswith("FAILED: 1 cannot be checked (--allow-unchecked).\n")

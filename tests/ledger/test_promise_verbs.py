@@ -10,7 +10,7 @@ from ledger_cases import issue, recourse
 from typer.testing import CliRunner
 
 import veritracer as vt
-from veritracer.app.cli.promises import app
+from veritracer.app.cli.ledger import app
 
 
 @pytest.fixture

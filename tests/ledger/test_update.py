@@ -15,7 +15,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import applicants
-from veritracer.app.cli.update import print_summary
+from veritracer.app.cli.update import print_update
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.constraints import SetConstraints, split, update
@@ -309,7 +309,7 @@ def test_nothing_is_kept_without_promises() -> None:
 def test_what_no_set_protects_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ways = {str(Variant.TODAY): UpdateVariant(0.75, 0.5), str(Variant.FREE): UpdateVariant(0.8, 0.4)}
     unproved = {"valid on its day, nothing proved": 1200}
-    print_summary(UpdateReport(ways, trained=80, held_out=20, unproved=unproved, newly_broken=(4, 9)))
+    print_update(UpdateReport(ways, trained=80, held_out=20, unproved=unproved, newly_broken=(4, 9)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line]
     assert lines == [
         "80 new rows learned from, judged on 20 others",

@@ -9,18 +9,14 @@ import typer
 
 import veritracer
 from veritracer.app.cli import (
-    audit,
     bench,
-    calibrate,
-    certify,
     datasets,
     demo,
     explain,
     fit,
     inspect,
     issue,
-    predict,
-    promises,
+    ledger,
     report,
     serve,
     update,
@@ -39,25 +35,25 @@ app.command(
     "--out model"
 )(fit.fit)
 app.command(epilog="Example: veritracer predict model applicants.csv --id-column id --out decisions.csv")(
-    predict.predict
+    explain.predict
 )
 app.command(epilog="Example: veritracer explain model applicants.csv --out recourse.csv")(explain.explain)
 app.command(epilog="Example: veritracer certify model applicants.csv recourse.csv --out certificates.csv")(
-    certify.certify
+    explain.certify
 )
 app.command(
     epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
 )(issue.issue)
-app.add_typer(promises.app, name="promises", epilog="Example: veritracer promises list --ledger promises.db")
-app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(promises.verify)
+app.add_typer(ledger.app, name="promises", epilog="Example: veritracer promises list --ledger promises.db")
+app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(ledger.verify)
 app.command(
     epilog="Example: veritracer update model new.csv --keep promises.db --max-loss 0.02 --out model-2027"
 )(update.update)
 app.command("audit", epilog="Example: veritracer audit --ledger promises.db --model new --out audit.html")(
-    audit.audit_
+    ledger.audit_
 )
 app.command(epilog="Example: veritracer calibrate model --simulate fine-tune --table rows.csv --epochs 2")(
-    calibrate.calibrate
+    update.calibrate
 )
 app.command(epilog="Example: veritracer inspect loans.csv --target approved")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)

@@ -1,15 +1,16 @@
-"""``veritracer explain``: applicants in, certified recourse out, in bounded memory."""
+"""``explain``, ``certify`` and ``predict``: read a table of applicants, write a row for each."""
 
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming
+from veritracer import distributed, persistence, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked, Opened
 from veritracer.app.cli.options import (
@@ -17,22 +18,26 @@ from veritracer.app.cli.options import (
     ReadOptions,
     amounts,
     carried,
+    check_output,
     drifts,
     letter_terms,
     names,
+    open_applicants,
     print_outcome,
     read_key,
     saved_model,
     schema_file,
 )
-from veritracer.app.cli.output import note, outcome_lines, print_json, progress, say
+from veritracer.app.cli.output import note, outcome_lines, percent, print_json, progress, say
+from veritracer.app.cli.schema_options import check_rejects
 from veritracer.errors import DataError, as_typed, listing, message
 from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from veritracer.app.serve.client import Client
     from veritracer.app.serve.tables import RemotelyExplained
-    from veritracer.streaming import Explained, LetterTerms
+    from veritracer.distributed import Question
+    from veritracer.streaming import Certified, Explained, LetterTerms
 
 NOT_ACHIEVED = 1
 
@@ -262,3 +267,170 @@ def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> 
         print_json({"out": asked.out, **asdict(found)})
     elif asked.out is not None and not asked.quiet:
         say(*outcome_lines(found), f"The recourse: {asked.out}")
+
+
+def certify(
+    model: typed.ModelFolder,
+    table: typed.Applicants,
+    counterfactuals: Annotated[
+        str,
+        typer.Argument(metavar="COUNTERFACTUALS", help="CSV or Parquet, row by row; - is standard input."),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="CSV, Parquet or JSON lines with a line for each row.", show_default=False),
+    ] = None,
+    kappa: typed.Kappa = None,
+    keep: typed.Keep = None,
+    id_column: typed.IdColumn = None,
+    ignore: typed.Ignore = None,
+    rejects: typed.RejectsFile = None,
+    spreadsheet_safe: typed.SpreadsheetSafe = False,
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
+    engine: typed.EngineName = "local",
+    workers: typed.Workers = None,
+    block_rows: typed.BlockRows = BLOCK_ROWS,
+    block_format: typed.BlockFormat = "parquet",
+    force: typed.Force = False,
+    quiet: typed.Quiet = False,
+    as_json: typed.AsJson = False,
+) -> None:
+    """Certify counterfactuals that came from anywhere; exit with 1 if one of them has no proof.
+
+    A row and its counterfactual are at the same place of their tables. Pairs of equal rows do not count.
+    --separator, --encoding and --query are about TABLE; counterfactuals are in UTF-8, as explain writes them,
+    and their separator is detected. With --workers or --engine ray, or for a folder or pattern of tables,
+    work is done in blocks: --out is a folder with a file for each, and the same command goes on where a run
+    was stopped.
+    """
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    if table == counterfactuals == tables.STANDARD:
+        raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
+    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
+    bulk = Bulk(engine, workers, block_rows, block_format)
+    if bulk.wanted(table, query):
+        bulk.refuse({"--rejects": rejects})
+        asked = bulk.question(
+            model, {"kappa": kappa}, keep=tuple(kept), ignore=tuple(unseen), spreadsheet_safe=spreadsheet_safe
+        )
+        _certify_in_blocks(bulk, asked, table, counterfactuals, reading, out, quiet=quiet, as_json=as_json)
+        return
+    check_output(out, [table, counterfactuals], force=force)
+    check_rejects(rejects, [table, counterfactuals], out, force=force)
+    with ExitStack() as stack:
+        rejected = stack.enter_context(tables.open_rejects(rejects))
+        partners = None if rejected is None else tables.Partners(rejected)
+        originals = stack.enter_context(open_applicants(table, reading, rejected))
+        answers = stack.enter_context(open_applicants(counterfactuals, reading.for_results(), partners))
+        if known is not None:
+            tables.check_pairs(originals, answers, known, kept, unseen)
+        sink = None
+        if out is not None:
+            sink = stack.enter_context(tables.open_sink(out, spreadsheet_safe=spreadsheet_safe))
+        loaded = saved_model(model)
+        watch = stack.enter_context(progress("certifying", quiet=quiet))
+        found = streaming.certify_tables(
+            loaded,
+            originals,
+            answers,
+            sink,
+            kappa=kappa,
+            keep=kept,
+            ignore=unseen,
+            watch=watch,
+            rejects=partners,
+        )
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *(sink.notes() if sink else []), *told], quiet=quiet)
+    if as_json:
+        print_json({"out": out, **asdict(found)})
+    elif not quiet:
+        say(_certify_summary(found), *([] if out is None else [f"The certificates: {out}"]))
+    if found.unknown or found.invalid:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
+def _certify_in_blocks(
+    bulk: Bulk,
+    asked: Question,
+    table: str,
+    counterfactuals: str,
+    reading: ReadOptions,
+    out: str | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Certify many tables, or one on many cores."""
+    inputs, others = bulk.inputs(table, reading), bulk.inputs(counterfactuals, reading.for_results())
+    folder = bulk.folder(out, asked.asked("certify", inputs))
+    args = asked, inputs, others, folder, bulk.engine_for()
+    outcome = bulk.run("certifying", distributed.certify_blocks, *args, folder=folder, quiet=quiet)
+    found = cast("Certified", outcome.ended)
+    print_outcome(outcome, out, [_certify_summary(found)], quiet=quiet, as_json=as_json)
+    if found.unknown or found.invalid:
+        raise typer.Exit(NOT_ACHIEVED)
+
+
+def _certify_summary(found: Certified) -> str:
+    return (
+        f"{found.rows:,} pairs at {found.models}: {found.certified:,} certified, "
+        f"{found.unknown:,} valid today without a proof, {found.invalid:,} not valid, "
+        f"{found.unchanged:,} unchanged."
+    )
+
+
+def predict(
+    model: typed.ModelFolder,
+    table: typed.OneTable,
+    out: Annotated[
+        str | None,
+        typer.Option(help="CSV, Parquet or JSON lines (.jsonl); standard output if left out."),
+    ] = None,
+    keep: typed.Keep = None,
+    id_column: typed.IdColumn = None,
+    ignore: typed.Ignore = None,
+    rejects: typed.RejectsFile = None,
+    spreadsheet_safe: typed.SpreadsheetSafe = False,
+    separator: typed.Separator = None,
+    encoding: typed.TextEncoding = "utf-8",
+    multiline_cells: typed.MultilineCells = False,
+    query: typed.Query = None,
+    force: typed.Force = False,
+    quiet: typed.Quiet = False,
+    as_json: typed.AsJson = False,
+) -> None:
+    """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
+    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
+    known = persistence.columns(model)
+    kept, unseen = carried(keep, id_column), names(ignore)
+    check_output(out, [table], force=force)
+    check_rejects(rejects, [table], out, force=force)
+    with ExitStack() as stack:
+        rejected = stack.enter_context(tables.open_rejects(rejects))
+        source = stack.enter_context(open_applicants(table, reading, rejected))
+        if known is not None:
+            tables.check_columns(source, known, kept, unseen)
+        sink = stack.enter_context(
+            tables.open_sink(
+                out, kind="jsonl" if as_json and out is None else None, spreadsheet_safe=spreadsheet_safe
+            )
+        )
+        loaded = saved_model(model)
+        watch = stack.enter_context(progress("deciding", quiet=quiet))
+        found = streaming.predict_table(
+            loaded, source, sink, keep=kept, ignore=unseen, rejects=rejected, watch=watch
+        )
+    told = rejected.note(str(rejects)) if rejected else []
+    note([*found.notes, *sink.notes(), *told], quiet=quiet)
+    if out is not None and as_json:
+        print_json({"out": out, **asdict(found)})
+    elif out is not None and not quiet:
+        share = percent(found.favourable / found.rows)
+        say(
+            f"{found.rows:,} rows, {found.favourable:,} of them favourable, which is {share}.",
+            f"The decisions: {out}",
+        )

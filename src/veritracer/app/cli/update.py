@@ -1,4 +1,4 @@
-"""``veritracer update``: new rows learned from, inside of what was promised."""
+"""``update`` and ``calibrate``: learn from new rows, and choose kappa from how far updates move a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veritracer import ledger as ledgers
+import veritracer as vt
 from veritracer import persistence, streaming, tables
 from veritracer.app.cli.fit import check_folder, save_model
 from veritracer.app.cli.options import (
@@ -20,16 +20,18 @@ from veritracer.app.cli.options import (
     Query,
     Quiet,
     ReadOptions,
+    Seed,
     Separator,
     TextEncoding,
     check_ledger,
     check_table,
+    names,
     read_key,
     saved_model,
 )
-from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say
+from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say, stages
 from veritracer.app.cli.schema_options import ignored
-from veritracer.errors import TargetError, unknown_name
+from veritracer.errors import DataError, TargetError, message, unknown_name
 from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.times import parse_time
 
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from veritracer.estimator import VeriTraCER
-    from veritracer.ledger import PromiseError, UpdateReport
+    from veritracer.ledger import Calibration, PromiseError, UpdateReport
+    from veritracer.ledger.calibration import Cost
     from veritracer.ledger.update import UpdateVariant
+    from veritracer.schema import Schema
 
 NOT_ACHIEVED = 1
 MAX_LIMITS_SHOWN = 8
@@ -123,8 +127,8 @@ def update(
     }
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
-        X, y = _rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
-        promises = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
+        X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
+        promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
         try:
             with patience("updating", quiet=quiet):
                 made = loaded.update(
@@ -132,7 +136,7 @@ def update(
                 )
             save_model(made, out)
             recorded = None if promises is None else _record(promises, loaded, made)
-        except ledgers.PromiseError as error:
+        except vt.ledger.PromiseError as error:
             _refuse(error, as_json=as_json)
         finally:
             if promises is not None:
@@ -141,22 +145,22 @@ def update(
     if as_json:
         print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
     elif not quiet:
-        print_summary(made.update_)
+        print_update(made.update_)
         if recorded is not None:
             say(f"The head of the ledger, with this update: {recorded}")
         say(f"The model: {out}")
 
 
-def _record(promises: ledgers.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
+def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
     """The new head of the ledger, which says now that the model was updated; None where it is read-only."""
     if promises.read_only:
         return None
     kept = made.update_.ways["kept"].counts or {}
-    old, new = (ledgers.digest_of(one.classifier_) for one in (before, made))
+    old, new = (vt.ledger.digest_of(one.classifier_) for one in (before, made))
     return promises.record_update(old, new, kept)
 
 
-def _rows(
+def _labelled_rows(
     model: VeriTraCER, table: str, target: str | None, ignore: list[str], reading: ReadOptions
 ) -> tuple[pd.DataFrame, Any]:
     """The features and the labels."""
@@ -169,23 +173,24 @@ def _rows(
 
 def _refuse(error: PromiseError, *, as_json: bool) -> None:
     """Exit with what stands in the way, in numbers."""
-    report = error.report if isinstance(error.report, ledgers.UpdateReport) else None
+    report = error.report if isinstance(error.report, vt.ledger.UpdateReport) else None
     if as_json:
         print_json(
             {"ok": False, "reason": str(error), "report": None if report is None else report.to_plain()}
         )
     else:
         if report is not None:
-            print_summary(report)
+            print_update(report)
         say(f"Nothing was written: {error}")
     raise typer.Exit(NOT_ACHIEVED)
 
 
-def print_summary(report: UpdateReport) -> None:
+def print_update(report: UpdateReport) -> None:
     """Print how good each variant is, and what the promises ask."""
     header = ("model", "accuracy", "promises kept", "by proof", "broken", "not checkable")
     rows = [
-        [name, f"{way.accuracy:.4f}", percent(way.kept), *_counts(way)] for name, way in report.ways.items()
+        [name, f"{way.accuracy:.4f}", percent(way.kept), *_verdict_cells(way)]
+        for name, way in report.ways.items()
     ]
     head = f"{report.trained:,} new rows learned from, judged on {report.held_out:,} others"
     print_table(head, header, rows)
@@ -212,9 +217,153 @@ def print_summary(report: UpdateReport) -> None:
         say(f"{len(report.newly_broken):,} promises are newly broken.")
 
 
-def _counts(way: UpdateVariant) -> list[str]:
+def _verdict_cells(way: UpdateVariant) -> list[str]:
     if way.counts is None:
         return ["–", "–", "–"]
-    verdict = ledgers.Verdict
+    verdict = vt.ledger.Verdict
     shown = (verdict.PROVED, verdict.BROKEN, verdict.NOT_CHECKABLE)
     return [f"{way.counts[name]:,}" for name in shown]
+
+
+def calibrate(
+    model: ModelFolder,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER,...", help="The models deployed before it, in their order.", show_default=False
+        ),
+    ] = None,
+    simulate: Annotated[
+        Literal["fine-tune", "next", "seeds", "bootstrap"] | None,
+        typer.Option(help="Instead: fine-tune, next, seeds or bootstrap.", show_default=False),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Rows with their decisions: to learn from and to measure on.", show_default=False),
+    ] = None,
+    next_table: Annotated[
+        str | None, typer.Option(help="The next period's rows, for --simulate next.", show_default=False)
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="How many updates to simulate.")] = 30,
+    horizon: Annotated[
+        int, typer.Option(min=1, help="How many updates in a row a promise has to outlive.")
+    ] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Of a simulated fine-tuning.")] = FINE_TUNING_EPOCHS,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Of it; a fifth of the model's if left out.", show_default=False),
+    ] = None,
+    cover: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SHARE,...", help="Shares of updates; 0.5,0.9,0.99.", show_default=False),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="How sure to be of a share.")] = 0.95,
+    rows: Annotated[int, typer.Option(min=1, help="Declined rows to explain at each kappa.")] = 200,
+    refit: Annotated[
+        bool, typer.Option("--refit/--no-refit", help="Train a model for each kappa, to see its cost.")
+    ] = True,
+    id_column: IdColumn = None,
+    ignore: Ignore = None,
+    seed: Seed = 0,
+    separator: Separator = None,
+    encoding: TextEncoding = "utf-8",
+    multiline_cells: MultilineCells = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how far updates move a model, which kappa covers how many of them, and what it costs.
+
+    From the models of the past (--history), or by simulated updates: fine-tune and next go on from the
+    model, on samples of --table or of --next-table; seeds and bootstrap train from scratch.
+    """
+    reading = ReadOptions.of(separator, encoding, multiline_cells, None)
+    given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
+    for folder in (model, *names(history)):
+        persistence.verified(folder)
+    for path in (table, next_table):
+        if path is not None:
+            check_table(path, reading)
+    loaded, notes = saved_model(model), streaming.Notes()
+    with notes.taken(), stages("reading", quiet=quiet) as watch:
+        unseen = list(ignored(ignore, id_column))
+        X, y = _data_rows(table, loaded.schema_, unseen, reading)
+        X_new, y_new = _data_rows(next_table, loaded.schema_, unseen, reading)
+        found = vt.calibrate(
+            loaded,
+            X,
+            y,
+            history=names(history),
+            simulate=simulate,
+            X_new=X_new,
+            y_new=y_new,
+            runs=runs,
+            horizon=horizon,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            confidence=confidence,
+            refit=refit,
+            rows=rows,
+            random_state=seed,
+            watch=watch,
+            **given,
+        )
+    note(notes.sentences(), quiet=quiet)
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        _print_calibration(found)
+
+
+def _data_rows(table: str | None, schema: Schema, ignore: list[str], reading: ReadOptions) -> tuple[Any, Any]:
+    """The features and the decisions of a table; nothing of none."""
+    if table is None:
+        return None, None
+    frame = tables.read_table(table, schema=schema, ignore=ignore, csv=reading.csv)
+    if schema.target not in frame.columns:
+        expected = f"the column of the decisions in {tables.without_password(table)}"
+        raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
+    return frame[list(schema.names)], frame[schema.target]
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        remedy = "write --cover 0.5,0.9"
+        raise DataError(message("shares between 0 and 1 for --cover", repr(text), remedy)) from None
+
+
+def _print_calibration(found: Calibration) -> None:
+    from veritracer.ledger.calibration import rounded_up
+
+    say(found.headline(), "")
+    layers = [
+        [name, f"{row['median']:.3g}", f"{row['largest']:.3g}", f"{row['decided']:g}"]
+        for name, row in found.layers.iterrows()
+    ]
+    header = ("tensor", "median", "largest", "times the farthest")
+    print_table("How far, in units of the radius at kappa = 1", header, [[*map(str, row)] for row in layers])
+    covered = [
+        [
+            percent(each.share),
+            f"{rounded_up(each.measured):g}",
+            f"not known: needs {each.updates_needed} updates"
+            if each.kappa is None
+            else f"{rounded_up(each.kappa):g}",
+        ]
+        for each in found.coverage
+    ]
+    sure = f"kappa, {100 * found.confidence:g} % sure"
+    print_table("Which kappa covers", ("of updates", "of these", sure), covered)
+    if found.costs:
+        columns = ("kappa", "model", "certified", "distance", "accuracy")
+        print_table("What it costs", columns, [_cost_cells(each) for each in found.costs])
+        say("Today's model may have been trained on the rows that this is measured on; the others were not.")
+    say(f"Recommended: {found.recommendation.sentence}")
+
+
+def _cost_cells(each: Cost) -> list[str]:
+    model = f"trained for {each.trained_for:g}" if each.refitted else "today's"
+    distance = "–" if each.distance != each.distance else f"{each.distance:.4f}"
+    certified = None if each.certified != each.certified else each.certified
+    return [f"{each.kappa:g}", model, percent(certified), distance, percent(each.accuracy)]

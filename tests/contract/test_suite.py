@@ -12,7 +12,7 @@ import pytest
 
 from veritracer.errors import DataWarning
 
-SETTINGS = Path(__file__).parents[1] / "pyproject.toml"
+SETTINGS = Path(__file__).parents[2] / "pyproject.toml"
 LOOPS = """
 import threading
 from hypothesis import given, settings, strategies as st

@@ -10,7 +10,7 @@ from veritracer_bench import Results, read_results
 from veritracer_bench.results import PAPER, mean_of, settled
 from veritracer_bench.truth_tables import Column, Truth
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
 PAGE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 TITLES = {"HELOC": "heloc", "Taiwan credit": "taiwan_credit", "OULA": "oula", "CTG": "ctg", "WHO": "who"}

@@ -10,7 +10,7 @@ from veritracer_bench import read_results
 from veritracer_bench.results import mean_of
 from veritracer_bench.truth_tables import Column, Truth
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "README.md"
 README = PAGE.read_text(encoding="utf-8")
 RESULTS = ROOT / "benchmarks/results"

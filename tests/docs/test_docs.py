@@ -7,7 +7,7 @@ from pathlib import Path
 
 import veritracer
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_list_of_public_names_is_up_to_date() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SAYS = {
     "a_model_you_already_have": "logistic regression",
     "explain_a_portfolio": "a choice for the first applicant",
