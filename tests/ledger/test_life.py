@@ -201,7 +201,7 @@ def test_an_audit_in_a_ledger_that_knows_none_is_found(tmp_path: Path) -> None:
         told = audit(ledger, model(), recourse=0)
     store = Store(place)
     content = {"at": told.at, "model": "m", "encoding": "e", "threshold": 0.5, "passed": True, "time": 4e9}
-    counts = dict.fromkeys(("proved", "checked", "overtaken", "broken", "not_checkable", "expired"), 0)
+    counts = dict.fromkeys(("proved", "checked", "superseded", "broken", "not_checkable", "expired"), 0)
     with store.writing() as (writer, _):
         writer.append("audit", to_bytes({**content, **counts}))
     store.close()

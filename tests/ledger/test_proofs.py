@@ -67,7 +67,7 @@ def test_verdicts_agree_with_predictions(
             there, own = (issuing.network.logit(moved, r).numpy() for r in (promises.x_cf, promises.x))
         turned_down, kept = there * sign >= 0, own * sign > 0
         assert not (turned_down & (judged.verdict != Verdict.BROKEN.code)).any()
-        assert not (kept & (judged.verdict == Verdict.OVERTAKEN.code)).any()
+        assert not (kept & (judged.verdict == Verdict.SUPERSEDED.code)).any()
         assert not (~kept & (judged.verdict == Verdict.CHECKED.code) & (np.abs(own) > 1e-3)).any()
         if far <= 0.5:
             whole = (promised >= kappa) & (~promises.conditional | (kept & (np.abs(own) > 1e-3)))

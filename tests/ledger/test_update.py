@@ -18,7 +18,7 @@ from recourse_tables import applicants
 from veritracer.app.cli.update import print_update
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.constraints import SetConstraints, split, update
+from veritracer.ledger.constraints import SetConstraints, split, train_inside
 from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.ledger.update import (
     Settings,
@@ -85,12 +85,12 @@ def test_any_torch_model_in_any_norm(norm: str, precision: torch.dtype) -> None:
     first = vt.ParamSet.around(module, 0.2, norm, "norm" if norm != "linf" else "mean-abs")
     second = vt.ParamSet.around(moved(module, 0.05), 0.2, norm, "norm" if norm != "linf" else "mean-abs")
     common = Intersection.of([first, second], first.center)
-    tuned = update(module, x, y, common, epochs=5, learning_rate=0.05)
+    tuned = train_inside(module, x, y, common, epochs=5, learning_rate=0.05)
     assert tuned[0].weight.dtype == precision
     assert first.contains(tuned)
     assert second.contains(tuned)
     assert max(d / float(r) for d, r in zip(first.distances(tuned), first.radii, strict=True)) > 0.5
-    assert not first.contains(update(module, x, y, epochs=5, learning_rate=0.05))
+    assert not first.contains(train_inside(module, x, y, epochs=5, learning_rate=0.05))
 
 
 def test_promises_of_successive_models_are_all_kept() -> None:

@@ -63,7 +63,7 @@ FIELDS: dict[str, dict[str, type | UnionType]] = {
         "expired": int,
         "model": str,
         "not_checkable": int,
-        "overtaken": int,
+        "superseded": int,
         "passed": bool,
         "proved": int,
         "threshold": float,

@@ -255,7 +255,7 @@ class Batch:
 
     def _check_meanwhile(self, reader: Reader) -> None:
         """Refuse what somebody else has promised since the batch was begun."""
-        if self.known is not None and self.known.overtaken(reader):
+        if self.known is not None and self.known.promised_meanwhile(reader):
             remedy = "run it again: what was promised meanwhile is left out then"
             expected = "nobody to promise the same meanwhile"
             raise PromisedMeanwhileError(message(expected, "another writer", remedy))
@@ -324,7 +324,7 @@ class Applications:
         self.count += int(found.person.max()) + 1 if len(found) else 0
         return np.array(again, dtype=bool)
 
-    def overtaken(self, reader: Reader) -> bool:
+    def promised_meanwhile(self, reader: Reader) -> bool:
         """Whether one of this batch has got a promise since the batch was begun."""
         late = self._read(reader, self.names, after=self.newest)
         named = {key[:NAME] for key in self.mine}

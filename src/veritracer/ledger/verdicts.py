@@ -1,4 +1,4 @@
-"""A model that promises are held against, and its verdict on each: kept, overtaken, broken, or unknown.
+"""A model that promises are held against, and its verdict on each: kept, superseded, broken, or unknown.
 
 The model is ours, or any torch MLP with its encoding and its threshold. A verdict is *kept by proof* where
 the model is in the promised set, and else what it predicts.
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
     PROVED = "kept by proof"
     CHECKED = "kept, checked"
-    OVERTAKEN = "overtaken"
+    SUPERSEDED = "superseded"
     BROKEN = "broken"
     NOT_CHECKABLE = "not checkable"
 
@@ -56,7 +56,7 @@ EXPIRED = "expired"
 MEANING = {
     Verdict.PROVED: "the model lies in the set for which the promise was proved",
     Verdict.CHECKED: "the model lies outside the set, but still accepts the promised row",
-    Verdict.OVERTAKEN: "the model now accepts the original row, and the promised row too",
+    Verdict.SUPERSEDED: "the model now accepts the original row, and the promised row too",
     Verdict.BROKEN: "the model declines the promised row",
     Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
     EXPIRED: "past its last day; not counted against the model",
@@ -169,7 +169,7 @@ class AuditedModel:
         cut, unknown = self._not_checkable(promises, rows)
         verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
         verdict[holds] = Verdict.CHECKED.code
-        verdict[holds & turned] = Verdict.OVERTAKEN.code
+        verdict[holds & turned] = Verdict.SUPERSEDED.code
         verdict[holds & (cut | unknown)] = Verdict.NOT_CHECKABLE.code
         verdict[proved] = Verdict.PROVED.code
         contradicted = proved & turned_down  # what issue makes cannot be

@@ -168,7 +168,7 @@ def _said(one: dict[str, Any]) -> str:
     """An entry in a few words."""
     kind = one["kind"]
     if kind == "audit":
-        kept = sum(one[name] for name in ("proved", "checked", "overtaken"))
+        kept = sum(one[name] for name in ("proved", "checked", "superseded"))
         ended = "passed" if one["passed"] else "failed"
         unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
         return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"

@@ -22,7 +22,7 @@ LISTED_ROWS = 200
 COLOURS = {
     Verdict.PROVED: BLUE,
     Verdict.CHECKED: BLUE,
-    Verdict.OVERTAKEN: GREY,
+    Verdict.SUPERSEDED: GREY,
     Verdict.BROKEN: ORANGE,
     Verdict.NOT_CHECKABLE: ORANGE,
     EXPIRED: GREY,
