@@ -57,7 +57,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md and docs/cli.md from the code, docs/RESULTS.md from the stored results.
+# docs/reference/api.md and docs/reference/cli.md from the code, docs/RESULTS.md from the stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_api.py
 	$(BIN)/python docs/write_cli.py
@@ -75,7 +75,7 @@ long: $(READY)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/soundness/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
-	tests/test_certificate.py tests/recourse/test_regions.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
+	tests/test_certificate.py tests/test_changes.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
 	tests/docs/test_performance_page.py
 kernels: $(READY)
 	$(BIN)/python -m pytest tests/soundness/test_kernels.py $(LONG)

@@ -292,12 +292,12 @@ def test_a_crash_while_saving_leaves_a_whole_model(
     model, frame, y = fitted
     model.save(tmp_path / "m")
     other = clone(model).set_params(random_state=9).fit(frame, y)
-    from veritracer import persistence
+    from veritracer import model_folder
 
     if moment == "json":
-        monkeypatch.setattr(persistence.json, "dumps", _crash)
+        monkeypatch.setattr(model_folder.json, "dumps", _crash)
     else:
-        monkeypatch.setattr(persistence.shutil, "rmtree", lambda *a, **k: None)
+        monkeypatch.setattr(model_folder.shutil, "rmtree", lambda *a, **k: None)
         real = Path.rename
 
         def rename(self: Path, target: Path) -> Path:

@@ -1,8 +1,8 @@
 """A ledger with every kind of entry, read and rewritten behind its back, and what its readers make of that.
 
-The tables are found by looking into the database, and links and commitments are made as docs/ledger.md
-says, with SHA-256 and nothing of the library: what is forged here is forged by somebody who has read the
-documentation.
+The tables are found by looking into the database, and links and commitments are made as
+docs/explanation/ledger-threat-model.md says, with SHA-256 and nothing of the library: what is forged here is
+forged by somebody who has read the documentation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Content = dict[str, list[Row]]
 
 
 def link(previous: bytes, row: Row) -> bytes:
-    """The link of an entry, from docs/ledger.md."""
+    """The link of an entry, from docs/explanation/ledger-threat-model.md."""
     about = f"{row['seq']}\n{row['kind']}\n{row['model']}\n{len(row['header'])}\n".encode()
     return sha256(previous + about + row["header"] + row["commitments"]).digest()
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -29,9 +30,7 @@ from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, IssueOptions, Original, Uncertified, takes
-from veritracer.recourse import Recourse
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.facade import recourse_of
+from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData, subsample
@@ -467,7 +466,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
         check_is_fitted(self, "classifier_")
-        from veritracer.saved import save  # which reads models too, and so knows this class
+        from veritracer.persistence import save  # which reads models too, and so knows this class
 
         save(self, folder)
 

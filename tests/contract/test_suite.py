@@ -63,7 +63,7 @@ def warn_in(module: str, category: type[Warning]) -> None:
 @pytest.mark.parametrize(
     ("module", "category"),
     [
-        ("veritracer.recourse.letter", DeprecationWarning),
+        ("veritracer.letter", DeprecationWarning),
         ("veritracer_bench.running", RuntimeWarning),
         ("veritracer", UserWarning),
         ("test_of_a_caller", DataWarning),

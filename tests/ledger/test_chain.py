@@ -249,7 +249,7 @@ def test_a_rewritten_chain_is_found_with_a_head(victim: Victim) -> None:
 
 
 def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> None:
-    """As docs/ledger.md describes it, without a line of the library's code."""
+    """As docs/explanation/ledger-threat-model.md describes it, without a line of the library's code."""
     link, erased, promises = bytes(32), 0, 0
     encoded = {row["seq"]: row for row in victim.content[tables.encoded]}
     texts = {row["seq"]: row for row in victim.content[tables.texts]}

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from veritracer.bounds.rounding import round_up
 from veritracer.encoding import Encoding
+from veritracer.engines import Engine, Serial
 from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
 from veritracer.ledger.promises import IssuingModel, Promises, Told, select
@@ -45,10 +47,6 @@ RECOURSE = AUDIT_RECOURSE
 CHUNK = 50_000
 
 PROMISED = ("kappa", "model", "issued", "expires")
-
-
-Judging = Callable[[Iterable[Promises], Mapping[str, IssuingModel]], Iterator[tuple[Promises, AuditResults]]]
-"""Is given promises, piece by piece, and the models that issued them; gives the verdicts on each piece."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ def audit(
     recourse: int | None = RECOURSE,
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
-    judging: Judging | None = None,
+    engine: Engine | None = None,
 ) -> Audit:
     """The verdict of ``model`` on every promise that is live at that time.
 
@@ -218,8 +216,8 @@ def audit(
         Promises that are read at once.
     watch
         Called with the number of promises done, and the share of all.
-    judging
-        Judges all of them, in any order, elsewhere than here: ``distributed.judging`` uses many cores.
+    engine
+        Where promises are judged, such as ``engines.make_engine("local", 8)``; by default in this process.
     """
     now = to_timestamp(at)
     audited = AuditedModel.of(model, encoding, threshold)
@@ -230,7 +228,7 @@ def audit(
             origin = view.reference()
             raw_for = raw_needed(view, audited.encoding.digest)
             pieces = view.promises(chunk=chunk, raw_for=raw_for)
-            for promises, judged in (judging or run.judging)(pieces, run.models):
+            for promises, judged in run.judged(pieces, engine or Serial()):
                 run.add(promises, judged)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
@@ -262,12 +260,17 @@ class _Run:
     groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
     done: int = 0
 
-    def judging(
-        self, pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
-    ) -> Iterator[tuple[Promises, AuditResults]]:
-        """Judge promises, piece by piece."""
-        for promises in pieces:
-            yield promises, self.audited.judge(promises, models[promises.model])
+    def judged(self, pieces: Iterable[Promises], engine: Engine) -> Iterator[tuple[Promises, AuditResults]]:
+        """Yield pieces of promises with their verdicts, in whatever order they are judged."""
+        away: dict[int, Promises] = {}
+
+        def sent() -> Iterator[tuple[int, Promises, IssuingModel]]:
+            for number, promises in enumerate(pieces):
+                away[number] = promises
+                yield number, promises, self.models[promises.model]
+
+        for number, judged in engine.map(partial(_judge, self.audited), sent()):
+            yield away.pop(number), judged
 
     def add(self, promises: Promises, judged: AuditResults) -> None:
         """Count these verdicts."""
@@ -289,6 +292,12 @@ class _Run:
         """The same by issuing model and kappa."""
         found = (_group(self.audited, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
         return tuple(sorted(found, key=_how_far, reverse=True))
+
+
+def _judge(audited: AuditedModel, item: tuple[int, Promises, IssuingModel]) -> tuple[int, AuditResults]:
+    """Judge one piece of promises; return its number too, because pieces come back in any order."""
+    number, promises, issuing = item
+    return number, audited.judge(promises, issuing)
 
 
 def _named(counts: NDArray[np.int64]) -> dict[str, int]:

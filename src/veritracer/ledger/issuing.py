@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, certify
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
 from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
@@ -46,7 +47,6 @@ from veritracer.ledger.records import (
 from veritracer.ledger.snapshot import Revocations
 from veritracer.models.network import to_module
 from veritracer.proving import decide
-from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
 
 if TYPE_CHECKING:

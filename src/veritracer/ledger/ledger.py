@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import EVENTFUL, Kind, content_of, to_bytes
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
@@ -23,7 +24,6 @@ from veritracer.ledger.snapshot import CHUNK, Snapshot, Source, render, render_o
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Counterfactuals
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:

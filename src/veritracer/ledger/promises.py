@@ -31,7 +31,7 @@ from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import CoveredRegion, Drift, certified_region
 
 if TYPE_CHECKING:
-    from veritracer.recourse import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 FORMAT, VERSION = "veritracer-issuing-model", 1
 

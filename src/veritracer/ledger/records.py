@@ -50,7 +50,7 @@ from veritracer.times import entry_timestamp, expiry_timestamp
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-    from veritracer.recourse import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 Row = dict[str, Any]
 

@@ -52,8 +52,8 @@ from veritracer.times import Moment, format_time, to_timestamp
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
+    from veritracer.counterfactuals import Counterfactuals
     from veritracer.ledger.store import Reader
-    from veritracer.recourse import Counterfactuals
 
 CHUNK = 20_000
 """Promises that are read at once: some 80 MB at 25 encoded columns; more at once is not faster."""

@@ -153,6 +153,10 @@ class AuditedModel:
         exact = tuple(t.detach().to("cpu", torch.float64) for t in theta)
         return cls(module, network, exact, encoding or known, threshold, finder)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what finds new recourse: workers only judge."""
+        return {**self.__dict__, "recourse": None}
+
     def with_module(self, module: nn.Module) -> AuditedModel:
         """The same encoding and threshold with another classifier."""
         return AuditedModel.of(module, self.encoding, self.threshold)

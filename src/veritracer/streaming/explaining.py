@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.ledger.requests import Request
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.recourse import Recourse
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tables import Rejects, Sink, TableSource

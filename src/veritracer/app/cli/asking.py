@@ -14,7 +14,7 @@ from veritracer.app.cli.schema_options import check_rejects
 
 if TYPE_CHECKING:
     from veritracer.distributed import Question
-    from veritracer.persistence import Columns
+    from veritracer.model_folder import Columns
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms, PendingOutputs
     from veritracer.streaming.letters import LetterWriter

@@ -28,10 +28,10 @@ from veritracer.threads import cores, one_thread, only_compute
 if TYPE_CHECKING:
     import pandas as pd
 
+    from veritracer.counterfactuals import Counterfactuals
     from veritracer.datasets import Split
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Audit, Ledger
-    from veritracer.recourse import Counterfactuals
     from veritracer.schema import Schema
 
 ROWS, EPOCHS = 4000, 20

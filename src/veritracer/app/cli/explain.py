@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked, Opened
 from veritracer.app.cli.options import (
@@ -194,7 +194,7 @@ def _table(model: str, table: str | None, server: str | None) -> str:
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     """Explain one table in this process."""
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with asked.opened(known, terms) as opened:
         left_out = set(() if known is None else known.ignored_names).difference(asked.keep)
         gone = [name for name in opened.source.columns if name in left_out]
@@ -235,9 +235,10 @@ def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplai
 
 def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     """Explain many tables, or one on many cores."""
+    engine = bulk.engine_for()
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     folder = bulk.folder(asked.out, question.asked("explain", inputs))
-    args = question, inputs, folder, bulk.engine_for()
+    args = question, inputs, folder, engine
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
     print_outcome(outcome, asked.out, outcome_lines(found), quiet=asked.quiet, as_json=asked.as_json)
@@ -309,7 +310,7 @@ def certify(
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    kept, unseen, known = carried(keep, id_column), names(ignore), persistence.columns(model)
+    kept, unseen, known = carried(keep, id_column), names(ignore), model_folder.columns(model)
     bulk = Bulk(engine, workers, block_rows, block_format)
     if bulk.wanted(table, query):
         bulk.refuse({"--rejects": rejects})
@@ -405,7 +406,7 @@ def predict(
 ) -> None:
     """Decide every row of a table: its number, the decision, and the probability of the favourable label."""
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     kept, unseen = carried(keep, id_column), names(ignore)
     check_output(out, [table], force=force)
     check_rejects(rejects, [table], out, force=force)

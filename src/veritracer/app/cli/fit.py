@@ -46,7 +46,7 @@ from veritracer.app.cli.schema_options import (
 )
 from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
 from veritracer.files import writable
-from veritracer.persistence import DOCUMENT
+from veritracer.model_folder import DOCUMENT
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _trained(
 
 def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = None) -> None:
     """Save the model as a folder, with its schema and what it is worth beside it."""
-    from veritracer.saved import save
+    from veritracer.persistence import save
 
     beside = {SCHEMA: model.schema_.to_json() + "\n"}
     if evaluation is not None:
@@ -283,8 +283,8 @@ def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation |
     say(
         f"It decides at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
-        f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
-        "what can be said) and pass it back with --schema.",
+        f"What it took the columns for: {facts['schema']}. To correct it, edit the file "
+        "(docs/how-to/describe-a-table.md says what can be said) and pass it back with --schema.",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli import options as typed
 from veritracer.app.cli.asking import Asked
 from veritracer.app.cli.options import (
@@ -193,7 +193,7 @@ def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) ->
         ) as table:
             return streaming.table_digest(table)
 
-    persistence.verified(model)
+    model_folder.verified(model)
     with vt.Ledger(ledger, create=False) as place:
         found = pending.resume(place, rows)
     if found is None:
@@ -214,7 +214,7 @@ def _at_hand(
     pending: PendingOutputs,
 ) -> None:
     """Issue for one table in this process."""
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with ExitStack() as stack:
         stack.enter_context(pending)
         opened = stack.enter_context(asked.opened(known, letters, ids=[id_column], pending=pending))
@@ -259,13 +259,14 @@ def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
 
 def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
+    engine = bulk.engine_for()
     asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
     folder = bulk.folder(
         asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
     )
-    args = question, inputs, folder, bulk.engine_for(), ledger, promised
+    args = question, inputs, folder, engine, ledger, promised
     outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=asked.quiet)
     with vt.Ledger(ledger) as place:
         head = place.head

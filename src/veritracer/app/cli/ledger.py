@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, persistence, streaming, tables
+from veritracer import engines, model_folder, streaming, tables
 from veritracer.app.cli.options import (
     AsJson,
     EngineName,
@@ -287,14 +287,12 @@ def audit_(
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     check_ledger(ledger)
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else vt.ledger.head_of(head)
-    notes, judging = streaming.Notes(), None
-    if workers is not None or engine == "ray":
-        judging = distributed.judging(model, engines.make_engine(engine, workers))
+    notes, many = streaming.Notes(), workers is not None or engine == "ray"
     with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with patience("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
@@ -307,7 +305,7 @@ def audit_(
                 at=when,
                 recourse=None if recourse < 0 else recourse,
                 watch=watch,
-                judging=judging,
+                engine=engines.make_engine(engine, workers) if many else None,
             )
     place = tables.without_password(ledger)
     empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, persistence, streaming, tables
+from veritracer import distributed, engines, model_folder, streaming, tables
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, LedgerError, SchemaError, message
 from veritracer.threads import only_compute
@@ -349,7 +349,7 @@ def read_key(path: Path) -> str:
 
 def saved_model(folder: str) -> VeriTraCER:
     """The model in a folder, ready to compute; a folder that is none is refused before torch is imported."""
-    persistence.verified(folder)
+    model_folder.verified(folder)
     only_compute()
     return vt.load(folder)
 
@@ -495,8 +495,7 @@ class Bulk(NamedTuple):
 
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
-        persistence.verified(model)
-        engines.prepare(self.engine, self.workers)
+        model_folder.verified(model)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.options import (
     AsJson,
     Force,
@@ -47,7 +47,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
-    persistence.verified(model)
+    model_folder.verified(model)
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     check_output(out, [table], force=force)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.fit import check_folder, save_model
 from veritracer.app.cli.options import (
     AsJson,
@@ -111,7 +111,7 @@ def update(
     check_folder(out)
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     if keep is not None:
@@ -279,7 +279,7 @@ def calibrate(
     reading = ReadOptions.of(separator, encoding, multiline_cells, None)
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
-        persistence.verified(folder)
+        model_folder.verified(folder)
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)

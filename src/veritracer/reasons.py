@@ -23,10 +23,10 @@ from torch import Tensor
 
 from veritracer.errors import LetterError, listing, message
 from veritracer.formatting import is_missing, to_python
-from veritracer.recourse.wording import Change, Language, language
+from veritracer.wording import Change, Language, language
 
 if TYPE_CHECKING:
-    from veritracer.recourse.counterfactuals import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 Direction = Literal["raise", "reduce", "change", "state"]
 """What a person is asked to do with a feature; ``state`` is to give a value that was missing."""

@@ -17,11 +17,11 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import LEVELS, fitted
+from veritracer.changes import Advice
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
-from veritracer.recourse import Counterfactuals
-from veritracer.recourse.advice import Advice
-from veritracer.recourse.wording import change_in_words
 from veritracer.schema import Feature, Schema
+from veritracer.wording import change_in_words
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import Texts, widened
 from veritracer.formatting import decimal_of, is_missing, to_python
-from veritracer.recourse.wording import Change, Move
 from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import OUTWARDS, Drift
+from veritracer.wording import Change, Move
 
 
 @dataclass(frozen=True, eq=False)

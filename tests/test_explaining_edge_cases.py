@@ -15,8 +15,8 @@ import veritracer as vt
 from recourse_tables import fitted
 from veritracer.errors import DataError, TargetError
 from veritracer.formatting import format_value, round_down
-from veritracer.recourse.wording import Change, change_in_words
 from veritracer.schema import Feature, Schema
+from veritracer.wording import Change, change_in_words
 
 
 def linear_problem(schema: Schema, n: int = 300) -> tuple[pd.DataFrame, vt.Encoding, np.ndarray]:

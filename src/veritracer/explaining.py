@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import CHUNK, Certificates, certify
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions
 from veritracer.proving import CASCADE, Decisions, decide
-from veritracer.recourse.counterfactuals import Counterfactuals
 from veritracer.schema import Schema
 from veritracer.search.exact import closest_linear, countable, exhaustive, is_linear
 from veritracer.search.linearised import Solutions, assess

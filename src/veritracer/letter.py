@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from veritracer.errors import LetterError, listing, message, unknown_name
 from veritracer.formatting import as_written
-from veritracer.recourse.reasons import Direction, Reason, ReasonCodes, direction, told
-from veritracer.recourse.wording import Change, Language, Move, language, limit_in_words, move_in_words
+from veritracer.reasons import Direction, Reason, ReasonCodes, direction, told
 from veritracer.search.outcomes import LEAST_AGREEMENT, Outcome
+from veritracer.wording import Change, Language, Move, language, limit_in_words, move_in_words
 
 if TYPE_CHECKING:
-    from veritracer.recourse.counterfactuals import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 Format = Literal["text", "html"]
 FILES: dict[Format, str] = {"text": "letter.txt", "html": "letter.html"}
@@ -359,7 +359,7 @@ class Template:
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             if isinstance(error, LetterError):
                 raise
-            remedy = "see the fields of a letter in docs/letters.md"
+            remedy = "see the fields of a letter in docs/how-to/write-notices.md"
             expected = f"a template that can be filled in, {self.name}"
             raise LetterError(message(expected, str(error) or type(error).__name__, remedy)) from None
 
@@ -388,7 +388,7 @@ def _environment(*, autoescape: bool) -> Any:
     """An environment whose templates can reach our own ones (to extend them), and no other file."""
     jinja2 = _jinja2()
     return jinja2.sandbox.ImmutableSandboxedEnvironment(
-        loader=jinja2.PackageLoader("veritracer.recourse"),
+        loader=jinja2.PackageLoader("veritracer"),
         autoescape=autoescape,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

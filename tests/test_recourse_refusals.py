@@ -15,8 +15,8 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError, LetterError, NotSupportedError
-from veritracer.recourse.letter import page_pdf
-from veritracer.recourse.wording import PLACE, language
+from veritracer.letter import page_pdf
+from veritracer.wording import PLACE, language
 
 
 def network(width: int) -> nn.Sequential:

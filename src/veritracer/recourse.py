@@ -14,14 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
+from veritracer.explaining import Explanation
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, takes
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.explaining import Explanation
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice

@@ -29,7 +29,7 @@ from torch import Tensor
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.errors import ModelFileError, VeriTracerError
 from veritracer.training import Panel
 
@@ -113,7 +113,7 @@ def check(content: dict[str, Any], tensors: dict[str, Tensor], rows: pd.DataFram
     error = None
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        persistence.write(f"{folder}/model", content, tensors)
+        model_folder.write(f"{folder}/model", content, tensors)
         try:
             use(vt.load(f"{folder}/model"), rows, folder)
         except VeriTracerError as refused:
@@ -223,7 +223,7 @@ def test_a_parameter_that_there_is_not_is_refused() -> None:
 def test_settings_stay_when_a_recipe_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content, tensors, _ = saved("residual")
     assert content["params"]["kappa"] is None
-    persistence.write(tmp_path / "model", changed(content, ("settings", "kappa"), 0.35), tensors)
+    model_folder.write(tmp_path / "model", changed(content, ("settings", "kappa"), 0.35), tensors)
     model = vt.load(tmp_path / "model")
     assert (model.kappa, model.settings_.kappa) == (None, 0.35)
     assert clone(model).settings_.kappa == 0.2  # an unfitted model takes what the library sets today
@@ -231,9 +231,9 @@ def test_settings_stay_when_a_recipe_changes(tmp_path: Path, monkeypatch: pytest
 
 def test_columns_are_known_before_a_model_is_loaded(tmp_path: Path) -> None:
     content, tensors, _ = saved("neighbour")
-    persistence.write(tmp_path / "whole", content, tensors)
-    found = persistence.columns(tmp_path / "whole")
+    model_folder.write(tmp_path / "whole", content, tensors)
+    found = model_folder.columns(tmp_path / "whole")
     assert found is not None
     assert (found.names, found.target) == (tuple(SCHEMA.names), "approved")
-    persistence.write(tmp_path / "other", changed(content, ("encoding",), None), tensors)
-    assert persistence.columns(tmp_path / "other") is None  # load says what is wrong with it
+    model_folder.write(tmp_path / "other", changed(content, ("encoding",), None), tensors)
+    assert model_folder.columns(tmp_path / "other") is None  # load says what is wrong with it

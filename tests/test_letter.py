@@ -21,15 +21,15 @@ import veritracer as vt
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.app.report.people import _in_words
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import LetterError, SchemaError
+from veritracer.letter import Recorded, facts, filled, page_pdf, write_letter
 from veritracer.options import yearly_drift
-from veritracer.recourse import Counterfactuals, Reason, ReasonCodes
-from veritracer.recourse.letter import Recorded, facts, filled, page_pdf, write_letter
-from veritracer.recourse.reasons import accepted_rows, contributions, direction
-from veritracer.recourse.reasons import told as reason_told
-from veritracer.recourse.wording import Change, language, languages
+from veritracer.reasons import Reason, ReasonCodes, accepted_rows, contributions, direction
+from veritracer.reasons import told as reason_told
 from veritracer.schema import Feature
 from veritracer.search.outcomes import Outcome
+from veritracer.wording import Change, language, languages
 
 CODES = {name: (f"R{k:02}", f"About {name}") for k, name in enumerate(SCHEMA.names)}
 PROMISE = re.compile(r"we promise|will be accepted|was proved", re.IGNORECASE)
@@ -312,7 +312,7 @@ def test_what_was_written_for_a_value_is_not_said_of_a_missing_one() -> None:
 
 
 def test_the_codes_of_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "letters.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how-to/write-notices.md").read_text(encoding="utf-8")
     codes = vt.ReasonCodes(json.loads(page.partition("```json\n")[2].partition("```")[0]))
     said = [reason_told(codes, name, "state", language("en")) for name in codes if name != "credit_lines"]
     assert said == ["missed payments: not stated", "Savings were not stated", "your employment: not stated"]
