@@ -32,8 +32,8 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.layout import kept_rows
-from veritracer.ledger.store import Kept, Request
+from veritracer.ledger.records import kept_rows
+from veritracer.ledger.requests import Kept, Request
 from veritracer.letter import Recorded, write_letter
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.options import IssueOptions
