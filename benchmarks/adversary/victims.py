@@ -29,7 +29,7 @@ from torch import nn
 import veritracer as vt
 from veritracer.errors import VeriTracerError
 from veritracer.ledger import audit, new_key
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 from veritracer.schema import Feature, Schema
 
 TESTS = Path(__file__).parents[2] / "tests" / "ledger"
@@ -256,7 +256,7 @@ class Victim:
             with self._opened(key) as ledger:
                 for at in (None, time.time() - DAY, time.time() + 90 * DAY)[: 3 if key is None else 1]:
                     ledger.counts(at)
-                    ledger.limits(at)
+                    ledger.requirements(at)
                     pieces = [*ledger.promises(at), *ledger.promises(at, expired=True)]
                     audit(ledger, first, encoding=encoding, at=at, recourse=1)
                 ledger.models()

@@ -29,7 +29,7 @@ from veritracer.distributed import (
 from veritracer.distributed.blocks import cut, rebatched
 from veritracer.engines import Processes, Serial
 from veritracer.errors import DataError, LedgerError
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 from veritracer.streaming import IssueTerms
 from veritracer.tables import TableSource
 

@@ -22,7 +22,7 @@ from veritracer.engines import Engine
 from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import LEFT_OUT
-from veritracer.ledger.store import Kept, Request
+from veritracer.ledger.requests import Kept, Request
 from veritracer.options import BLOCK_ROWS
 from veritracer.persistence import load
 from veritracer.schema import Schema
