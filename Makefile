@@ -57,7 +57,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md and docs/cli.md from the code, docs/RESULTS.md from the stored results.
+# docs/reference/api.md and docs/reference/cli.md from the code, docs/RESULTS.md from the stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_api.py
 	$(BIN)/python docs/write_cli.py

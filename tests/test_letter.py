@@ -312,7 +312,7 @@ def test_what_was_written_for_a_value_is_not_said_of_a_missing_one() -> None:
 
 
 def test_the_codes_of_the_documentation() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "letters.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs/how-to/write-notices.md").read_text(encoding="utf-8")
     codes = vt.ReasonCodes(json.loads(page.partition("```json\n")[2].partition("```")[0]))
     said = [reason_told(codes, name, "state", language("en")) for name in codes if name != "credit_lines"]
     assert said == ["missed payments: not stated", "Savings were not stated", "your employment: not stated"]

@@ -359,7 +359,7 @@ class Template:
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             if isinstance(error, LetterError):
                 raise
-            remedy = "see the fields of a letter in docs/letters.md"
+            remedy = "see the fields of a letter in docs/how-to/write-notices.md"
             expected = f"a template that can be filled in, {self.name}"
             raise LetterError(message(expected, str(error) or type(error).__name__, remedy)) from None
 

@@ -1,4 +1,4 @@
-"""The numbers of docs/performance.md are those that were stored."""
+"""The numbers of docs/reference/performance.md are those that were stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/performance.md").read_text(encoding="utf-8")
 TITLES = {"HELOC": "heloc", "Taiwan credit": "taiwan_credit", "OULA": "oula", "CTG": "ctg", "WHO": "who"}
 UNSEEN = ", unseen rows"
 JUDGES = [f"acceptance, {name}" for name in (f"boosting{UNSEEN}", "forest", "extra trees", "logistic")]

@@ -26,7 +26,7 @@ from torch import nn
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import audit
-from veritracer.ledger.reading import in_memory
+from veritracer.ledger.snapshot import in_memory
 
 HERE = Path(__file__).parent
 SIZES = (1, 3, 7, 1000)

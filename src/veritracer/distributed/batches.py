@@ -1,7 +1,7 @@
 """The one batch function: tables in, tables with counterfactuals out, for whoever maps over partitions.
 
 Spark's ``mapInPandas`` and Dask's ``map_partitions`` hand a function some
-rows and want some rows back; docs/scale.md has the recipe for each.
+rows and want some rows back; docs/how-to/run-on-many-cores.md has the recipe for each.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from veritracer.counterfactuals import Counterfactuals
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Recourse
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
@@ -227,7 +227,7 @@ def issue_table(
         batch.numbered += [] if numbered is None else [numbered]
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
-            first = len(batch.spool)
+            first = len(batch.pending)
             added = batch.add(found, kept[terms.id_column].tolist())
             columns = _openings(found, added) if terms.original == "commitment" else {}
             if letters is not None:

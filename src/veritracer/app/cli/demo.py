@@ -241,7 +241,7 @@ def _retraining(accuracy: float, audits: dict[str, Audit]) -> Retraining:
     def share(found: Audit, *verdicts: Verdict) -> float:
         return sum(found.counts[verdict] for verdict in verdicts) / max(found.live, 1)
 
-    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.OVERTAKEN)
+    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.SUPERSEDED)
     return Retraining(
         accuracy,
         kept={kind: share(found, *kept) for kind, found in audits.items()},

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -24,7 +22,6 @@ from veritracer.app.cli.options import (
     names,
     open_applicants,
     print_outcome,
-    read_key,
     saved_model,
     schema_file,
 )
@@ -34,8 +31,6 @@ from veritracer.errors import DataError, as_typed, listing, message
 from veritracer.options import BLOCK_ROWS
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.client import Client
-    from veritracer.app.serve.tables import RemotelyExplained
     from veritracer.distributed import Question
     from veritracer.streaming import Certified, Explained, LetterTerms
 
@@ -45,13 +40,13 @@ NOT_ACHIEVED = 1
 def explain(
     model: typed.ModelFolder,
     table: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="TABLE",
             help="CSV or Parquet, a folder or pattern of them, or a URL; - is standard input.",
             show_default=False,
         ),
-    ] = None,
+    ],
     out: Annotated[
         str | None,
         typer.Option(help="CSV, Parquet or .jsonl, or a folder (its URL) for blocks; else standard output."),
@@ -101,17 +96,6 @@ def explain(
     require_certified: Annotated[
         bool, typer.Option("--require-certified", help="Exit with 1 unless every answer is certified.")
     ] = False,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Ask a service instead of a model; the table is then the only argument.",
-            show_default=False,
-        ),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="The service's API key, in a file.", show_default=False)
-    ] = None,
     spreadsheet_safe: typed.SpreadsheetSafe = False,
     separator: typed.Separator = None,
     encoding: typed.TextEncoding = "utf-8",
@@ -151,9 +135,8 @@ def explain(
         "refine": refine,
         "search_radius": radius,
     }
-    place = _table(model, table, server)
     asked = Asked(
-        table=place,
+        table=table,
         out=out,
         options=options,
         keep=carried(keep, id_column),
@@ -166,30 +149,16 @@ def explain(
         quiet=quiet,
         as_json=as_json,
     )
-    found: Explained | RemotelyExplained
     bulk = Bulk(engine, workers, block_rows, block_format)
-    if server is None and bulk.wanted(place, query):
+    if bulk.wanted(table, query):
         bulk.refuse({"--letters": letters, "--rejects": rejects})
         found = _in_blocks(asked, model, bulk)
     else:
-        if server is not None:
-            _refuse_local({"--schema": schema, "--letters": letters, "--rejects": rejects})
         asked.check(force=force)
         terms = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-        found = _at_hand(asked, model, terms) if server is None else _by_service(asked, server, api_key_file)
+        found = _at_hand(asked, model, terms)
     if require_certified and found.certified < found.asked:
         raise typer.Exit(NOT_ACHIEVED)
-
-
-def _table(model: str, table: str | None, server: str | None) -> str:
-    """The table: the second argument, or the only one where a service has the model."""
-    if server is None and table is not None:
-        return table
-    if server is not None and table is None:
-        return model
-    received = "one of them" if server is None else "a model beside --server"
-    remedy = "veritracer explain MODEL TABLE, or veritracer explain TABLE --server URL"
-    raise DataError(message("a model and a table", received, remedy))
 
 
 def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
@@ -219,48 +188,19 @@ def _at_hand(asked: Asked, model: str, terms: LetterTerms | None) -> Explained:
     return found
 
 
-def _by_service(asked: Asked, url: str, key_file: Path | None) -> RemotelyExplained:
-    """Explain one table by a service."""
-    from veritracer.app.serve.tables import explain_remotely  # here: only this needs it
-
-    how: dict[str, Any] = {"options": asked.options, "keep": asked.keep, "ignore": asked.ignore}
-    waiting = progress("explaining", quiet=asked.quiet)
-    with asked.opened(None) as opened, _client(url, key_file) as client, waiting as watch:
-        found = explain_remotely(
-            client, opened.source, opened.sink, watch=watch, sentences=asked.sentences, **how
-        )
-    _end(asked, found, opened)
-    return found
-
-
 def _in_blocks(asked: Asked, model: str, bulk: Bulk) -> Explained:
     """Explain many tables, or one on many cores."""
+    engine = bulk.engine_for()
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     folder = bulk.folder(asked.out, question.asked("explain", inputs))
-    args = question, inputs, folder, bulk.engine_for()
+    args = question, inputs, folder, engine
     outcome = bulk.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=asked.quiet)
     found = cast("Explained", outcome.ended)
     print_outcome(outcome, asked.out, outcome_lines(found), quiet=asked.quiet, as_json=asked.as_json)
     return found
 
 
-def _refuse_local(given: dict[str, Any]) -> None:
-    """Refuse what only a model at hand can do."""
-    for name, value in given.items():
-        if value is not None:
-            remedy = "leave it out, or name a model instead of --server"
-            raise DataError(message("what a service can be asked", name, remedy))
-
-
-def _client(url: str, key_file: Path | None) -> Client:
-    """The service, with the key in the file or in VERITRACER_API_KEY."""
-    import veritracer as vt
-
-    key = os.environ.get("VERITRACER_API_KEY") if key_file is None else read_key(key_file)
-    return vt.Client(url, key)
-
-
-def _end(asked: Asked, found: Explained | RemotelyExplained, opened: Opened) -> None:
+def _end(asked: Asked, found: Explained, opened: Opened) -> None:
     """Print how it ended."""
     asked.tell(found.notes, opened)
     if asked.out is not None and asked.as_json:

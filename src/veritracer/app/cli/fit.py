@@ -283,8 +283,8 @@ def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation |
     say(
         f"It decides at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
-        f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
-        "what can be said) and pass it back with --schema.",
+        f"What it took the columns for: {facts['schema']}. To correct it, edit the file "
+        "(docs/how-to/describe-a-table.md says what can be said) and pass it back with --schema.",
     )
 
 

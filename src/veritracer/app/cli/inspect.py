@@ -159,7 +159,7 @@ def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
     say(
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
         "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
-        "(docs/schema.md).",
+        "(docs/how-to/describe-a-table.md).",
     )
 
 

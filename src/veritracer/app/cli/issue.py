@@ -259,13 +259,14 @@ def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
 
 def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
+    engine = bulk.engine_for()
     asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
     question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
     said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
     folder = bulk.folder(
         asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
     )
-    args = question, inputs, folder, bulk.engine_for(), ledger, promised
+    args = question, inputs, folder, engine, ledger, promised
     outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=asked.quiet)
     with vt.Ledger(ledger) as place:
         head = place.head

@@ -496,7 +496,6 @@ class Bulk(NamedTuple):
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """What is asked, of a model that is there and whole."""
         model_folder.verified(model)
-        engines.prepare(self.engine, self.workers)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:

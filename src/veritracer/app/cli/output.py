@@ -24,7 +24,6 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.tables import RemotelyExplained
     from veritracer.streaming import Explained, Watch
 
 ON_TERMINAL = sys.stdout.isatty()
@@ -132,7 +131,7 @@ def percent(share: float | None) -> str:
     return formatting.format_percent(share, fixed=True)
 
 
-def outcome_lines(found: Explained | RemotelyExplained) -> list[str]:
+def outcome_lines(found: Explained) -> list[str]:
     """Say in two lines how the rows of a table ended."""
     first = f"{found.rows:,} rows, {found.favourable:,} of them already favourable."
     if not found.asked:

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, ibp_upper, trace
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
-from veritracer.ledger.promises import IssuingModel, Limit
-from veritracer.ledger.reading import View, raw_needed
-from veritracer.ledger.regions import rows_for
-from veritracer.ledger.verdicts import Auditor, Candidate
+from veritracer.ledger.promises import IssuingModel, SetRequirement, rows_for
+from veritracer.ledger.snapshot import View, raw_needed
+from veritracer.ledger.verdicts import AuditedModel
 from veritracer.models.intersection import Intersection
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
@@ -41,7 +40,7 @@ PENALTY_BATCH = 512
 class Unproved(Enum):
     """Why no set protects a promise."""
 
-    OBSTACLE = auto()
+    INCOMPATIBLE = auto()
     """The model that made it has another encoding, threshold or architecture."""
     NOTHING_PROVED = auto()
     """It was valid on its day, and nothing was said of later models."""
@@ -56,7 +55,7 @@ class SetConstraint:
     ``unproved`` is None where staying in the set keeps them by proof; ``reason`` says why it does not.
     """
 
-    limit: Limit
+    requirement: SetRequirement
     issuing: IssuingModel
     unproved: Unproved | None = None
     reason: str = ""
@@ -64,11 +63,11 @@ class SetConstraint:
     @property
     def param_set(self) -> ParamSet:
         """The set."""
-        return self.issuing.param_set(self.limit.kappa)
+        return self.issuing.param_set(self.requirement.kappa)
 
     def __str__(self) -> str:
-        many = f"{self.limit.count:,} promises" if self.limit.count != 1 else "1 promise"
-        return f"{many} of {self.limit.model[:12]} at kappa = {self.limit.kappa:g}"
+        many = f"{self.requirement.count:,} promises" if self.requirement.count != 1 else "1 promise"
+        return f"{many} of {self.requirement.model[:12]} at kappa = {self.requirement.kappa:g}"
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,15 @@ class SetConstraints:
     others: tuple[SetConstraint, ...]
 
     @classmethod
-    def of(cls, view: View, candidate: Candidate, *, least_kappa: float = 0.0) -> SetConstraints:
-        """The constraints on the model that ``candidate`` becomes: encoding and threshold stay.
+    def of(cls, view: View, audited: AuditedModel, *, least_kappa: float = 0.0) -> SetConstraints:
+        """The constraints on the model that ``audited`` becomes: encoding and threshold stay.
 
         Promises below ``least_kappa`` are not asked to be kept by proof: their sets leave too little room.
         """
-        auditor, models = Auditor(candidate), view.models()
-        found = [_constraint(auditor, limit, models[limit.model], least_kappa) for limit in view.limits()]
+        models = view.models()
+        found = [_constraint(audited, one, models[one.model], least_kappa) for one in view.requirements()]
         provable = [one for one in found if one.unproved is None]
-        provable.sort(key=lambda one: (one.limit.model, one.limit.kappa))
+        provable.sort(key=lambda one: (one.requirement.model, one.requirement.kappa))
         return cls(tuple(provable), tuple(one for one in found if one.unproved is not None))
 
     @property
@@ -95,7 +94,7 @@ class SetConstraints:
         """The smallest set of each issuing model: its sets are nested, so the others hold with it."""
         first: dict[str, SetConstraint] = {}
         for constraint in self.provable:
-            first.setdefault(constraint.limit.model, constraint)
+            first.setdefault(constraint.requirement.model, constraint)
         return tuple(first.values())
 
     def without(self, constraint: SetConstraint) -> SetConstraints:
@@ -106,10 +105,10 @@ class SetConstraints:
         """How many promises no set protects, by the reason."""
         counts: Counter[str] = Counter()
         for constraint in self.others:
-            counts[constraint.reason] += constraint.limit.count
+            counts[constraint.reason] += constraint.requirement.count
         return dict(counts)
 
-    def intersection(self, candidate: Candidate) -> Intersection | None:
+    def intersection(self, audited: AuditedModel) -> Intersection | None:
         """The models that meet all provable constraints; None where there are none.
 
         Raises ``PromiseError`` where no model does, and says which promises conflict.
@@ -118,7 +117,7 @@ class SetConstraints:
         if not tight:
             return None
         try:
-            return Intersection.of([constraint.param_set for constraint in tight], candidate.theta)
+            return Intersection.of([constraint.param_set for constraint in tight], audited.theta)
         except EmptyIntersectionError as error:
             pairs = [f"{tight[i]} with {tight[j]}" for i, j in error.pairs]
             received = "; ".join(pairs) or " and ".join(map(str, tight)) + ", for which none was found"
@@ -129,17 +128,23 @@ class SetConstraints:
             ) from error
 
 
-def _constraint(auditor: Auditor, limit: Limit, issuing: IssuingModel, least_kappa: float) -> SetConstraint:
-    """What the promises of one limit ask for, and whether a set can protect them."""
-    obstacle = auditor.obstacle(issuing)
-    if obstacle is not None:
-        return SetConstraint(limit, issuing, Unproved.OBSTACLE, auditor.in_words(obstacle, issuing))
-    if limit.kappa == 0:
-        return SetConstraint(limit, issuing, Unproved.NOTHING_PROVED, "valid on its day, nothing proved")
-    if limit.kappa < least_kappa:
+def _constraint(
+    audited: AuditedModel, requirement: SetRequirement, issuing: IssuingModel, least_kappa: float
+) -> SetConstraint:
+    """What the promises of one requirement ask for, and whether a set can protect them."""
+    incompatibility = audited.incompatibility(issuing)
+    if incompatibility is not None:
+        return SetConstraint(
+            requirement, issuing, Unproved.INCOMPATIBLE, audited.in_words(incompatibility, issuing)
+        )
+    if requirement.kappa == 0:
+        return SetConstraint(
+            requirement, issuing, Unproved.NOTHING_PROVED, "valid on its day, nothing proved"
+        )
+    if requirement.kappa < least_kappa:
         reason = f"proved below kappa = {least_kappa:g} only"
-        return SetConstraint(limit, issuing, Unproved.SMALL_KAPPA, reason)
-    return SetConstraint(limit, issuing)
+        return SetConstraint(requirement, issuing, Unproved.SMALL_KAPPA, reason)
+    return SetConstraint(requirement, issuing)
 
 
 @dataclass(frozen=True)
@@ -158,24 +163,24 @@ class UnprotectedPromises:
         return len(self.sign)
 
 
-def unprotected(view: View, candidate: Candidate, constraints: SetConstraints) -> UnprotectedPromises:
+def unprotected(view: View, audited: AuditedModel, constraints: SetConstraints) -> UnprotectedPromises:
     """The promises without a set, and the conditional ones, for which staying in the set is not enough.
 
     At most ``MAX_PENALISED``, evenly from what the source gives. Of a region that is not known as a whole it
     is what is known.
     """
     models = view.models()
-    open_ = {(d.limit.model, d.limit.kappa) for d in constraints.others}
+    open_ = {(d.requirement.model, d.requirement.kappa) for d in constraints.others}
     parts = [
-        UnprotectedPromises(*(torch.empty(0, candidate.encoding.dim).double(),) * 2, torch.empty(0).double())
+        UnprotectedPromises(*(torch.empty(0, audited.encoding.dim).double(),) * 2, torch.empty(0).double())
     ]
-    for promises in view.promises(raw_for=raw_needed(view, candidate.encoding.digest)):
+    for promises in view.promises(raw_for=raw_needed(view, audited.encoding.digest)):
         wanted = promises.conditional.copy()
         for model, kappa in open_:
             if model == promises.model:
                 wanted |= promises.kappa == kappa
         taken = _evenly(torch.from_numpy(wanted.nonzero()[0]))
-        rows = rows_for(candidate.encoding, promises, models[promises.model])
+        rows = rows_for(audited.encoding, promises, models[promises.model])
         sign = torch.where(torch.from_numpy(promises.favourable)[taken], 1.0, -1.0).double()
         parts.append(UnprotectedPromises(rows.lower[taken], rows.upper[taken], sign))
     whole = UnprotectedPromises(
@@ -192,7 +197,7 @@ def _evenly(rows: Tensor) -> Tensor:
     return rows[torch.linspace(0, len(rows) - 1, MAX_PENALISED, dtype=torch.float64).long()]
 
 
-def update(
+def train_inside(
     module: nn.Module,
     x: Tensor,
     y: Tensor,

@@ -6,37 +6,48 @@ promises; for every limit the report says what it cost.
 
 from __future__ import annotations
 
+import copy
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from torch import Tensor, nn
 
-from veritracer.errors import PromiseError, TrainingError, message
+from veritracer.errors import PromiseError, TrainingError, VeriTracerWarning, message
 from veritracer.files import document_text, envelope
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.obligations import (
+from veritracer.ledger.constraints import (
     SetConstraint,
     SetConstraints,
     UnprotectedPromises,
     quality,
     split,
+    train_inside,
     unprotected,
-    update,
 )
-from veritracer.ledger.promises import Limit
-from veritracer.ledger.reading import Source
-from veritracer.ledger.verdicts import VERDICTS, Candidate, Verdict
-from veritracer.models.network import Theta, from_module, to_module
+from veritracer.ledger.ledger import open_source
+from veritracer.ledger.promises import SetRequirement
+from veritracer.ledger.snapshot import Source
+from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
+from veritracer.models.network import Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 from veritracer.times import Moment
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.distillation import PanelPenalty
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
+from veritracer.training.panel import Labelled
+
+if TYPE_CHECKING:
+    from veritracer.estimator import VeriTraCER
 
 MAX_RELEASES_TRIED = 5
 """Limits, the most binding ones, whose release is tried: each is an update of its own."""
@@ -81,12 +92,12 @@ class UpdateVariant:
 
 
 @dataclass(frozen=True)
-class Binding:
+class ActiveConstraint:
     """One limit, and what it cost.
 
     Attributes
     ----------
-    limit
+    requirement
         Which promises: of which model, at which kappa, how many.
     used
         How far the updated model went, in radii of this limit: 1 is its border.
@@ -98,7 +109,7 @@ class Binding:
         What that would be worth: accuracy won by releasing them.
     """
 
-    limit: Limit
+    requirement: SetRequirement
     used: float
     at_border: float
     released: UpdateVariant | None = None
@@ -114,7 +125,7 @@ class UpdateReport:
     ways
         By name: ``today`` (no update), ``kept`` (inside of what was promised), ``free`` (wherever training
         goes) and ``from scratch``; those that were tried.
-    limits
+    constraints
         The tightest limit of each issuing model, the one that holds back most first.
     unproved
         How many promises no set protects, by the reason: they are kept by a penalty at best, and checked.
@@ -128,7 +139,7 @@ class UpdateReport:
     """
 
     ways: dict[str, UpdateVariant]
-    limits: tuple[Binding, ...] = ()
+    constraints: tuple[ActiveConstraint, ...] = ()
     unproved: dict[str, int] = field(default_factory=dict)
     newly_broken: tuple[int, ...] = ()
     trained: int = 0
@@ -185,10 +196,11 @@ def lines(report: UpdateReport) -> list[str]:
         proved += f", {unknown:,} cannot be checked" if unknown else ""
         kept = "" if way.kept is None else f"; {way.kept:.2%} of promises kept{proved}"
         said.append(f"{name}: accuracy {way.accuracy:.4f}{kept}")
-    for one in report.limits:
+    for one in report.constraints:
         gain = "" if one.gain is None else f"; releasing them gains {one.gain:+.4f} of accuracy"
+        of = one.requirement
         said.append(
-            f"{one.limit.count:,} promises of {one.limit.model[:12]} at kappa = {one.limit.kappa:g}: "
+            f"{of.count:,} promises of {of.model[:12]} at kappa = {of.kappa:g}: "
             f"{one.used:.2f} of the radius used, {one.at_border:.1%} of the weights held back{gain}"
         )
     said += [f"{count:,} promises without a proof to keep ({why})" for why, count in report.unproved.items()]
@@ -198,7 +210,7 @@ def lines(report: UpdateReport) -> list[str]:
 class Retrained(NamedTuple):
     """A model trained from scratch, and how good it is on the rows kept aside."""
 
-    candidate: Candidate
+    audited: AuditedModel
     accuracy: float
     loss: float
 
@@ -239,7 +251,7 @@ class Settings:
 
 
 def constrained_update(
-    candidate: Candidate,
+    audited: AuditedModel,
     x: Tensor,
     y: Tensor,
     source: Source | None,
@@ -257,8 +269,8 @@ def constrained_update(
     Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
     more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
     """
-    job = _Job.of(candidate, x, y, source, settings or Settings(), held)
-    with one_thread(next(candidate.module.parameters()).device.type == "cpu"):
+    job = _Job.of(audited, x, y, source, settings or Settings(), held)
+    with one_thread(next(audited.module.parameters()).device.type == "cpu"):
         return _free(job, scratch) if source is None else _constrained(job, source, scratch)
 
 
@@ -266,7 +278,7 @@ def constrained_update(
 class _Job:
     """One update: the model, the new rows in two parts, the promises."""
 
-    candidate: Candidate
+    audited: AuditedModel
     x: Tensor
     y: Tensor
     source: Source | None
@@ -278,7 +290,7 @@ class _Job:
     @classmethod
     def of(
         cls,
-        candidate: Candidate,
+        audited: AuditedModel,
         x: Tensor,
         y: Tensor,
         source: Source | None,
@@ -286,32 +298,32 @@ class _Job:
         penalty: Callable[[Theta], Tensor] | None,
     ) -> _Job:
         train, held = split(y, settings.held_out, settings.random_state)
-        return cls(candidate, x, y, source, settings, train, held, penalty)
+        return cls(audited, x, y, source, settings, train, held, penalty)
 
     def run(self, constraints: SetConstraints | None, rows: UnprotectedPromises | None) -> nn.Sequential:
         """The update under these constraints."""
         chosen = self.settings
-        return update(
-            self.candidate.module,
+        return train_inside(
+            self.audited.module,
             self.x[self.train],
             self.y[self.train],
-            None if constraints is None else constraints.intersection(self.candidate),
+            None if constraints is None else constraints.intersection(self.audited),
             unprotected=rows,
             penalty=chosen.penalty,
             held=self.penalty,
             epochs=chosen.epochs,
             learning_rate=chosen.learning_rate,
             batch_size=chosen.batch_size,
-            threshold=self.candidate.threshold,
+            threshold=self.audited.threshold,
             random_state=chosen.random_state,
         )
 
     def judged(self, module: nn.Module) -> tuple[UpdateVariant, Audit | None]:
         """How good a classifier is, and what it makes of the promises."""
-        accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.candidate.threshold)
+        accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.audited.threshold)
         if self.source is None:
             return UpdateVariant(accuracy, loss), None
-        found = audit(self.source, self.candidate.with_module(module), at=self.settings.at, recourse=0)
+        found = audit(self.source, self.audited.with_module(module), at=self.settings.at, recourse=0)
         return UpdateVariant(accuracy, loss, found.counts), found
 
     def retrained(self, scratch: FromScratch | None) -> UpdateVariant:
@@ -319,12 +331,12 @@ class _Job:
         made = (scratch or self._same_architecture)(self.train, self.held)
         found = None
         if self.source is not None:
-            found = audit(self.source, made.candidate, at=self.settings.at, recourse=0).counts
+            found = audit(self.source, made.audited, at=self.settings.at, recourse=0).counts
         return UpdateVariant(made.accuracy, made.loss, found)
 
     def _same_architecture(self, train: NDArray[np.int64], held: NDArray[np.int64]) -> Retrained:
         """The same layers from random weights, trained at the full rate for as many epochs."""
-        network, theta = from_module(self.candidate.module)
+        network, theta = from_module(self.audited.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.random_state)
             fresh = to_module(network, [t.detach() for t in theta])
@@ -338,11 +350,11 @@ class _Job:
             epochs=self.settings.epochs,
             learning_rate=self.settings.learning_rate / FINE_TUNE_LR_FACTOR,
             batch_size=self.settings.batch_size,
-            threshold=self.candidate.threshold,
+            threshold=self.audited.threshold,
             random_state=self.settings.random_state,
         )
-        scores = quality(made, self.x[held], self.y[held], self.candidate.threshold)
-        return Retrained(self.candidate.with_module(made), *scores)
+        scores = quality(made, self.x[held], self.y[held], self.audited.threshold)
+        return Retrained(self.audited.with_module(made), *scores)
 
     def report(self, ways: dict[str, UpdateVariant], **more: object) -> UpdateReport:
         counts = {"trained": len(self.train), "held_out": len(self.held)}
@@ -353,7 +365,7 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, Update
     """The update without promises."""
     module = job.run(None, None)
     ways: dict[str, UpdateVariant] = {
-        Variant.TODAY: job.judged(job.candidate.module)[0],
+        Variant.TODAY: job.judged(job.audited.module)[0],
         Variant.FREE: job.judged(module)[0],
     }
     if job.settings.compare:
@@ -367,10 +379,10 @@ def _constrained(
     """The update inside of what was promised."""
     chosen = job.settings
     with source.snapshot(chosen.at) as view:
-        constraints = SetConstraints.of(view, job.candidate, least_kappa=chosen.least_kappa)
-        rows = unprotected(view, job.candidate, constraints)
+        constraints = SetConstraints.of(view, job.audited, least_kappa=chosen.least_kappa)
+        rows = unprotected(view, job.audited, constraints)
     module = job.run(constraints, rows)
-    today, before = job.judged(job.candidate.module)
+    today, before = job.judged(job.audited.module)
     kept, after = job.judged(module)
     assert before is not None
     assert after is not None
@@ -386,7 +398,7 @@ def _constrained(
         bound = _released(job, constraints, rows, bound, kept.accuracy)
     broken = sorted(set(after.broken["sequence"].tolist()) - set(before.broken["sequence"].tolist()))
     report = job.report(
-        ways, limits=bound, unproved=constraints.unproved(), newly_broken=tuple(int(b) for b in broken)
+        ways, constraints=bound, unproved=constraints.unproved(), newly_broken=tuple(int(b) for b in broken)
     )
     _insist(report, chosen)
     return module, report
@@ -396,14 +408,14 @@ def _released(
     job: _Job,
     constraints: SetConstraints,
     rows: UnprotectedPromises,
-    bound: tuple[Binding, ...],
+    bound: tuple[ActiveConstraint, ...],
     accuracy: float,
-) -> tuple[Binding, ...]:
+) -> tuple[ActiveConstraint, ...]:
     """The limits, the first few with what releasing their promises would gain."""
-    by_limit = {constraint.limit: constraint for constraint in constraints.tightest}
+    by_requirement = {constraint.requirement: constraint for constraint in constraints.tightest}
     tried = []
     for one in bound[:MAX_RELEASES_TRIED]:
-        way, _ = job.judged(job.run(constraints.without(by_limit[one.limit]), rows))
+        way, _ = job.judged(job.run(constraints.without(by_requirement[one.requirement]), rows))
         tried.append(replace(one, released=way, gain=way.accuracy - accuracy))
     return (*tried, *bound[MAX_RELEASES_TRIED:])
 
@@ -423,12 +435,12 @@ def _insist(report: UpdateReport, settings: Settings) -> None:
         raise PromiseError(message(expected, received, remedy), report)
 
 
-def _binding(constraint: SetConstraint, module: nn.Module) -> Binding:
+def _binding(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
     """How far the updated model went against one limit."""
     param_set = constraint.param_set
     moved = zip(param_set.displacements(module), param_set.radii, strict=True)
     used = max((share for share, radius in moved if radius > 0), default=0.0)
-    return Binding(constraint.limit, used, _at_border(param_set, module))
+    return ActiveConstraint(constraint.requirement, used, _at_border(param_set, module))
 
 
 def _at_border(param_set: ParamSet, module: nn.Module) -> float:
@@ -447,5 +459,93 @@ def _at_border(param_set: ParamSet, module: nn.Module) -> float:
     return held / max(total, 1)
 
 
-def _pressure(one: Binding) -> tuple[float, float]:
+def _pressure(one: ActiveConstraint) -> tuple[float, float]:
     return one.at_border, one.used
+
+
+# ---------------------------------------------------------------- the estimator's next version
+
+Model = TypeVar("Model", bound="VeriTraCER")
+
+
+def update(
+    model: Model,
+    table: tuple[Any, ArrayLike],
+    x: Tensor,
+    *,
+    keep: Source | str | os.PathLike[str] | None,
+    panel: str | None,
+    random_state: int,
+    learning_rate: float | None,
+    **options: Any,
+) -> Model:
+    """A copy of the estimator, fine-tuned on new rows inside the sets of all live promises in ``keep``.
+
+    ``table`` has the new rows and their labels, as given; ``x`` the rows encoded, (n, d). ``options`` are
+    those of ``Settings``.
+    """
+    rate = FINE_TUNE_LR_FACTOR * model.settings_.learning_rate
+    chosen = Settings(
+        learning_rate=rate if learning_rate is None else learning_rate,
+        batch_size=model.settings_.batch_size,
+        random_state=random_state,
+        **options,
+    )
+    labels = torch.as_tensor(model.encoding_.schema.labels(table[1]), dtype=x.dtype)
+    made = copy.copy(model)
+    learned = split(labels, chosen.held_out, chosen.random_state)[0]
+    rows = Labelled(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
+    made.panel_ = _panel_for(model, panel, rows, chosen.random_state)
+    with open_source(keep) as source:
+        made.classifier_, made.update_ = constrained_update(
+            AuditedModel.of(model),
+            x,
+            labels,
+            source,
+            chosen,
+            scratch=lambda train, held: _retrained(model, table, train, held),
+            held=_held_to_panel(made, rows, chosen.random_state),
+        )
+    return made
+
+
+def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
+    """The panel of a model that is updated on these rows."""
+    if choice not in ("keep", "refit", None):
+        raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
+    if model.panel_ is None or choice == "keep":
+        return model.panel_
+    if choice is None:
+        return None
+    refitted: Panel = clone(model.panel_).fit_encoded(model.encoding_, rows, seed=seed)
+    return refitted
+
+
+def _held_to_panel(model: VeriTraCER, rows: Labelled, seed: int) -> PanelPenalty | None:
+    """What keeps an update near to what the panel says; nothing without a panel that counts."""
+    if model.panel_ is None or model.panel_.strength == 0 or model.settings_.weight_accuracy <= 0:
+        return None
+    return PanelPenalty(
+        model.panel_,
+        model.encoding_,
+        from_module(model.classifier_)[0],
+        rows,
+        threshold_logit=threshold_logit(model.threshold_),
+        accuracy=model.settings_.weight_accuracy,
+        random_state=seed,
+    )
+
+
+def _retrained(
+    model: VeriTraCER, table: tuple[Any, ArrayLike], train: NDArray[np.int64], held: NDArray[np.int64]
+) -> Retrained:
+    """The same procedure on some of the rows, judged on others."""
+    rows, labels = as_table(table[0]), np.asarray(table[1])
+    parts = [rows.iloc[part] if hasattr(rows, "iloc") else rows[part] for part in (train, held)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VeriTracerWarning)  # of a model that is only compared with
+        other = type(model)(**{**model.get_params(deep=False), "schema": model.schema_})
+        other.fit(parts[0], labels[train])
+        x, known = other.encoding_.encode(parts[1]), model.encoding_.schema.labels(labels[held])
+    scores = quality(other.classifier_, x, torch.as_tensor(known, dtype=x.dtype), other.threshold_)
+    return Retrained(AuditedModel.of(other), *scores)

@@ -21,8 +21,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from veritracer.errors import LedgerError, NoRecordError, message
-from veritracer.ledger.chain import Check, Kind, Verification, content_of
-from veritracer.ledger.layout import (
+from veritracer.ledger.chain import Kind, content_of
+from veritracer.ledger.promises import (
+    Counts,
+    IssuingModel,
+    Promises,
+    RawRows,
+    SetRequirement,
+    Told,
+    promised_ends,
+    select,
+)
+from veritracer.ledger.records import (
     ADVICE,
     CONDITIONAL,
     ENCRYPTED,
@@ -36,8 +46,7 @@ from veritracer.ledger.layout import (
     raw_rows,
     to_promises,
 )
-from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, RawRows, Told, select
-from veritracer.ledger.regions import promised_ends
+from veritracer.ledger.verification import Check, Verification
 from veritracer.times import Moment, format_time, to_timestamp
 
 if TYPE_CHECKING:
@@ -65,17 +74,17 @@ class View(Protocol):
     def told(self, sequence: Sequence[int]) -> list[Told]:
         """The raw values that people were shown, and their own."""
 
-    def limits(self) -> list[Limit]:
+    def requirements(self) -> list[SetRequirement]:
         """The sets that live promises ask a later model to stay in."""
 
     def counts(self) -> Any:
         """How many promises are live, expired, released and erased."""
 
-    def origin(self) -> Origin:
+    def reference(self) -> LedgerRef:
         """Which promises these are."""
 
 
-class Origin(NamedTuple):
+class LedgerRef(NamedTuple):
     """Where promises were read from, and in which state: the newest link of the chain. Empty in memory."""
 
     ledger: str = ""
@@ -104,22 +113,22 @@ class Snapshot:
         self,
         reader: Reader,
         known: dict[int, IssuingModel],
-        seal: Fernet | None,
+        cipher: Fernet | None,
         at: Moment = None,
         place: str = "",
     ) -> None:
-        self._reader, self._known, self._seal, self._place = reader, known, seal, place
+        self._reader, self._known, self._cipher, self._place = reader, known, cipher, place
         self._at = None if at is None else to_timestamp(at)
         self.time = to_timestamp(at)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
         """The same state on another day."""
-        yield Snapshot(self._reader, self._known, self._seal, at, self._place)
+        yield Snapshot(self._reader, self._known, self._cipher, at, self._place)
 
-    def origin(self) -> Origin:
+    def reference(self) -> LedgerRef:
         """The ledger, and its newest link in this state."""
-        return Origin(self._place, self._reader.head().hex())
+        return LedgerRef(self._place, self._reader.head().hex())
 
     def models(self) -> dict[str, IssuingModel]:
         """The models that issued promises, by digest."""
@@ -136,11 +145,11 @@ class Snapshot:
             raw = model.digest in raw_for
             size = min(chunk, WITH_TEXTS) if raw else chunk
             for rows in self._reader.promises(number, size, with_texts=raw):
-                standing = Standing.of(rows, self._revoked, self._at, self.time)
-                kept = standing.live | (standing.expired & standing.made) if expired else standing.live
+                status = PromiseStatus.of(rows, self._revoked, self._at, self.time)
+                kept = status.live | (status.expired & status.made) if expired else status.live
                 if kept.any():
                     some = rows if kept.all() else [rows[i] for i in np.flatnonzero(kept).tolist()]
-                    yield to_promises(model, some, standing.header[kept], self._seal)
+                    yield to_promises(model, some, status.header[kept], self._cipher)
 
     def told(self, sequence: Sequence[int]) -> list[Told]:
         """What the people of these promises were shown, and what they have."""
@@ -154,23 +163,23 @@ class Snapshot:
     def counts(self) -> Counts:
         """How many promises are live, and how many have expired or are gone."""
         total = np.zeros(5, dtype=np.int64)
-        for _, standing in self._standing():
-            groups = standing.live, standing.expired, standing.released, standing.erased, standing.advice
-            total += [int((standing.made & group).sum()) for group in groups]
+        for _, status in self._statuses():
+            groups = status.live, status.expired, status.released, status.erased, status.advice
+            total += [int((status.made & group).sum()) for group in groups]
         return Counts(*total.tolist())
 
-    def limits(self) -> list[Limit]:
+    def requirements(self) -> list[SetRequirement]:
         """What live promises ask of a later model: one entry for each issuing model and kappa."""
         found: dict[tuple[str, float], tuple[int, int]] = {}
-        for digest, standing in self._standing():
-            header = standing.header[standing.live]
+        for digest, status in self._statuses():
+            header = status.header[status.live]
             conditional = (header["flags"] & CONDITIONAL) > 0
             for kappa in np.unique(header["kappa"]).tolist():
                 these = header["kappa"] == kappa
                 before = found.get((digest, kappa), (0, 0))
                 counts = int(these.sum()), int((these & conditional).sum())
                 found[digest, kappa] = before[0] + counts[0], before[1] + counts[1]
-        return [Limit(digest, kappa, *counts) for (digest, kappa), counts in found.items()]
+        return [SetRequirement(digest, kappa, *counts) for (digest, kappa), counts in found.items()]
 
     def history(self) -> list[dict[str, Any]]:
         """What happened besides promises, in order."""
@@ -196,16 +205,16 @@ class Snapshot:
         """Every promise with what has become of it."""
         lines: list[tuple[Any, ...]] = []
         people: dict[int, str] = dict(self._people(identity))
-        for digest, standing in self._standing():
-            words = standing.words()
-            for k, number in enumerate(standing.sequence.tolist()):
+        for digest, status in self._statuses():
+            words = status.words()
+            for k, number in enumerate(status.sequence.tolist()):
                 if identity is not None and number not in people:
                     continue
-                head = standing.header[k]
+                head = status.header[k]
                 issued, expires = (format_time(float(head[name])) for name in ("issued", "expires"))
                 kappa = float(head["kappa"])
                 lines.append((number, people.get(number), words[k], issued, expires, kappa, digest))
-        columns = ["number", "id", "standing", "issued", "expires", "kappa", "model"]
+        columns = ["number", "id", "status", "issued", "expires", "kappa", "model"]
         return pd.DataFrame(lines, columns=columns).sort_values("number", ignore_index=True)
 
     def _people(self, identity: str | None) -> Iterator[tuple[int, str]]:
@@ -231,7 +240,7 @@ class Snapshot:
 
     def verify(self, head: bytes | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Whether the ledger is what was written, entry by entry."""
-        check = Check(head, self._seal)
+        check = Check(head, self._cipher)
         for rows in self._reader.everything(chunk):
             check.entries(rows)
         return check.conclude(self._reader.sizes(), self._reader.migrations())
@@ -249,15 +258,15 @@ class Snapshot:
     def _revoked(self) -> Revocations:
         return Revocations.of(self._reader.events("release", "erasure"), self._at)
 
-    def _standing(self) -> Iterator[tuple[str, Standing]]:
+    def _statuses(self) -> Iterator[tuple[str, PromiseStatus]]:
         """The headers of all promises, with the digest of their model."""
         for number, model in self._models.items():
             for rows in self._reader.headers(number, CHUNK):
-                yield model.digest, Standing.of(rows, self._revoked, self._at, self.time)
+                yield model.digest, PromiseStatus.of(rows, self._revoked, self._at, self.time)
 
     def _told(self, header: bytes, shown: bytes, original: bytes | None) -> Told:
         locked = int(headers([header])[0]["original"]) == ENCRYPTED
-        own = private(original, self._seal, encrypted=locked)
+        own = private(original, self._cipher, encrypted=locked)
         return Told(from_json(shown), None if own is None else own.get("row"))
 
 
@@ -280,7 +289,7 @@ class Revocations:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PromiseStatus:
     """Number and header of some promises, and what has become of each by a moment."""
 
     sequence: NDArray[np.int64]
@@ -292,7 +301,7 @@ class Standing:
     expired: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: Sequence[Any], revoked: Revocations, at: float | None, now: float) -> Standing:
+    def of(cls, rows: Sequence[Any], revoked: Revocations, at: float | None, now: float) -> PromiseStatus:
         """From rows that begin with number and header; without ``at`` all that were made count."""
         sequence = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         header = headers([row[1] for row in rows])
@@ -327,10 +336,10 @@ class StoredPromise(NamedTuple):
     original: bytes | None
 
 
-def render(sequence: int, kept: StoredPromise, model: IssuingModel, seal: Fernet | None) -> dict[str, Any]:
+def render(sequence: int, kept: StoredPromise, model: IssuingModel, cipher: Fernet | None) -> dict[str, Any]:
     """Everything about a promise; the original row and the sentence are None where they cannot be read."""
     header = headers([kept.header])[0]
-    own = private(kept.original, seal, encrypted=int(header["original"]) == ENCRYPTED) or {}
+    own = private(kept.original, cipher, encrypted=int(header["original"]) == ENCRYPTED) or {}
     return {
         "sequence": sequence,
         "kind": "advice" if header["flags"] & ADVICE else "promise",
@@ -399,7 +408,7 @@ class InMemory:
             found |= zip(some.sequence.tolist(), told, strict=True)
         return [found[number] for number in sequence]
 
-    def limits(self) -> list[Limit]:
+    def requirements(self) -> list[SetRequirement]:
         """The sets that live promises ask a later model to stay in, by model, from the smallest on."""
         every: Counter[tuple[str, float]] = Counter()
         some: Counter[tuple[str, float]] = Counter()
@@ -407,11 +416,11 @@ class InMemory:
             for kappa, conditional in zip(piece.kappa.tolist(), piece.conditional.tolist(), strict=True):
                 every[piece.model, kappa] += 1
                 some[piece.model, kappa] += conditional
-        return [Limit(*key, count, some[key]) for key, count in sorted(every.items())]
+        return [SetRequirement(*key, count, some[key]) for key, count in sorted(every.items())]
 
-    def origin(self) -> Origin:
+    def reference(self) -> LedgerRef:
         """Nowhere."""
-        return Origin()
+        return LedgerRef()
 
     def counts(self) -> Counts:
         """How many are live and how many have expired."""

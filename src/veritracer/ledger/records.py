@@ -32,8 +32,16 @@ from torch import Tensor
 from veritracer.bounds.methods import names_by_code
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
-from veritracer.ledger.promises import IssuingModel, Promises, RawRows
-from veritracer.ledger.regions import DRIFTS, Ends, first_layout_cut, first_layout_ends, promised_ends
+from veritracer.ledger.promises import (
+    DRIFTS,
+    Ends,
+    IssuingModel,
+    Promises,
+    RawRows,
+    first_layout_cut,
+    first_layout_ends,
+    promised_ends,
+)
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
@@ -116,7 +124,7 @@ class Terms:
     issued: float
     expires: float
     original: Original = IssueOptions.original
-    seal: Fernet | None = None
+    cipher: Fernet | None = None
     lasting: bool = False
     stated: bool = False
     uncertified: Uncertified = IssueOptions.uncertified
@@ -129,7 +137,7 @@ class Terms:
         if self.original not in ORIGINALS:
             expected = "original='plain', 'encrypted' or 'commitment'"
             raise DataError(message(expected, repr(self.original), "choose one of them"))
-        if self.original == "encrypted" and self.seal is None:
+        if self.original == "encrypted" and self.cipher is None:
             remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
             raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
 
@@ -199,7 +207,7 @@ def records(
         shown = to_json(texts.shown[k])
         contents = [names[i], x_cf[i].tobytes() + region, shown, x[i].tobytes(), original]
         salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
-        record, opening = sealed_record(headers[k].tobytes(), contents, salt, terms)
+        record, opening = encrypted_record(headers[k].tobytes(), contents, salt, terms)
         made.append(record)
         openings.append(opening)
     return made, openings if terms.original == "commitment" else []
@@ -233,11 +241,11 @@ def _numbers(rows: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ascontiguousarray(plain, dtype="<f8")
 
 
-def sealed_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
+def encrypted_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
     """The record, with its last two parts encrypted or left out; and what opens the commitments to them."""
     if terms.original == "encrypted":
-        assert terms.seal is not None
-        contents[3:] = [terms.seal.encrypt(content) for content in contents[3:]]
+        assert terms.cipher is not None
+        contents[3:] = [terms.cipher.encrypt(content) for content in contents[3:]]
     cut = [salt[at : at + SALT] for at in range(0, len(salt), SALT)]
     commitments = b"".join(map(commitment, cut, contents))
     if terms.original != "commitment":
@@ -279,7 +287,7 @@ def headers(blobs: Sequence[bytes]) -> NDArray[Any]:
 
 
 def to_promises(
-    model: IssuingModel, rows: Sequence[Any], header: NDArray[Any], seal: Fernet | None
+    model: IssuingModel, rows: Sequence[Any], header: NDArray[Any], cipher: Fernet | None
 ) -> Promises:
     """The promises in rows of number, header, id, x_cf, x and perhaps texts; ``header`` has all headers."""
     flags, d = header["flags"], model.encoding.dim
@@ -296,12 +304,12 @@ def to_promises(
         worst_logit=header["worst_logit"].copy(),
         favourable=(flags & FAVOURABLE) > 0,
         x_cf=x_cf,
-        x=_originals([row[4] for row in rows], header["original"] == ENCRYPTED, d, seal),
+        x=_originals([row[4] for row in rows], header["original"] == ENCRYPTED, d, cipher),
         lower=lower,
         upper=upper,
     )
     with_texts = len(rows) > 0 and len(rows[0]) > 5
-    return replace(made, raw=_raw(model, made, header, rows, seal)) if with_texts else made
+    return replace(made, raw=_raw(model, made, header, rows, cipher)) if with_texts else made
 
 
 def counterfactuals(
@@ -330,13 +338,13 @@ def raw_ends(blobs: Sequence[bytes], wide: NDArray[np.bool_], model: IssuingMode
 
 
 def _raw(
-    model: IssuingModel, made: Promises, header: NDArray[Any], rows: Sequence[Any], seal: Fernet | None
+    model: IssuingModel, made: Promises, header: NDArray[Any], rows: Sequence[Any], cipher: Fernet | None
 ) -> RawRows:
     """The texts of the promises as tables, and the ends of what was promised in raw units."""
     names = model.encoding.schema.names
     shown = [from_json(row[5]) for row in rows]
     locked = (header["original"] == ENCRYPTED).tolist()
-    own = [private(row[6], seal, encrypted=one) for row, one in zip(rows, locked, strict=True)]
+    own = [private(row[6], cipher, encrypted=one) for row, one in zip(rows, locked, strict=True)]
     known = np.array([one is not None for one in own], dtype=bool)
     originals = [row if one is None else one.get("row", {}) for row, one in zip(shown, own, strict=True)]
     table = table_of(shown, names)
@@ -352,13 +360,13 @@ def _raw(
 
 
 def _originals(
-    blobs: list[bytes | None], encrypted: NDArray[np.bool_], d: int, seal: Fernet | None
+    blobs: list[bytes | None], encrypted: NDArray[np.bool_], d: int, cipher: Fernet | None
 ) -> Tensor:
     """The people's own rows; NaN where they are not kept, or kept under a key that is not at hand."""
     unknown = np.full(d, np.nan).tobytes()
     if encrypted.any():
         blobs = [
-            (None if seal is None else decrypted(blob, seal)) if locked and blob is not None else blob
+            (None if cipher is None else decrypted(blob, cipher)) if locked and blob is not None else blob
             for blob, locked in zip(blobs, encrypted.tolist(), strict=True)
         ]
     return numbers_of([unknown if blob is None else blob for blob in blobs], d)
@@ -449,11 +457,11 @@ def _refuse(constant: str) -> None:
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
-def private(text: bytes | None, seal: Fernet | None, *, encrypted: bool) -> Row | None:
+def private(text: bytes | None, cipher: Fernet | None, *, encrypted: bool) -> Row | None:
     """The person's own ``row`` with their ``sentence``; None where it is not kept, or not readable."""
-    if text is None or (encrypted and seal is None):
+    if text is None or (encrypted and cipher is None):
         return None
-    return from_json(decrypted(text, seal) if encrypted and seal is not None else text)
+    return from_json(decrypted(text, cipher) if encrypted and cipher is not None else text)
 
 
 def new_key() -> bytes:
@@ -463,7 +471,7 @@ def new_key() -> bytes:
     return Fernet.generate_key()
 
 
-def sealer(key: bytes | str) -> Fernet:
+def make_cipher(key: bytes | str) -> Fernet:
     """What encrypts and decrypts with ``key`` (Fernet: AES-128 in CBC mode with HMAC-SHA256)."""
     try:
         from cryptography.fernet import Fernet
@@ -479,12 +487,12 @@ def sealer(key: bytes | str) -> Fernet:
         ) from None
 
 
-def decrypted(sealed: bytes, seal: Fernet) -> bytes:
+def decrypted(sealed: bytes, cipher: Fernet) -> bytes:
     """The content, refused where the key is another one."""
     from cryptography.fernet import InvalidToken
 
     try:
-        return seal.decrypt(sealed)
+        return cipher.decrypt(sealed)
     except InvalidToken:
         remedy = "give the key that the promises were issued with"
         raise LedgerError(message("the key of the encrypted rows", "another one", remedy)) from None
