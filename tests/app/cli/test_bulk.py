@@ -21,7 +21,6 @@ ISSUE += ["--ledger", "promises.db", "--out", "issued"]
 UPDATE = ["update", "model", "crunch.csv", "--epochs", "2", "--learning-rate", "0.02"]
 KEEP = ["--keep", "promises.db", "--max-loss", "0", "--out", "never"]
 AUDIT, BREAKING = (["audit", "--ledger", "promises.db", "--model", name] for name in ("model", "free"))
-SERVER = ["explain", "people.csv", "--server", "http://127.0.0.1:9"]  # where nobody listens
 
 COMMANDS = {
     "one": ["explain", "model", "few.csv", "--out", "one.parquet", *FAST],
@@ -74,10 +73,7 @@ BAD = {
     ),
     "rejects": (["certify", "model", "in", "out", "--rejects", "r.csv"], "block by block, got --rejects"),
     "no target": ([*UPDATE, "--target", "nothing", "--out", "never"], "'nothing'"),
-    "a model alone": (["explain", "model"], "a model and a table, got one of them"),
-    "nobody listens": (SERVER, "is it running?"),
-    "nobody listens to a key": ([*SERVER, "--api-key-file", "key"], "is it running?"),
-    "too much for a service": ([*SERVER, "--rejects", "r.csv"], "a service can be asked, got --rejects"),
+    "a model alone": (["explain", "model"], "missing argument 'TABLE'"),
 }
 
 
@@ -93,7 +89,6 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     people[:30].assign(id=[f"p{i}" for i in range(30)]).to_csv(place / "named.csv", index=False)
     crunch = pd.read_csv(place / "train.csv").head(400)  # nearly everybody is turned down
     crunch.assign(approved=["yes", *["no"] * 79] * 5).to_csv(place / "crunch.csv", index=False)
-    (place / "key").write_text("secret\n")
     return place
 
 

@@ -1,4 +1,4 @@
-"""``vt.Client`` and ``veritracer explain --server`` against a service in a process of its own."""
+"""``vt.Client`` against a service in a process of its own."""
 
 from __future__ import annotations
 
@@ -83,23 +83,6 @@ def test_what_is_refused_is_said_in_three_parts(client: vt.Client, process: tupl
     assert refused.value.status == 401
     with vt.Client("http://127.0.0.1:9") as nowhere, pytest.raises(ServiceError, match="is it running"):
         nowhere.model()
-
-
-@pytest.mark.long
-def test_the_command_line_asks_a_service(process: tuple[str, Any, str], tmp_path: Path) -> None:
-    url, _, key = process
-    frame().to_csv(tmp_path / "people.csv", index=False)
-    table, env = str(tmp_path / "people.csv"), {"VERITRACER_API_KEY": key}
-    far = run("explain", table, "--server", url, "--out", str(tmp_path / "far.csv"), "--sentences", env=env)
-    assert far.returncode == 0, far.stderr
-    told, near = pd.read_csv(tmp_path / "far.csv"), model().explain(frame())
-    assert told["recourse.status"].tolist() == near.status.tolist()
-    assert told["recourse.sentence"].tolist() == [near.sentence(i) for i in range(len(near))]
-    for name in near.frame.columns:
-        assert told[name].fillna("").tolist() == near.frame[name].astype(object).fillna("").tolist()
-    assert f"{len(near)} rows, 0 of them already favourable." in far.stdout
-    assert_refused(run("explain", table, "--server", url, "--out", str(tmp_path / "no.csv")))
-    assert not (tmp_path / "no.csv").exists()
 
 
 @pytest.mark.long

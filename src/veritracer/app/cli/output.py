@@ -24,7 +24,6 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.tables import RemotelyExplained
     from veritracer.streaming import Explained, Watch
 
 ON_TERMINAL = sys.stdout.isatty()
@@ -40,8 +39,8 @@ def _errors() -> Console:
     return Console(stderr=True, force_terminal=watched, quiet=not watched)
 
 
-def patience(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
-    """A spinner on stderr while the block runs, if somebody is watching."""
+def spinner(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """Show a spinner on stderr while the block runs, if it is a terminal."""
     return nullcontext() if quiet else _errors().status(text)
 
 
@@ -132,7 +131,7 @@ def percent(share: float | None) -> str:
     return formatting.format_percent(share, fixed=True)
 
 
-def outcome_lines(found: Explained | RemotelyExplained) -> list[str]:
+def outcome_lines(found: Explained) -> list[str]:
     """Say in two lines how the rows of a table ended."""
     first = f"{found.rows:,} rows, {found.favourable:,} of them already favourable."
     if not found.asked:

@@ -1,4 +1,4 @@
-"""A table that a service explains, and what the client makes of its answers, bad and good."""
+"""What the client makes of the answers of a service, bad and good."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from serving_cases import model, people
 import veritracer as vt
 from veritracer import persistence
 from veritracer.app.serve import client as module
-from veritracer.app.serve.tables import RemotelyExplained, explain_remotely, wire_options
 from veritracer.errors import DataError, ServiceError
-from veritracer.tables import open_sink, open_table
 
 
 @pytest.fixture
@@ -32,54 +30,6 @@ def near(url: str) -> Iterator[vt.Client]:
 
 def frame(count: int = 3) -> pd.DataFrame:
     return pd.DataFrame(list(people()[:count])).assign(id=[f"p{i}" for i in range(count)])
-
-
-def written(near: vt.Client, folder: Path, **more: Any) -> tuple[RemotelyExplained, pd.DataFrame]:
-    """How a table of three people ended, and what was written about them."""
-    frame().to_csv(folder / "people.csv", index=False)
-    with open_table(str(folder / "people.csv"), rows=2) as table, open_sink(str(folder / "out.csv")) as sink:
-        found = explain_remotely(near, table, sink, **{"options": {}, "keep": ["id"], **more})
-    return found, pd.read_csv(folder / "out.csv")
-
-
-def test_a_table_is_written_as_the_library_would(near: vt.Client, tmp_path: Path) -> None:
-    seen: list[int] = []
-    found, told = written(near, tmp_path, sentences=True, watch=lambda done, share: seen.append(done))
-    own = model().explain(frame().drop(columns="id"))
-    assert told["recourse.status"].tolist() == own.status.tolist()
-    assert told["recourse.sentence"].tolist() == [own.sentence(i) for i in range(len(own))]
-    assert told["recourse.decision"].tolist() == own.decision.tolist()
-    assert told["recourse.probability"].to_numpy() == pytest.approx(own.probability)
-    assert told["id"].tolist() == frame()["id"].tolist()
-    for name in own.frame.columns:
-        assert told[name].fillna("").tolist() == own.frame[name].astype(object).fillna("").tolist()
-    counts = {name: int((own.status == name).sum()) for name in ("certified", "valid", "none")}
-    assert {name: getattr(found, name) for name in counts} == counts
-    assert (found.rows, found.favourable, found.asked) == (3, 0, 3)
-    assert (found.models, found.model_digest) == (f"kappa = {own.kappa} (linf, mean-abs)", own.model_digest)
-    assert seen == [2, 3]
-
-
-def test_alternatives_have_lines_of_their_own(near: vt.Client, tmp_path: Path) -> None:
-    found, told = written(near, tmp_path, options={"n": 2, "cost": {"income": float("inf")}})
-    assert found.rows == 3
-    assert told["recourse.alternative"].max() == 2
-    assert told["id"].nunique() == 3
-    assert "recourse.sentence" not in told
-    income = dict(zip(frame()["id"], frame()["income"], strict=True))
-    assert (told["income"] == told["id"].map(income)).all()  # an infinite price is a lock
-
-
-def test_options_travel_without_what_json_lacks() -> None:
-    given = {"kappa": None, "limits": {}, "n": 2, "cost": {"age": float("inf"), "income": 2.0}}
-    assert wire_options(given) == {"n": 2, "cost": {"income": 2.0}, "lock": ["age"]}
-    assert wire_options({"cost": {"age": float("inf")}}) == {"lock": ["age"]}
-
-
-def test_a_value_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another model may answer than the one whose schema was read."""
-    with pytest.raises(DataError, match="expected values of 'debts' as the model has them, got a fraction"):
-        written(scripted(monkeypatch, answers_of({"debts": 2.5})), tmp_path)
 
 
 def test_what_an_answer_says(near: vt.Client) -> None:
@@ -154,8 +104,8 @@ def answers_of(other: dict[str, Any], schema: dict[str, Any] | None = None) -> H
     return answer
 
 
-def test_numbers_that_are_text_travel_as_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They come back as the column writes them, in frames and in files."""
+def test_numbers_that_are_text_travel_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come back as the column writes them."""
     schema = json.loads(model().schema_.to_json())
     for feature in schema["features"]:
         feature |= {"number_format": "1.234,5 €"} if feature["name"] == "income" else {}
@@ -169,15 +119,7 @@ def test_numbers_that_are_text_travel_as_numbers(monkeypatch: pytest.MonkeyPatch
     near, X = scripted(monkeypatch, watched), frame().drop(columns="id")
     X["income"] = ["1.234,5 €", "983 €", "20.000 €"]
     assert near.explain(X).frame["income"].tolist() == ["15.880,5 €"] * 3
-    X.to_csv(tmp_path / "people.csv", index=False)
-    place = str(tmp_path / "out.csv")
-    with open_table(str(tmp_path / "people.csv")) as table, open_sink(place) as sink:
-        explain_remotely(near, table, sink, options={})
-    assert seen == [1234.5, 983.0, 20000.0] * 2
-    told = pd.read_csv(place)
-    assert told["income"].tolist() == ["15.880,5 €"] * 3
-    assert told["recourse.decision"].tolist() == ["no"] * 3
-    assert told["recourse.probability"].tolist() == [0.1] * 3
+    assert seen == [1234.5, 983.0, 20000.0]
 
 
 def test_cells_travel_as_people_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
