@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The service as an image: built in one stage, run in another without compilers, as nobody in particular, and
-# with nothing to write to but /data and /tmp. See docs/service.md.
+# with nothing to write to but /data and /tmp. See docs/how-to/serve.md.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build

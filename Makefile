@@ -57,7 +57,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/api.md and docs/cli.md from the code, docs/RESULTS.md from the stored results.
+# docs/reference/api.md and docs/reference/cli.md from the code, docs/RESULTS.md from the stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_api.py
 	$(BIN)/python docs/write_cli.py
@@ -70,15 +70,15 @@ outputs: $(READY)
 # The soundness suite at 200,000 examples, and 20,000 statements of what people are told: six minutes on 16 cores,
 # about an hour on two.
 long: $(READY)
-	$(BIN)/python -m pytest -n auto tests/test_soundness.py tests/statements $(LONG)
+	$(BIN)/python -m pytest -n auto tests/soundness/test_soundness.py tests/soundness/test_statements.py $(LONG)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m long $(LONG)
 
 # What must not depend on the machine, under settings that change its matrix kernels and threads.
-KERNELS := tests/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
-	tests/test_certificate.py tests/recourse/test_regions.py tests/statements tests/bench/test_results.py tests/test_readme.py \
-	tests/test_performance_page.py
+KERNELS := tests/soundness/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
+	tests/test_certificate.py tests/test_changes.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
+	tests/docs/test_performance_page.py
 kernels: $(READY)
-	$(BIN)/python -m pytest tests/test_kernels.py $(LONG)
+	$(BIN)/python -m pytest tests/soundness/test_kernels.py $(LONG)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n auto $(KERNELS)
 	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n auto $(KERNELS)
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
@@ -97,7 +97,7 @@ serve-bench: $(READY)
 # Ray, the registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
 integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
-	$(BIN)/python -m pytest tests/test_mlflow.py tests/distributed $(LONG)
+	$(BIN)/python -m pytest tests/integration/test_mlflow.py tests/distributed $(LONG)
 
 # README, docs and stored results as a site in out/site; a link that leads nowhere fails.
 site: $(READY)

@@ -27,22 +27,22 @@ import veritracer as vt
 from benchmarks.ledger import PROMISES, write
 from benchmarks.record import save, show
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.verdicts import Candidate
+from veritracer.ledger.verdicts import AuditedModel
 from veritracer.models.network import to_module
 
 KINDS = ("inside", "outside", "another encoding")
 
 
-def candidate(ledger: vt.Ledger, kind: str) -> Candidate:
+def candidate(ledger: vt.Ledger, kind: str) -> AuditedModel:
     """The model that is held against the ledger."""
     (issuing,) = ledger.models().values()
     if kind == "another encoding":
         later = vt.datasets.loans(rows=3000, year=2)
         model = vt.VeriTraCER(schema=later.schema, method="standard", epochs=3).fit(later.X, later.y)
-        return Candidate.of(model)
+        return AuditedModel.of(model)
     share = 0.9 if kind == "inside" else 3.0
     moved = issuing.param_set(0.2 * share).sample(1, torch.Generator().manual_seed(0), corners=True)
-    return Candidate.of(to_module(issuing.network, [t[0] for t in moved]), issuing.encoding)
+    return AuditedModel.of(to_module(issuing.network, [t[0] for t in moved]), issuing.encoding)
 
 
 def measure(place: str, count: int, kind: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from benchmarks.promises import PEOPLE, today, tomorrow
 from benchmarks.record import keep, lines_of, save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.reading import in_memory
+from veritracer.ledger.snapshot import in_memory
 
 TRAININGS: dict[str, dict[str, Any]] = {"old": {"panel": None, "initialisation": "small"}, "new": {}}
 DRIFTS = {"ctg": ("shift",), "who": ("shift",), "loans": ("shift", "years")}

@@ -29,7 +29,7 @@ import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.ledger.database import place_of
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.layout import PARTS, SALT, Record, Terms, sealed_record
+from veritracer.ledger.records import PARTS, SALT, Record, Terms, encrypted_record
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 
@@ -40,7 +40,7 @@ def again(records: list[Record], count: int, terms: Terms) -> Iterator[Record]:
         _, *parts = (getattr(records[k % len(records)], name) for name in PARTS)
         contents = [f"person {k}".encode(), *parts]
         salts = os.urandom(SALT * len(PARTS))
-        yield sealed_record(records[k % len(records)].header, contents, salts, terms)[0]
+        yield encrypted_record(records[k % len(records)].header, contents, salts, terms)[0]
 
 
 def write(place: str, count: int) -> dict[str, float]:
@@ -52,14 +52,14 @@ def write(place: str, count: int) -> dict[str, float]:
     base = Batch(model.classifier_, model.threshold, terms)
     start = time.process_time()
     base.add(found, list(range(len(found))))
-    prepared = (time.process_time() - start) / len(base.spool)
-    records, committed = list(base.spool), 0.0
+    prepared = (time.process_time() - start) / len(base.pending)
+    records, committed = list(base.pending), 0.0
     with vt.Ledger(place) as ledger:
         for at in range(0, count, AT_ONCE):
             batch = Batch(model.classifier_, model.threshold, base.terms)
             batch.model = base.model
             for record in again(records, min(AT_ONCE, count - at), base.terms):
-                batch.spool.put(record)
+                batch.pending.put(record)
             start = time.process_time()
             batch.commit(ledger._store)
             committed += time.process_time() - start
@@ -90,7 +90,7 @@ def limits(place: str, count: int) -> dict[str, float]:
     start, clock = time.process_time(), time.perf_counter()
     with vt.Ledger(place) as ledger:
         assert ledger.counts().live == count
-        assert sum(limit.count for limit in ledger.limits()) == count
+        assert sum(one.count for one in ledger.requirements()) == count
     return {"seconds": time.process_time() - start, "wall": time.perf_counter() - clock}
 
 

@@ -15,7 +15,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +27,11 @@ from benchmarks.record import keep, lines_of, save, show
 from benchmarks.truth import LOANS, Asked, fitted, subject_for
 from veritracer import VeriTraCER
 from veritracer.encoding import Encoding
+from veritracer.engines import make_engine
 from veritracer.errors import VeriTracerWarning
 from veritracer_bench.methods import Question, resolve
 from veritracer_bench.plan import Subject
-from veritracer_bench.running import pool_of
+from veritracer_bench.running import attempt
 from veritracer_bench.truth import Simulator
 
 ALPHAS = (0.1, 0.3, 0.5)
@@ -130,17 +130,14 @@ def run(chosen: argparse.Namespace) -> pd.DataFrame:
     lines = lines_of(LINES)
     done = {(each["dataset"], each["seed"], each["method"]) for each in lines}
     wanted = [(d, s, m) for s in chosen.seeds for m in chosen.methods for d in chosen.datasets]
-    with pool_of(chosen.processes) as pool:
-        futures = {pool.submit(measure, *each): each for each in wanted if each not in done}
-        for future in as_completed(futures):
-            try:
-                new = future.result()
-            except Exception as error:  # one job less must not cost all the others
-                print(*futures[future], f"failed: {type(error).__name__}: {error}", file=sys.stderr)
-                continue
-            keep(LINES, new)
-            lines += new
-            print(*futures[future], flush=True)
+    calls = ((measure, each) for each in wanted if each not in done)
+    for each in make_engine("local", chosen.processes).map(attempt, calls):
+        if each.failure is not None:
+            print(*each.args, f"failed: {each.failure}", file=sys.stderr)
+            continue
+        keep(LINES, each.result)
+        lines += each.result
+        print(*each.args, flush=True)
     return pd.DataFrame(lines)
 
 
@@ -163,7 +160,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="0: this one")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--table", action="store_true", help="only the table of what is there")
     chosen = parser.parse_args()
     lines = pd.DataFrame(lines_of(LINES)) if chosen.table else run(chosen)

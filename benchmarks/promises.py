@@ -41,8 +41,8 @@ import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.reading import InMemory, in_memory
-from veritracer.ledger.verdicts import Auditor, Candidate, Verdict
+from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.verdicts import AuditedModel, Verdict
 
 DRIFTS = {
     "ctg": ("shift", "bar 20 %", "against"),
@@ -111,7 +111,7 @@ def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals, I
 def confirmed(model: vt.VeriTraCER, found: vt.Counterfactuals, promises: InMemory) -> tuple[int, int]:
     """How many promises are kept by proof, and for how many of these the shown values are accepted."""
     (piece,), (issuing,) = promises.pieces, promises.issuing
-    proved = Auditor(Candidate.of(model)).judge(piece, issuing).verdict == Verdict.PROVED.code
+    proved = AuditedModel.of(model).judge(piece, issuing).verdict == Verdict.PROVED.code
     shown = found.frame[found.status != "none"][proved]
     yes = model.predict(shown) == model.schema_.favourable if len(shown) else np.zeros(0, dtype=bool)
     return int(proved.sum()), int(yes.sum())
@@ -140,8 +140,8 @@ def cell(
         "counts": {way: report.ways[way].counts for way in WAYS},
         "newly_broken": len(report.newly_broken),
         "free_moved": far,
-        "weights_held_back": max((one.at_border for one in report.limits), default=0.0),
-        "gain_if_released": max((one.gain or 0.0 for one in report.limits), default=0.0),
+        "weights_held_back": max((one.at_border for one in report.constraints), default=0.0),
+        "gain_if_released": max((one.gain or 0.0 for one in report.constraints), default=0.0),
         "proved_and_confirmed": {
             "kept": confirmed(kept, found, promises),
             "free": confirmed(free, found, promises),

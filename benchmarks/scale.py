@@ -1,7 +1,7 @@
 """Beyond one core: speed by workers, Ray's overhead, memory, kills, and what a row costs by stage.
 
-``python -m benchmarks.scale`` runs small, in a minute or two an item; ``--full`` is what docs/scale.md asks
-for (an idle machine and about an hour). ``--only speed,ray,memory,kill,cost`` chooses.
+``python -m benchmarks.scale`` runs small, in a minute or two an item; ``--full`` takes an
+idle machine and about an hour. ``--only speed,ray,memory,kill,cost`` chooses.
 
 * ``speed``: one table, refined, by 1 and by 2 workers (``--workers``), local and Ray: the ratio; and that of
   as many commands at once that share nothing, which is what the machine gives.

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from veritracer import Recourse, VeriTraCER, datasets
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import VeriTracerWarning
-from veritracer.recourse import Counterfactuals
 from veritracer.search.reference import ReferenceData
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "trap_door.png"

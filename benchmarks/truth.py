@@ -21,7 +21,6 @@ import os
 import sys
 import time
 import warnings
-from concurrent.futures import as_completed
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +32,7 @@ import torch
 from veritracer import VeriTraCER, datasets
 from veritracer.datasets.loans_model import Outcome
 from veritracer.encoding import Encoding
+from veritracer.engines import make_engine
 from veritracer.errors import VeriTracerWarning
 from veritracer.models.network import from_module
 from veritracer.search.reference import Neighbours
@@ -41,7 +41,7 @@ from veritracer_bench.judges import COUNTED, Jury, Labelled, groups_of, jury_of,
 from veritracer_bench.methods import Question, arguments, resolve
 from veritracer_bench.plan import Subject, subject_of
 from veritracer_bench.results import read_results, where, write_results
-from veritracer_bench.running import pool_of
+from veritracer_bench.running import attempt
 from veritracer_bench.shifts import LEFT_OUT
 from veritracer_bench.truth import Answers, Simulator, favourable_probability, measured
 from veritracer_bench.truth_tables import Truth
@@ -293,14 +293,11 @@ def run(chosen: argparse.Namespace, asked: Asked) -> None:
         for name in chosen.datasets
         for trainer in trainers
     ]
-    with pool_of(chosen.processes) as pool:
-        futures = {pool.submit(call, *args): args[:2] for call, args in tasks}
-        for future in as_completed(futures):
-            try:
-                print(future.result(), flush=True)
-            except Exception as error:  # one cell less must not cost all the others
-                name = " ".join(map(str, futures[future]))
-                print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    for each in make_engine("local", chosen.processes).map(attempt, tasks):
+        if each.failure is None:
+            print(each.result, flush=True)
+        else:
+            print(*each.args[:2], f"failed: {each.failure}", file=sys.stderr, flush=True)
 
 
 def tables(asked: Asked, stored: Path) -> None:
@@ -321,7 +318,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)), help="for example 0 1 2")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--rows", type=int, default=200, help="declined test rows of a cell; 0: all")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="0: this one")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--together", type=int, default=5, help="seeds that are trained side by side")
     parser.add_argument("--left-out", type=int, default=2, help="leave-out models of each training")
     parser.add_argument("--epochs", type=int, help="of every training, to try things out")

@@ -1,6 +1,6 @@
-"""Writes docs/api.md: every public name of the library with the first sentence of its docstring.
+"""Writes docs/reference/api.md: every public name of the library with the first sentence of its docstring.
 
-``python docs/write_api.py``, or ``make docs``; tests/test_docs.py compares.
+``python docs/write_api.py``, or ``make docs``; tests/docs/test_docs.py compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 
 import veritracer
 
-PAGE = Path(__file__).with_name("api.md")
+PAGE = Path(__file__).with_name("reference") / "api.md"
 HEAD = """# Public names
 
 Written by `make docs` from what the library exports; a test compares the two. `import veritracer as vt`.

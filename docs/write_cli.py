@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every verb of the command line with its arguments, from the code.
+"""Writes docs/reference/cli.md: every verb of the command line with its arguments, from the code.
 
 ``python docs/write_cli.py``, or ``make docs``; tests/app/cli/test_reference.py compares.
 """
@@ -13,13 +13,13 @@ import typer.main
 
 from veritracer.app.cli.app import app
 
-PAGE = Path(__file__).with_name("cli.md")
+PAGE = Path(__file__).with_name("reference") / "cli.md"
 HEAD = """# The command line
 
 Written by `make docs` from the code; a test compares the two. `veritracer VERB --help` says the same.
 
 Tables are CSV or Parquet: a file, a URL, the answer of a database, or `-` for standard input. How they are
-read and written is described in [reading-tables.md](reading-tables.md). Large tables are read and written in
+read and written is described in [tables.md](tables.md). Large tables are read and written in
 batches; an output appears under its name only when it is complete (until then it is `NAME.partial`). Commands
 that learn from a table (`fit`, `update`, `calibrate`, `report`, `inspect`) read it as a whole and need
 memory for it. On a terminal there are colours and a progress bar, in a pipe plain text; `--json` prints one

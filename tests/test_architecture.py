@@ -20,15 +20,15 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 # Levels from low to high. Inside one of the first six a module imports only those named before it; the
 # groups above them are still to be divided.
 ORDER = [
-    ["errors", "formatting", "files", "threads", "times", "engines", "lazy"],
+    ["errors", "formatting", "files", "model_folder", "threads", "times", "engines", "lazy"],
     ["schema", "encoding", "options"],
     ["models"],
     ["bounds", "proving", "certificate"],
     ["training"],
     ["search"],
-    ["persistence", "recourse"],
+    ["wording", "changes", "reasons", "letter", "counterfactuals", "explaining", "recourse"],
     ["estimator"],
-    ["saved", "metrics", "evaluation"],
+    ["persistence", "metrics", "evaluation"],
     ["datasets", "ledger", "tables"],
     ["streaming", "distributed"],
     ["app", "mlflow"],
@@ -41,7 +41,7 @@ PLACE = {
     for position, name in enumerate(names)
 }
 # ``VeriTraCER.save``, ``.issue`` and ``.update`` import these inside the method.
-UPWARD = {"estimator": {"saved", "ledger"}}
+UPWARD = {"estimator": {"persistence", "ledger"}}
 # Inside a room too a module imports only those named before it.
 ROOMS = {
     "schema": ["number_formats", "feature", "labels", "inference", "tables", "schema", "inspection"],
@@ -72,6 +72,24 @@ ROOMS = {
         "reference",
         "prototypes",
         "outcomes",
+    ],
+    "ledger": [
+        "promises",
+        "records",
+        "chain",
+        "requests",
+        "database",
+        "store",
+        "verification",
+        "snapshot",
+        "issuing",
+        "verdicts",
+        "auditing",
+        "ledger",
+        "constraints",
+        "update",
+        "displacement",
+        "calibration",
     ],
     "tables": ["csv_blocks", "places", "reading", "rejects", "cells", "writing", "exact_columns"],
 }
@@ -154,7 +172,7 @@ def test_the_library_does_not_need_its_evaluation() -> None:
 
 def test_the_estimator_does_not_import_the_ledger() -> None:
     program = (
-        "import sys, veritracer.estimator, veritracer.saved;"
+        "import sys, veritracer.estimator, veritracer.persistence;"
         "print([name for name in sys.modules if name.startswith('veritracer.ledger')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=CLEAN)

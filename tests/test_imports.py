@@ -15,7 +15,7 @@ import torch
 
 import veritracer
 from processes import CLEAN
-from veritracer import persistence
+from veritracer import model_folder
 
 SOURCE = Path(veritracer.__file__).parent
 HEAVY = ["torch", "pandas", "sklearn", "scipy", "matplotlib"]
@@ -89,7 +89,7 @@ for package in (vt, vt.encoding):
 def test_a_saved_model_is_loaded_without_what_only_training_and_searching_need() -> None:
     parts = ["ensemble", "linear_model", "metrics", "model_selection", "neighbors"]
     unwanted = [*(f"sklearn.{part}" for part in parts), "matplotlib", "sqlalchemy", "jinja2"]
-    program = f"import sys, veritracer.saved; print([n for n in {unwanted!r} if n in sys.modules])"
+    program = f"import sys, veritracer.persistence; print([n for n in {unwanted!r} if n in sys.modules])"
     assert python(program) == "[]\n"
 
 
@@ -153,8 +153,8 @@ def test_help_and_refused_arguments_need_nothing_heavy(tmp_path: Path) -> None:
 def folder(tmp_path: Path) -> Path:
     """What names a model's columns, and tables that do not fit it."""
     schema = {"features": [{"name": "age"}, {"name": "income"}], "target": "approved"}
-    persistence.write(tmp_path / "model", {"encoding": {"schema": schema}}, {"a": torch.zeros(1)})
-    persistence.write(tmp_path / "cut", {}, {"a": torch.zeros(1)})
+    model_folder.write(tmp_path / "model", {"encoding": {"schema": schema}}, {"a": torch.zeros(1)})
+    model_folder.write(tmp_path / "cut", {}, {"a": torch.zeros(1)})
     (tmp_path / "cut" / "model.safetensors").write_bytes(b"")
     tables = {"good": "age,income\n1,2\n", "lacking": "age\n1\n", "header": "age,income\n", "empty": ""}
     tables |= {"ragged": "age,income\n1,2\n1,2,3\n", "quote": 'age,income\n1,"2\n'}

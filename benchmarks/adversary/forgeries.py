@@ -1,6 +1,6 @@
 """Ledgers changed behind their back: cells, bits, rows, ends, whole chains, and entries added by hand.
 
-Three kinds of forgeries, by what a reader of docs/ledger.md expects:
+Three kinds of forgeries, by what a reader of docs/explanation/ledger-threat-model.md expects:
 
 - *plain*: something is changed and the links are not made anew. ``verify`` finds it, without a head;
 - *relinked*: the chain is whole again, by somebody who knows how links are made (or its end is cut off).

@@ -1,8 +1,8 @@
 """A ledger with every kind of entry, read and rewritten behind its back, and what its readers make of that.
 
-The tables are found by looking into the database, and links and commitments are made as docs/ledger.md
-says, with SHA-256 and nothing of the library: what is forged here is forged by somebody who has read the
-documentation.
+The tables are found by looking into the database, and links and commitments are made as
+docs/explanation/ledger-threat-model.md says, with SHA-256 and nothing of the library: what is forged here is
+forged by somebody who has read the documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import nn
 import veritracer as vt
 from veritracer.errors import VeriTracerError
 from veritracer.ledger import audit, new_key
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 from veritracer.schema import Feature, Schema
 
 TESTS = Path(__file__).parents[2] / "tests" / "ledger"
@@ -43,7 +43,7 @@ Content = dict[str, list[Row]]
 
 
 def link(previous: bytes, row: Row) -> bytes:
-    """The link of an entry, from docs/ledger.md."""
+    """The link of an entry, from docs/explanation/ledger-threat-model.md."""
     about = f"{row['seq']}\n{row['kind']}\n{row['model']}\n{len(row['header'])}\n".encode()
     return sha256(previous + about + row["header"] + row["commitments"]).digest()
 
@@ -256,7 +256,7 @@ class Victim:
             with self._opened(key) as ledger:
                 for at in (None, time.time() - DAY, time.time() + 90 * DAY)[: 3 if key is None else 1]:
                     ledger.counts(at)
-                    ledger.limits(at)
+                    ledger.requirements(at)
                     pieces = [*ledger.promises(at), *ledger.promises(at, expired=True)]
                     audit(ledger, first, encoding=encoding, at=at, recourse=1)
                 ledger.models()

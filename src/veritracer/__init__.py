@@ -48,12 +48,14 @@ if TYPE_CHECKING:
     from veritracer import datasets
     from veritracer.app.serve import Client
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
+    from veritracer.counterfactuals import Counterfactuals
     from veritracer.encoding import Encoding
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Calibration, Ledger, audit, calibrate
     from veritracer.models import ParamSet
-    from veritracer.recourse import Counterfactuals, ReasonCodes, Recourse
-    from veritracer.saved import load
+    from veritracer.persistence import load
+    from veritracer.reasons import ReasonCodes
+    from veritracer.recourse import Recourse
     from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.training import Panel
 
@@ -63,8 +65,10 @@ _NAMES = {
     "ledger": ["Calibration", "Ledger", "audit", "calibrate"],
     "estimator": ["VeriTraCER"],
     "models": ["ParamSet"],
-    "recourse": ["Counterfactuals", "ReasonCodes", "Recourse"],
-    "saved": ["load"],
+    "counterfactuals": ["Counterfactuals"],
+    "persistence": ["load"],
+    "reasons": ["ReasonCodes"],
+    "recourse": ["Recourse"],
     "schema": ["POSITIVE", "Feature", "Schema"],
     "app.serve": ["Client"],
     "training": ["Panel"],

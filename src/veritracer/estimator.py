@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
 from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import (
     DataError,
     TrainingError,
@@ -29,9 +30,7 @@ from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, IssueOptions, Original, Uncertified, takes
-from veritracer.recourse import Recourse
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.facade import recourse_of
+from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData, subsample
@@ -46,7 +45,7 @@ from veritracer.training.recipes import Recipe
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger, UpdateReport
-    from veritracer.ledger.reading import Source
+    from veritracer.ledger.snapshot import Source
 
 
 class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -356,11 +355,23 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         live promise gets no second one unless ``allow_duplicate`` is True: see ``Ledger.issue``. The result
         says how many of each were left out. ``options`` are those of ``explain``.
         """
-        from veritracer.ledger.estimators import issue
+        from veritracer.ledger import open_ledger
 
-        terms: dict[str, Any] = {"expires": expires, "now": now, "original": original, "key": key}
-        terms |= {"uncertified": uncertified, "allow_duplicate": allow_duplicate}
-        return issue(self, X, ids, ledger, terms, options)
+        found = self.explain(X, **options)
+        with open_ledger(ledger) as place:
+            issued = place.issue(
+                found,
+                self.classifier_,
+                ids=ids,
+                threshold=self.threshold_,
+                expires=expires,
+                now=now,
+                original=original,
+                key=key,
+                uncertified=uncertified,
+                allow_duplicate=allow_duplicate,
+            )
+        return replace(issued, recourse=found)
 
     def update(
         self,
@@ -400,7 +411,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         at
             Promises that are live at this moment; None is now.
         """
-        from veritracer.ledger.estimators import update
+        from veritracer.ledger.update import update
 
         check_is_fitted(self, "classifier_")
         options |= {"keep": keep, "epochs": epochs, "learning_rate": learning_rate, "panel": panel}
@@ -455,7 +466,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
         check_is_fitted(self, "classifier_")
-        from veritracer.saved import save  # which reads models too, and so knows this class
+        from veritracer.persistence import save  # which reads models too, and so knows this class
 
         save(self, folder)
 

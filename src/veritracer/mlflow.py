@@ -28,7 +28,7 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, PromiseError, VeriTracerWarning, message
 from veritracer.estimator import VeriTraCER
 from veritracer.ledger import Audit, Ledger, audit
-from veritracer.saved import load
+from veritracer.persistence import load
 
 try:
     import mlflow as flow

@@ -1,181 +1,275 @@
-"""A model on disk: a folder with ``model.safetensors`` and ``model.json``. Never pickle.
+"""A model as a file, and back in memory: what is in it, how it is written, how it is checked.
 
-``model.json`` holds the schema, the encoding, the configuration, the versions and two digests: of the
-tensors' file, and of everything else. Loading checks both. Saving writes a new folder beside the old
-one and exchanges them by renaming; a crash leaves the old one, or the new one, or the old one under its
-``.previous`` name, where loading finds it.
+The digests of a model folder say that it is what was written, and nothing about what that is: whoever
+computes them anew can write anything. So everything in it is checked before it becomes a model: which fields
+there are and of which kind, which tensors, of which shape, and that they are numbers.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_type_hints
 
-from veritracer import __version__
-from veritracer.errors import ModelFileError, message
-from veritracer.files import envelope, write_whole
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticError
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from veritracer import model_folder
+from veritracer.encoding import Encoding
+from veritracer.errors import ModelFileError, listing, message
+from veritracer.estimator import VeriTraCER
+from veritracer.models.network import Theta, from_module, to_module
+from veritracer.schema import POSITIVE, Schema, Value
+from veritracer.schema.feature import plain
+from veritracer.search.reference import Neighbours, QuantileBounds
+from veritracer.training import Panel
+from veritracer.training.config import TrainingConfig
+from veritracer.training.generator import Generator, make_generator
+from veritracer.training.panel import PanelContent, PanelParams
 
-FORMAT = "veritracer-model"
-VERSION = 1
-TENSORS, DOCUMENT = "model.safetensors", "model.json"
-KEYS = {"format", "version", "digest", "tensors_sha256", "content"}
+_POSITIVE = {"convention": POSITIVE.value}
+"""``vt.POSITIVE`` in a file, where a text is a label."""
 
 
-def write(
-    folder: str | os.PathLike[str],
-    content: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    beside: Mapping[str, str] | None = None,
-) -> Path:
-    """Save plain ``content`` and ``tensors`` as the model folder; returns where.
+@dataclass(frozen=True)
+class _Classes:
+    """The two labels, and the dtype of the array that holds them."""
 
-    ``beside`` has texts for other files of the folder by their names: all are there, or none is.
-    """
-    target = Path(folder)
-    if (
-        target.exists()
-        and not (target / DOCUMENT).exists()
-        and any(target.iterdir() if target.is_dir() else [1])
-    ):
-        received = f"{target}, which is something else"
-        raise ModelFileError(
-            message("a new folder or a saved model to replace", received, "choose another name")
+    values: list[Value]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is written besides tensors."""
+
+    params: dict[str, Any]
+    settings: TrainingConfig
+    schema: dict[str, Any] | None
+    encoding: dict[str, Any]
+    classes: _Classes
+    columns: list[str] | None
+    history: dict[str, list[int | float | None]]
+    best_epoch: int
+    stopped: str
+    versions: dict[str, str]
+    panel: PanelContent | None = None
+    threshold: float | None = None
+
+
+def save(model: VeriTraCER, folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> None:
+    """Write a fitted model as a folder of safetensors and JSON, atomically, with other texts beside it."""
+    model_folder.write(folder, _content(model), _tensors(model), beside)
+
+
+def _content(model: VeriTraCER) -> dict[str, Any]:
+    """The fields of ``_Content``, as JSON has them."""
+    params = model.get_params(deep=False)
+    del params["schema"]
+    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else plain(model.favourable)
+    if isinstance(model.panel, Panel):
+        params["panel"] = asdict(model.panel.params)
+    found = {} if model.approval_rate is None else {"threshold": model.threshold_}
+    return {
+        **found,
+        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
+        "settings": asdict(model.settings_),
+        "panel": None if model.panel_ is None else asdict(model.panel_.content()),
+        "schema": None if model.schema is None else json.loads(model.schema.to_json()),
+        "encoding": json.loads(model.encoding_.to_json()),
+        "classes": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str},
+        "columns": None if model.feature_names_in_ is None else list(model.feature_names_in_),
+        "history": model.history_.to_dict("list"),
+        "best_epoch": model.best_epoch_,
+        "stopped": model.stopped_,
+        "versions": model_folder.versions(),
+    }
+
+
+def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
+    """Every tensor of the model by its name in the file."""
+    tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(model.classifier_)[1])}
+    tensors |= {f"generator.{i}": t for i, t in enumerate(model.generator_theta_)}
+    for name in ("favourable", "unfavourable"):
+        if hasattr(model.generator_, name):
+            tensors[f"pool.{name}"] = getattr(model.generator_, name)
+    tensors["rows"] = model.neighbours_.rows.float()
+    if model.neighbours_.favourable is not None:
+        tensors["labels"] = model.neighbours_.favourable.float()
+    if model.quantile_bounds_ is not None:
+        tensors |= {f"usual.{end}": t for end, t in model.quantile_bounds_._asdict().items()}
+    if model.panel_ is not None:
+        tensors |= {f"panel.{name}": t for name, t in model.panel_.tensors().items()}
+    return tensors
+
+
+def load(folder: str | os.PathLike[str]) -> VeriTraCER:
+    """The model that ``save`` wrote, after checking that nothing in it was changed, and that it is one."""
+    raw, named = model_folder.read(folder)
+    content: _Content = _valid("content", _Content, raw)
+    schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
+    model = VeriTraCER(schema=schema, **_params(content.params))
+    model._saved_settings = content.settings  # what a recipe or the library sets today may differ
+    config = model.training_config()
+    model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
+    model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
+    model.schema_ = model.encoding_.schema
+    model.classes_ = _classes(content.classes, model.schema_)
+    tensors, dim = _Tensors(named), model.encoding_.dim
+    model.classifier_ = to_module(config.network(), tensors.layers("classifier", config.sizes(dim)))
+    from_module(model.classifier_.eval())  # refuses slopes that no bound is sound for
+    model.generator_ = _generator(config, model.encoding_, tensors)
+    sizes = () if model.generator_ is None else model.generator_.sizes
+    model.generator_theta_ = tensors.layers("generator", sizes)
+    rows = tensors.rows("rows", dim)
+    model.neighbours_ = Neighbours(rows, tensors.labels(len(rows)))
+    model.quantile_bounds_ = tensors.quantile_bounds(dim)
+    model.panel_ = _panel(content.panel, tensors, model.encoding_)
+    tensors.check_all_used()
+    model.history_ = _history(content.history, content.best_epoch)
+    model.best_epoch_, model.stopped_ = content.best_epoch, content.stopped
+    model.describe_inputs(content.columns)
+    return model
+
+
+class _Tensors:
+    """The tensors of a saved model by name, each checked when it is taken."""
+
+    def __init__(self, named: dict[str, Tensor]) -> None:
+        self.left = dict(named)
+
+    def layers(self, prefix: str, sizes: Sequence[int]) -> Theta:
+        """Weights and biases of layers from these widths to these, in float64."""
+        shapes = [shape for into, out in pairwise(sizes) for shape in ((out, into), (out,))]
+        return tuple(self._take(f"{prefix}.{i}", shape) for i, shape in enumerate(shapes))
+
+    def rows(self, name: str, dim: int) -> Tensor:
+        """Encoded rows, any number of them."""
+        found = self.left.get(name)
+        count = found.shape[0] if found is not None and found.dim() == 2 else 0
+        return self._take(name, (count, dim))
+
+    def labels(self, count: int) -> Tensor | None:
+        """Which of the kept rows are favourable; None in models of the first stage."""
+        return self._take("labels", (count,)) > 0.5 if "labels" in self.left else None
+
+    def quantile_bounds(self, dim: int) -> QuantileBounds | None:
+        """Between which values most rows of either label lie; None in models of the first stage."""
+        if "usual.lower" not in self.left:
+            return None
+        return QuantileBounds(
+            *(self._take(f"usual.{end}", (2, dim)).double() for end in QuantileBounds._fields)
         )
-    from safetensors.torch import save
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    def below(self, prefix: str) -> dict[str, Tensor]:
+        """All tensors whose names begin so, without that beginning; not checked."""
+        names = [name for name in self.left if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self.left.pop(name) for name in names}
+
+    def check_all_used(self) -> None:
+        """Refuse tensors that no model of this kind has."""
+        if self.left:
+            raise _refused("no other tensors than the model's", listing(self.left))
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self.left.pop(name, None)
+        expected = f"the tensor {name!r}, finite floating-point numbers of the shape {shape}"
+        if found is None:
+            raise _refused(expected, "none")
+        if found.dtype not in (torch.float32, torch.float64) or found.shape != shape:
+            raise _refused(expected, f"{found.dtype} of the shape {tuple(found.shape)}")
+        if not bool(found.isfinite().all()):
+            raise _refused(expected, "infinity, or what is no number, among them")
+        return found
+
+
+def _refused(expected: str, received: str) -> ModelFileError:
+    remedy = "it was changed after it was saved: take it from a backup"
+    return ModelFileError(message(f"{expected} in a saved model", received, remedy))
+
+
+def _valid(what: str, kind: Any, value: Any) -> Any:
+    """The value, read as that kind; refused where it is of another."""
     try:
-        data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-        document = {**envelope(FORMAT, VERSION), "tensors_sha256": _sha(data), "content": content}
-        document["digest"] = _digest(document)
-        write_whole(fresh / TENSORS, data)
-        write_whole(fresh / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False))
-        for name, text in (beside or {}).items():
-            write_whole(fresh / name, text)
-        fresh.chmod(0o755)
-        _exchange(fresh, target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return target
+        return TypeAdapter(kind).validate_python(value)
+    except PydanticError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in (what, *first["loc"]))
+        raise _refused(
+            f"{place} as it was saved", f"{first['msg'].lower()} ({first['input']!r:.60})"
+        ) from None
 
 
-def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The content and the tensors of a model folder, refused unless both are what was written."""
-    content, data = verified(folder)
-    from safetensors import SafetensorError
-    from safetensors.torch import load  # here: it brings torch, and a damaged folder is refused without
-
-    try:
-        return content, load(data)
-    except (SafetensorError, ValueError) as error:
-        raise _damaged(_present(folder) / TENSORS, "a safetensors file", str(error)) from error
-
-
-def verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """The content of a model folder and the bytes of its tensors, both with the digests that they had."""
-    target = _present(folder)
-    document = _document(target)
-    data = _bytes(target / TENSORS)
-    if _sha(data) != document["tensors_sha256"]:
-        raise _damaged(target / TENSORS, "tensors with the digest in model.json", "other ones")
-    return document["content"], data
+def _params(params: dict[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments, each of the kind that the constructor names."""
+    kinds = get_type_hints(VeriTraCER.__init__)
+    unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
+    if unknown:
+        raise _refused("parameters of VeriTraCER", listing(unknown))
+    asked = params.get("panel")  # no model of the first stage had one
+    given = {name: value for name, value in params.items() if name != "panel"}
+    if given.get("favourable") == _POSITIVE:
+        given["favourable"] = POSITIVE
+    checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
+    if isinstance(asked, dict):
+        return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, asked)))}
+    return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
 
 
-class Columns(NamedTuple):
-    """The columns of the table that a model reads: its features, the target, and what it ignores."""
+def _threshold(threshold: float | None) -> float:
+    """The threshold that an approval rate asked for, between 0 and 1."""
+    if threshold is None or not 0.0 < threshold < 1.0:
+        raise _refused("a threshold between 0 and 1", repr(threshold))
+    return threshold
 
-    names: tuple[str, ...]
-    target: str | None
-    ignored_names: tuple[str, ...] = ()
 
-
-def columns(folder: str | os.PathLike[str]) -> Columns | None:
-    """The columns of a saved model, known before torch is; None of a model that ``load`` will refuse."""
-    content, _ = verified(folder)
-    try:
-        schema = content["encoding"]["schema"]
-        ignored = tuple(column["name"] for column in schema.get("ignored", ()))
-        names = tuple(feature["name"] for feature in schema["features"])
-        return Columns(names, schema["target"], ignored)
-    except (LookupError, TypeError, AttributeError):
+def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) -> Panel | None:
+    """The panel, whose numbers are checked by its members."""
+    if content is None:
         return None
-
-
-def _present(folder: str | os.PathLike[str]) -> Path:
-    """Where the model is: after a crash between two renames the old one is whole, under another name."""
-    target = Path(folder)
-    return _previous(target) if not target.exists() and _previous(target).is_dir() else target
-
-
-def _document(target: Path) -> dict[str, Any]:
-    """``model.json``, with its format, version and digest checked."""
-    data = _bytes(target / DOCUMENT)
     try:
-        document = json.loads(data)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise _damaged(target / DOCUMENT, "JSON", str(error)) from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _damaged(target / DOCUMENT, f"a {FORMAT}", "something else")
-    if document.get("version") != VERSION:
-        received = repr(document.get("version"))
-        raise ModelFileError(
-            message(f"version {VERSION} of {FORMAT}", received, "load it with the release that wrote it")
-        )
-    if set(document) != KEYS or document["digest"] != _digest(document):
-        raise _damaged(target / DOCUMENT, "the content that its digest names", "an altered one")
-    return document
+        return Panel.restored(content, tensors.below("panel."), encoding)
+    except (LookupError, ValueError, TypeError) as error:
+        raise _refused("a panel as it was saved", str(error)) from None
 
 
-def _bytes(path: Path) -> bytes:
+def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:
+    """The labels as ``fit`` left them: two, one of them the schema's favourable one."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        found = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        received = f"{path.parent} with {', '.join(found[:4]) or 'nothing in it'}" if found else f"no {path}"
-        remedy = "pass a folder that model.save() wrote; pickle is never read"
-        raise ModelFileError(message(f"a model folder with {path.name}", received, remedy)) from error
+        found: NDArray[Any] = np.array(classes.values, dtype=np.dtype(classes.dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _refused("two labels of one dtype", f"{classes!r:.60} ({error})") from None
+    favourable = [label for label in found.tolist() if label == schema.favourable]
+    if found.shape != (2,) or len(favourable) != 1:
+        raise _refused(f"two labels, {schema.favourable!r} and another", f"{classes.values!r:.60}")
+    return found
 
 
-def _damaged(path: Path, expected: str, received: str) -> ModelFileError:
-    remedy = "it was changed or cut off after it was saved: take it from a backup"
-    return ModelFileError(message(f"{expected} in {path}", received, remedy))
+def _generator(config: TrainingConfig, encoding: Encoding, tensors: _Tensors) -> Generator | None:
+    """The generator; a neighbour generator with the rows of each label that it chooses from."""
+    if not config.has_generator:
+        return None
+    x, y = torch.empty(0, encoding.dim), torch.empty(0)
+    if config.generator == "neighbour":
+        pools = [tensors.rows(f"pool.{side}", encoding.dim) for side in ("favourable", "unfavourable")]
+        if not all(map(len, pools)):
+            raise _refused("rows of either label to choose from", "none of one")
+        x, y = torch.cat(pools), torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
+    return make_generator(config, encoding, x, y)
 
 
-def _digest(document: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in document.items() if name != "digest"}
-    return _sha(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode())
-
-
-def _sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _previous(target: Path) -> Path:
-    return target.with_name(f".{target.name}.previous")
-
-
-def _exchange(fresh: Path, target: Path) -> None:
-    """Put ``fresh`` in the place of ``target`` by renaming alone."""
-    previous = _previous(target)
-    if target.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        target.rename(previous)
-    fresh.rename(target)
-    shutil.rmtree(previous, ignore_errors=True)
-
-
-def versions() -> dict[str, str]:
-    """The versions that a model was made with."""
-    import torch
-
-    return {"veritracer": __version__, "torch": torch.__version__}
+def _history(history: dict[str, list[int | float | None]], best_epoch: int) -> pd.DataFrame:
+    """A row for each epoch, the best one among them."""
+    lengths = {len(column) for column in history.values()}
+    if len(lengths) != 1 or not 1 <= best_epoch <= max(lengths):
+        received = f"columns of {sorted(lengths)} entries and epoch {best_epoch}"
+        raise _refused("a history of all epochs, the best one among them", received)
+    return pd.DataFrame(history)

@@ -1,6 +1,6 @@
 """The paper's evaluation and the measurement of truth: what is measured, how it is run, and its tables.
 
-``Run(plan, out).go(workers)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
+``Run(plan, out).go(engine)`` measures what is missing; ``write_all(out, run.cells(), plan.tables)`` writes
 tables, the page and pictures. ``baselines`` has other methods, ``shifts`` the ways in which a later model
 differs. In ``veritracer`` only the command ``bench`` imports this package. Its pictures need the
 extra ``bench``.

@@ -1,8 +1,7 @@
 """The evaluation run: what is not there yet is measured, on every core, and can be stopped at any time.
 
 One result is a method that answers for test rows, and everything that the tables say of it. Models that are
-trained together are used by many results: they are trained once, and kept as files of the run. The work is
-done by processes of one thread each; none of them outlives the run that started it.
+trained together are used by many results: they are trained once, and kept as files of the run.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,11 +25,11 @@ from torch import Tensor, nn
 
 from veritracer import metrics
 from veritracer.certificate import certify
-from veritracer.engines import Name, processes, ray_tasks
+from veritracer.engines import Engine
 from veritracer.errors import DataWarning, TrainingError, message
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import from_module, to_module
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.search.reference import Neighbours, subsample
 from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts
@@ -243,41 +239,28 @@ def _after_shift(
     return numbers
 
 
-class Pool(Protocol):
-    """What work is handed to."""
-
-    def submit(self, call: Any, /, *args: Any) -> Future[Any]:
-        """A promise of the call's result."""
-        ...
-
-
-class SerialExecutor:
-    """A pool without processes: work is done when it is submitted."""
-
-    def submit(self, call: Any, /, *args: Any) -> Future[Any]:
-        """The call's result, or its error, at once."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(call(*args))
-        except Exception as error:  # whoever asks for the result gets it
-            future.set_exception(error)
-        return future
-
-
-@contextmanager
-def pool_of(count: int, engine: Name = "local") -> Iterator[Pool]:
-    """A pool of so many processes (0: this one), or of a cluster's tasks; at the end all of them are stopped.
-
-    Whatever they were doing is lost, and nothing else: each result is a file that is whole or absent.
-    """
-    if count == 0:
-        yield SerialExecutor()
-        return
-    with ray_tasks(count) if engine == "ray" else processes(count) as pool:
-        yield pool
-
-
 # ---------------------------------------------------------------- the run
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
+
+
+class Attempt(NamedTuple):
+    """What became of a call: its result, or a sentence about its failure."""
+
+    args: tuple[Any, ...]
+    result: Any
+    failure: str | None
+
+
+def attempt(call: Call) -> Attempt:
+    """Call a function; return an error as text, because one failure must not cost the other results."""
+    function, args = call
+    try:
+        return Attempt(args, function(*args), None)
+    except Exception as error:
+        return Attempt(args, None, f"{type(error).__name__}: {error}")
 
 
 Task = Key | Group
@@ -318,10 +301,11 @@ class Run:
         found = (read(self.out / "cells", key) for key in self.keys)
         return [cell for cell in found if cell and cell.configuration == self.plan.configuration(cell.key)]
 
-    def go(self, workers: int, *, stop_after: float | None = None, engine: Name = "local") -> bool:
-        """Measure what is missing; whether nothing is missing now.
+    def go(self, engine: Engine, *, stop_after: float | None = None) -> bool:
+        """Measure what is missing; return whether nothing is missing now.
 
-        With ``stop_after`` the run ends after so many seconds, whatever is then being done.
+        With ``stop_after`` nothing is begun after so many seconds; what was begun is finished. Models that
+        results wait for are trained first, beside the results that wait for none; the longest task is first.
         """
         there = {cell.key for cell in self.cells()}
         todo = [key for key in self.keys if key not in there]
@@ -333,46 +317,28 @@ class Run:
                 ready.append(key)
             else:
                 waiting.setdefault(group, []).append(key)
-        tasks: list[Task] = [*waiting, *ready]
         self._left = sum(map(self._cost, todo)) + sum(map(self._cost, waiting))
-        if tasks:
-            with pool_of(workers, engine) as pool:
-                self._work(pool, sorted(tasks, key=self._cost, reverse=True), waiting, stop_after)
+        self._work(engine, [*waiting, *ready], stop_after)
+        freed = [key for group, keys in waiting.items() if self._is_free(group) for key in keys]
+        self._work(engine, list(freed), stop_after)
         return len(self.cells()) == len(self.keys)
 
-    def _work(
-        self,
-        pool: Pool,
-        tasks: list[Task],
-        waiting: dict[Group, list[Key]],
-        stop_after: float | None,
-    ) -> None:
-        """Hand out tasks, the longest first; models that are ready set free what waits for them."""
-        running = {self._submit(pool, task): task for task in tasks}
-        while running:
-            spent = time.monotonic() - self._started
-            if stop_after is not None and spent > stop_after:
-                return
-            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-            for future in done:
-                task = running.pop(future)
-                self._finish(task, future)
-                if isinstance(task, Group) and _label(task) not in self.failed:
-                    freed = sorted(waiting[task], key=self._cost, reverse=True)
-                    running |= {self._submit(pool, key): key for key in freed}
+    def _is_free(self, group: Group) -> bool:
+        return _label(group) not in self.failed and is_trained(self.out, group, self.plan)
 
-    def _submit(self, pool: Pool, task: Task) -> Future[object]:
-        call = train if isinstance(task, Group) else measure
-        return pool.submit(call, self.out, task, self.plan)
+    def _work(self, engine: Engine, tasks: list[Task], stop_after: float | None) -> None:
+        def in_time() -> Iterator[Call]:
+            for task in sorted(tasks, key=self._cost, reverse=True):
+                if stop_after is not None and time.monotonic() - self._started >= stop_after:
+                    return
+                yield train if isinstance(task, Group) else measure, (self.out, task, self.plan)
 
-    def _finish(self, task: Task, future: Future[object]) -> None:
-        try:
-            future.result()
-        except BrokenProcessPool:
-            remedy = "was it short of memory? Run the same command again, with fewer --workers"
-            raise TrainingError(message("workers that go on", "one that was killed", remedy)) from None
-        except Exception as error:  # one result less must not cost all the others
-            self.failed[_label(task)] = f"{type(error).__name__}: {error}"
+        for done in engine.map(attempt, in_time()):
+            self._finish(done.args[1], done.failure)
+
+    def _finish(self, task: Task, failure: str | None) -> None:
+        if failure is not None:
+            self.failed[_label(task)] = failure
         else:
             self.measured += isinstance(task, Key)
             self.trained += isinstance(task, Group)

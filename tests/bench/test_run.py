@@ -178,7 +178,9 @@ def test_a_run_that_is_out_of_time_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_method_of_the_documentation_works(tmp_path: Path) -> None:
-    code = re.findall(r"```python\n(.*?)```", (DOCS / "adding-a-method.md").read_text(encoding="utf-8"), re.S)
+    code = re.findall(
+        r"```python\n(.*?)```", (DOCS / "how-to/add-a-baseline.md").read_text(encoding="utf-8"), re.S
+    )
     (tmp_path / "halfway.py").write_text(code[0], encoding="utf-8")
     args = ["--smoke", "--datasets", "breast_cancer", "--methods", "neighbour,halfway:Halfway"]
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))

@@ -7,8 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +18,11 @@ from torch import Tensor
 
 import veritracer_bench as bench
 from veritracer.app.cli import bench as verb
-from veritracer.errors import DataError, NotSupportedError, TrainingError
+from veritracer.engines import Serial
+from veritracer.errors import DataError, NotSupportedError
 from veritracer_bench import Key, Standing, methods, plan, plots, running
 from veritracer_bench.baselines import Neighbour
 from veritracer_bench.plan import Group, subject_of
-from veritracer_bench.running import pool_of
 
 SMALL = {"hidden": [8], "learning_rate": 0.1, "batch_size": 200}
 ASKED: dict[str, Any] = {
@@ -55,19 +53,6 @@ class Unlucky(Neighbour):
         raise RuntimeError(f"no answer to {len(x)} rows")
 
 
-class Waiting:
-    """A pool whose work never ends, or ends like this."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-
-    def submit(self, *_: object) -> Future[Any]:
-        future: Future[Any] = Future()
-        if self.error is not None:
-            future.set_exception(self.error)
-        return future
-
-
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     """Few rows, networks of eight units, and work done by this process: the way is tested here."""
@@ -77,7 +62,6 @@ def small() -> Iterator[None]:
         patch.setattr(plan, "LOANS", 300)
         patch.setattr(plan, "TIMED", ("standard",))
         patch.setattr(plots, "BOXES", plots.BOXES[:1])
-        patch.setattr(running, "pool_of", lambda *_: contextlib.nullcontext(running.SerialExecutor()))
         subject_of.cache_clear()
         yield
     subject_of.cache_clear()
@@ -155,7 +139,7 @@ def test_a_damaged_result_is_made_again_with_the_same_numbers(done: Done, asked:
     before = bench.results.read(done.out / "cells", key)
     (done.out / "cells" / key.file).write_text("{")
     run = bench.Run(asked, done.out)
-    assert run.go(0)
+    assert run.go(Serial())
     assert (run.measured, run.trained) == (1, 0)
     after = bench.results.read(done.out / "cells", key)
     assert before is not None
@@ -180,31 +164,17 @@ def test_a_method_that_fails_costs_no_other_result(done: Done, monkeypatch: pyte
     assert ended.value.exit_code == 1
     plan = replace(bench.smoke(), datasets=("breast_cancer",), methods=tuple(methods), tables=("loo",))
     run = bench.Run(replace(plan, rows=8, epochs=10), done.out)
-    assert not run.go(0)
+    assert not run.go(Serial())
     assert {cell.key.method for cell in run.cells()} == {"neighbour"}
     assert run.failed == {
         f"loo breast_cancer {methods[1]} {seed}": "RuntimeError: no answer to 2 rows" for seed in (0, 1)
     }
 
 
-def test_a_run_ends_in_time_or_where_a_worker_was_killed(
-    asked: bench.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_ends_in_time(asked: bench.Plan, tmp_path: Path) -> None:
     run = bench.Run(asked, tmp_path)
-    monkeypatch.setattr(running, "pool_of", lambda *_: contextlib.nullcontext(Waiting()))
-    assert not run.go(1, stop_after=0.0)
-    assert (run.measured, run.failed) == (0, {})
-    killed = Waiting(BrokenProcessPool("gone"))
-    monkeypatch.setattr(running, "pool_of", lambda *_: contextlib.nullcontext(killed))
-    with pytest.raises(TrainingError, match="one that was killed — was it short of memory"):
-        run.go(1)
-
-
-def test_no_workers_are_this_process() -> None:
-    with pool_of(0) as pool:
-        assert pool.submit(divmod, 7, 2).result() == (3, 1)
-        with pytest.raises(ZeroDivisionError):
-            pool.submit(divmod, 7, 0).result()
+    assert not run.go(Serial(), stop_after=0.0)
+    assert (run.measured, run.trained, run.failed) == (0, 0, {})
 
 
 # ---------------------------------------------------------------- plans and methods

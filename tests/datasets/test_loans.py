@@ -307,7 +307,7 @@ def test_categories_and_counts_have_the_shares_that_they_should() -> None:
 
 
 def test_the_page_has_the_weights_of_the_code() -> None:
-    page = (Path(__file__).parents[2] / "docs/loans.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/explanation/loans.md").read_text(encoding="utf-8")
     found: dict[str, dict[str, tuple[float, float]]] = {"approved": {}, "repaid": {}}
     rows = page.partition("| criterion |")[2].partition("\n\n")[0].splitlines()[2:]
     for row in rows:

@@ -14,13 +14,13 @@ from ledger_cases import undecided
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.distributed import Inputs, Outcome, Question, RunFolder, explain_blocks
-from veritracer.engines import Engine, LocalEngine
+from veritracer.engines import Engine, Serial
 
 QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}
 LOGITS = ("recourse.worst_logit", "recourse.cost", "recourse.probability")
 DIGIT = 1.01e-9
-"""One unit of the tenth digit of a logit below 10, as in tests/test_kernels.py."""
+"""One unit of the tenth digit of a logit below 10, as in tests/soundness/test_kernels.py."""
 
 
 @cache
@@ -64,7 +64,7 @@ def explained(
     """The outcome of a run over a table of the folder, in blocks."""
     asked, inputs = question(folder, **more), Inputs(str(folder / place), rows=rows)
     run = RunFolder.open(out, asked.asked("explain", inputs), "parquet")
-    return explain_blocks(asked, inputs, run, engine or LocalEngine(1))
+    return explain_blocks(asked, inputs, run, engine or Serial())
 
 
 def written(out: Path) -> pd.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,12 @@ import fsspec
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_cases import EVERYTHING
 
 import veritracer as vt
-from deadly import Deadly
-from veritracer import engines
 from veritracer.distributed import (
     Block,
     Inputs,
@@ -29,12 +25,11 @@ from veritracer.distributed import (
     RunFolder,
     certify_blocks,
     issue_blocks,
-    judging,
 )
 from veritracer.distributed.blocks import cut, rebatched
-from veritracer.engines import LocalEngine, processes
-from veritracer.errors import DataError, LedgerError, VeriTracerError
-from veritracer.ledger.store import Request
+from veritracer.engines import Processes, Serial
+from veritracer.errors import DataError, LedgerError
+from veritracer.ledger.requests import Request
 from veritracer.streaming import IssueTerms
 from veritracer.tables import TableSource
 
@@ -50,10 +45,8 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFram
 class Backwards:
     """An engine that does the last block first."""
 
-    workers = 1
-
-    def map(self, job: Any, items: Any) -> Any:
-        return map(job.open(), reversed(list(items)))
+    def map(self, task: Any, items: Any) -> Any:
+        return map(task, reversed(list(items)))
 
 
 # ---------------------------------------------------------------- the same rows
@@ -162,26 +155,6 @@ def test_a_run_goes_on_only_with_what_it_began_with(folder: Path, tmp_path: Path
         explained(folder, tmp_path / "mine", place=str(table))
 
 
-def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
-    found = sorted(LocalEngine(2).map(Deadly(tmp_path, 1), range(8)))
-    assert found == [n * n for n in range(8)]
-
-
-def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(VeriTracerError, match="3 in a row that were killed"):
-        list(LocalEngine(2).map(Deadly(tmp_path, 99), [3]))
-
-
-def test_a_worker_has_one_thread_and_leaves_the_keyboard_to_us(tmp_path: Path) -> None:
-    with processes(1, engines._open, Deadly(tmp_path, 0)) as pool:
-        assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
-        assert pool.submit(torch.get_num_threads).result() == 1
-        assert [pool.submit(engines._do, n).result() for n in (2, 3)] == [4, 9]
-        pool.shutdown()
-    with processes(1) as pool:
-        assert pool.submit(divmod, 7, 2).result() == (3, 1)
-
-
 # ---------------------------------------------------------------- promises
 
 
@@ -191,7 +164,7 @@ def issued(
     asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
     run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
     terms = IssueTerms("id", original=original)
-    return issue_blocks(asked, inputs, run, engine or LocalEngine(1), str(ledger), terms)
+    return issue_blocks(asked, inputs, run, engine or Serial(), str(ledger), terms)
 
 
 def numbers(ledger: Path) -> list[str]:
@@ -240,7 +213,7 @@ def test_a_file_that_was_not_in_its_place_yet_is_found(folder: Path, tmp_path: P
 def test_several_processes_say_the_same_in_one_chain(
     folder: Path, alone: pd.DataFrame, tmp_path: Path
 ) -> None:
-    outcome = issued(folder, tmp_path / "out", tmp_path / "promises.db", engine=LocalEngine(2))
+    outcome = issued(folder, tmp_path / "out", tmp_path / "promises.db", engine=Processes(2))
     promised = numbers(tmp_path / "promises.db")
     assert len(promised) == len(set(promised)) == outcome.promises
     assert_same(written(tmp_path / "out"), alone)
@@ -258,7 +231,7 @@ def test_pairs_are_certified_in_blocks(folder: Path, alone: pd.DataFrame, tmp_pa
             Inputs(str(p), rows=rows) for p in (folder / "people.parquet", tmp_path / "answers.parquet")
         ]
         run = RunFolder.open(tmp_path / str(rows), asked.asked("certify", tables[0]), "parquet")
-        ends.append(certify_blocks(asked, *tables, run, LocalEngine(1)).ended)
+        ends.append(certify_blocks(asked, *tables, run, Serial()).ended)
     assert ends[0] == ends[1]
     assert ends[0].certified == (alone["recourse.status"] == "certified").sum()
     assert_same(written(tmp_path / "7"), written(tmp_path / "1000"))
@@ -270,7 +243,7 @@ def test_tables_of_different_lengths_are_no_pairs(folder: Path, tmp_path: Path) 
     tables = [Inputs(str(p), rows=30) for p in (folder / "people.parquet", tmp_path / "answers.parquet")]
     run = RunFolder.open(tmp_path / "out", asked.asked("certify", tables[0]), "parquet")
     with pytest.raises(DataError, match=r"more rows in .*people\.parquet"):
-        certify_blocks(asked, *tables, run, LocalEngine(1))
+        certify_blocks(asked, *tables, run, Serial())
 
 
 def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None:
@@ -280,10 +253,10 @@ def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None
         model(1).save(tmp_path / "later")
         later = vt.load(tmp_path / "later")
         plain = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9)
-        judge = judging(str(tmp_path / "later"), Backwards())
-        apart = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9, judging=judge)
+        apart = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9, engine=Backwards())
+        away = vt.audit(ledger, later, recourse=0, chunk=7, at=2e9, engine=Processes(2))
     assert plain.counts["broken"] > 0
-    assert apart.to_plain() == plain.to_plain()
+    assert apart.to_plain() == away.to_plain() == plain.to_plain()
 
 
 def test_a_block_names_its_rows() -> None:
@@ -327,7 +300,7 @@ def fetched(url: str, to: Path) -> Path:
 @pytest.mark.parametrize("scheme", ["memory", "local", "file"])
 def test_a_run_may_write_behind_a_url(scheme: str, folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
     url = f"{scheme}://{tmp_path}/out"
-    engine = LocalEngine(1 if scheme == "memory" else 2)  # a process has a memory of its own
+    engine = Serial() if scheme == "memory" else Processes(2)  # a process has a memory of its own
     first = explained(folder, url, engine=engine)
     assert_same(written(fetched(url, tmp_path / "first")), alone)
     files, path = fsspec.core.url_to_fs(url)
@@ -394,15 +367,11 @@ def test_another_model_in_the_folder_is_noticed_by_every_worker(folder: Path, tm
     own = tmp_path / "model"
     model().save(own)
     asked = Question(str(own), QUICK, keep=("id",))
-    assert asked.recourse()
-    judge = judging(str(own), LocalEngine(1))
     model(1).save(tmp_path / "other")
     own.rename(tmp_path / "before")
     (tmp_path / "other").rename(own)
     with pytest.raises(DataError, match=r"expected the model that was in .* at the start, got another one"):
         pickle.loads(pickle.dumps(asked)).recourse()
-    with pytest.raises(DataError, match="got another one"):
-        list(judge(iter([]), {}))
 
 
 def test_other_tables_have_a_run_of_their_own(folder: Path, tmp_path: Path) -> None:
@@ -435,7 +404,7 @@ def test_a_ledger_is_made_when_there_is_somebody_to_promise_something(folder: Pa
     asked, inputs = question(folder), Inputs(str(tmp_path / "people.parquet"))
     run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
     with pytest.raises(DataError):
-        issue_blocks(asked, inputs, run, LocalEngine(1), str(tmp_path / "l.db"), IssueTerms("id"))
+        issue_blocks(asked, inputs, run, Serial(), str(tmp_path / "l.db"), IssueTerms("id"))
     assert not (tmp_path / "l.db").exists()
 
 
@@ -488,10 +457,10 @@ def test_pairs_need_not_be_cut_alike(folder: Path, tmp_path: Path) -> None:
     asked, left = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
     right = Inputs(str(tmp_path / "answers"), rows=25)
     run = RunFolder.open(tmp_path / "out", asked.asked("certify", left), "parquet")
-    found = certify_blocks(asked, left, right, run, LocalEngine(1))
+    found = certify_blocks(asked, left, right, run, Serial())
     assert (found.blocks, found.ended.rows) == (3, len(people()))
     some = Inputs(str(tmp_path / "answers" / "people.parquet.000000.parquet"), rows=25)
     for name, one, other in (("few", left, some), ("many", some, left)):
         run = RunFolder.open(tmp_path / name, asked.asked("certify", one), "parquet")
         with pytest.raises(DataError, match="expected one counterfactual for each row"):
-            certify_blocks(asked, one, other, run, LocalEngine(1))
+            certify_blocks(asked, one, other, run, Serial())

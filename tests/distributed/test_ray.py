@@ -1,8 +1,7 @@
-"""The same on Ray: actors load the model once, are replaced when they are killed, and agree row by row."""
+"""The same on Ray: workers that are killed are replaced, and results agree row by row."""
 
 from __future__ import annotations
 
-import posixpath
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +12,20 @@ from distributed_cases import assert_same, explained, people, question, written
 import veritracer as vt
 from deadly import Deadly
 from veritracer.distributed import Inputs, RunFolder, issue_blocks
-from veritracer.engines import RayEngine, ray_tasks
+from veritracer.engines import Ray
 from veritracer.errors import DataError
 from veritracer.streaming import IssueTerms
 
 pytestmark = pytest.mark.usefixtures("ray")
 
 
-def test_actors_say_what_one_process_says_and_promise_once(folder: Path, tmp_path: Path) -> None:
+def test_workers_say_what_one_process_says_and_promise_once(folder: Path, tmp_path: Path) -> None:
     explained(folder, tmp_path / "alone", rows=1000)
     asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=7)
     run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
     ledger = str(tmp_path / "promises.db")
     for attempt in range(2):
-        done = issue_blocks(asked, inputs, run, RayEngine(2), ledger, IssueTerms("id"))
+        done = issue_blocks(asked, inputs, run, Ray(2), ledger, IssueTerms("id"))
         assert (done.blocks, done.skipped) == (9, 9 * attempt)
         assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
     with vt.Ledger(ledger) as place:
@@ -36,13 +35,13 @@ def test_actors_say_what_one_process_says_and_promise_once(folder: Path, tmp_pat
 
 
 @pytest.mark.long
-def test_a_killed_actor_is_replaced_and_errors_are_ours(folder: Path, tmp_path: Path) -> None:
-    assert sorted(RayEngine(2).map(Deadly(tmp_path, 1), range(6))) == [n * n for n in range(6)]
+def test_a_killed_worker_is_replaced_and_errors_are_ours(folder: Path, tmp_path: Path) -> None:
+    assert sorted(Ray(2).map(Deadly(tmp_path, 1), range(6))) == [n * n for n in range(6)]
     frame = people().head(2).astype({"savings": object})
     frame.loc[1, "savings"] = "a lot"
     frame.to_csv(tmp_path / "bad.csv", index=False)
     with pytest.raises(DataError, match="row 2"):
-        explained(folder, tmp_path / "out", place=str(tmp_path / "bad.csv"), engine=RayEngine(1))
+        explained(folder, tmp_path / "out", place=str(tmp_path / "bad.csv"), engine=Ray(1))
 
 
 @pytest.mark.long
@@ -55,9 +54,3 @@ def test_the_command_has_a_cluster_of_its_own_while_it_loads(folder: Path, tmp_p
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
-
-
-def test_calls_become_tasks() -> None:
-    with ray_tasks(2) as pool:
-        found = [pool.submit(posixpath.basename, f"a/{n}") for n in range(4)]
-        assert [future.result(60) for future in found] == ["0", "1", "2", "3"]

@@ -14,7 +14,7 @@ from distributed_cases import explained, people, question, written
 import veritracer as vt
 from processes import run_here
 from veritracer.distributed import Inputs, Outcome, RunFolder, certify_blocks, issue_blocks
-from veritracer.engines import LocalEngine
+from veritracer.engines import Serial
 from veritracer.errors import DataError
 from veritracer.streaming import IssueTerms
 
@@ -38,14 +38,14 @@ def explain(folder: Path, tables: Path, out: Path) -> Outcome:
 def certify(folder: Path, tables: Path, out: Path) -> Outcome:
     asked, inputs = question(folder), Inputs(str(tables), rows=ROWS)
     run = RunFolder.open(out, asked.asked("certify", inputs), "parquet")
-    return certify_blocks(asked, inputs, inputs, run, LocalEngine(1))
+    return certify_blocks(asked, inputs, inputs, run, Serial())
 
 
 def issue(folder: Path, tables: Path, out: Path) -> Outcome:
     asked, inputs = question(folder), Inputs(str(tables), rows=ROWS)
     run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
     ledger = str(out.parent / "promises.db")
-    return issue_blocks(asked, inputs, run, LocalEngine(1), ledger, IssueTerms("id"))
+    return issue_blocks(asked, inputs, run, Serial(), ledger, IssueTerms("id"))
 
 
 VERBS = {"explain": explain, "certify": certify, "issue": issue}

@@ -30,7 +30,7 @@ import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.layout import PARTS, SALT, Record, Terms, sealed_record
+from veritracer.ledger.records import PARTS, SALT, Record, Terms, encrypted_record
 
 TERMS = Terms(0.0, 1e11)
 STOP = b"\x01"
@@ -118,7 +118,9 @@ class Writers:
             record = self.records[k % len(self.records)]
             _, *parts = (getattr(record, part) for part in PARTS)
             contents = [f"{name}/{size}:{k}".encode(), *parts]
-            batch.spool.put(sealed_record(record.header, contents, os.urandom(SALT * len(PARTS)), TERMS)[0])
+            batch.pending.put(
+                encrypted_record(record.header, contents, os.urandom(SALT * len(PARTS)), TERMS)[0]
+            )
         batch.commit(ledger._store)
         batch.close()
         done = [name, int(batch.issued.sequence[0]), size, batch.issued.head]
@@ -154,7 +156,7 @@ def run(
             max(1, promises // (4 * max(kills, writers))),
             journal.fileno(),
             base,
-            list(base.spool),
+            list(base.pending),
             mmap.mmap(-1, writers + 1),
         )
         for number in range(writers):

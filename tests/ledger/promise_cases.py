@@ -13,7 +13,7 @@ import veritracer as vt
 from recourse_tables import fitted
 from veritracer.encoding import Encoding
 from veritracer.ledger.promises import RawRows
-from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.models.network import from_module, to_module
 
 

@@ -18,12 +18,12 @@ from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.promises import IssuingModel, Promises
-from veritracer.ledger.reading import InMemory, in_memory
+from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
 
-KINDS = ("kept by proof", "kept, checked", "overtaken", "broken")  # and "not checkable": test_raw_rows.py
+KINDS = ("kept by proof", "kept, checked", "superseded", "broken")  # and "not checkable": test_raw_rows.py
 
 
 def counts(found: Audit) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ def test_all_broken_promises_get_recourse_when_asked_and_none_when_not() -> None
     assert audit(promises, later, encoding=model.encoding_, recourse=0).recourse == ()
 
 
-def test_overtaken_is_where_the_person_is_accepted_as_they_are() -> None:
+def test_superseded_is_where_the_person_is_accepted_as_they_are() -> None:
     model, promises, _ = issued()
     later = with_bias(model.classifier_, 50.0)
     found = audit(promises, later, encoding=model.encoding_)
@@ -122,7 +122,7 @@ def test_another_threshold_is_outside_of_every_set() -> None:
     model, promises, _ = issued()
     found = audit(promises, model.classifier_, encoding=model.encoding_, threshold=0.6)
     assert found.counts["kept by proof"] == 0
-    assert {group.obstacle for group in found.groups} == {"threshold 0.6 instead of 0.5"}
+    assert {group.incompatibility for group in found.groups} == {"threshold 0.6 instead of 0.5"}
     assert all(group.farthest == 0 for group in found.groups)
 
 
@@ -132,7 +132,7 @@ def test_another_architecture_is_checked_and_has_no_distance() -> None:
     other = nn.Sequential(nn.Linear(model.encoding_.dim, 1)).double()
     found = audit(promises, other, encoding=model.encoding_, recourse=1)
     assert found.counts["kept by proof"] == 0
-    assert {(g.obstacle, g.distances) for g in found.groups} == {("another architecture", None)}
+    assert {(g.incompatibility, g.distances) for g in found.groups} == {("another architecture", None)}
     wider = nn.Sequential(
         nn.Linear(model.encoding_.dim, 9), nn.ReLU(), nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 1)
     )
@@ -166,11 +166,11 @@ def test_another_encoding_reads_the_raw_values() -> None:
         ((shown > 0) & (own > 0)).sum(),
         (shown <= 0).sum(),
     )
-    assert {group.obstacle for group in told.groups} == {"another encoding"}
+    assert {group.incompatibility for group in told.groups} == {"another encoding"}
 
 
 def test_a_region_keeps_its_width_in_another_encoding() -> None:
-    from veritracer.ledger.regions import rows_for
+    from veritracer.ledger.promises import rows_for
 
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
@@ -238,7 +238,7 @@ def test_a_conditional_promise_is_proved_while_x_keeps_its_decision() -> None:
     today = linear((1.0, 0.0), -0.5)
     promise = by_hand(today, [0.45, 0.0], [0.8, 0.0], conditional=True)
     assert verdict(promise, linear((1.0, 0.0), -0.51)) == "kept by proof"
-    assert verdict(promise, linear((1.0, 0.0), -0.42)) == "overtaken"  # inside of the set, but x is accepted
+    assert verdict(promise, linear((1.0, 0.0), -0.42)) == "superseded"  # inside of the set, but x is accepted
     assert verdict(without_originals(promise), linear((1.0, 0.0), -0.51)) == "kept, checked"
     free = by_hand(today, [0.45, 0.0], [0.8, 0.0])
     assert verdict(free, linear((1.0, 0.0), -0.42)) == "kept by proof"  # whatever became of x
@@ -249,7 +249,7 @@ def test_the_larger_radius_counts_while_x_keeps_its_decision() -> None:
     assert verdict(by_hand(today, [0.45, 0.0], [0.8, 0.0]), later) == "kept, checked"
     wide = by_hand(today, [0.45, 0.0], [0.8, 0.0], radius=0.2)
     assert verdict(wide, later) == "kept by proof"
-    assert verdict(wide, linear((1.0, 0.0), -0.38)) == "overtaken"
+    assert verdict(wide, linear((1.0, 0.0), -0.38)) == "superseded"
     assert verdict(without_originals(wide), later) == "kept, checked"
 
 
@@ -288,7 +288,7 @@ def test_promises_to_people_who_were_accepted() -> None:
     promise = by_hand(linear((1.0, 0.0), -0.5), [0.8, 0.0], [0.2, 0.0], favourable=True)
     assert verdict(promise, linear((1.0, 0.0), -0.55)) == "kept by proof"
     assert verdict(promise, linear((1.0, 0.0), -0.1)) == "broken"
-    assert verdict(promise, linear((1.0, 0.0), -0.9)) == "overtaken"
+    assert verdict(promise, linear((1.0, 0.0), -0.9)) == "superseded"
 
 
 def test_expired_promises_are_counted_and_not_judged() -> None:
@@ -392,11 +392,11 @@ def test_a_recourse_is_audited_at_the_threshold_that_it_was_given() -> None:
     model, promises, _ = issued()
     other = vt.Recourse(model.classifier_, None, model.encoding_, threshold=0.3)
     (group,) = vt.audit(promises, other, recourse=0).groups
-    assert (group.obstacle, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
+    assert (group.incompatibility, group.counts[Verdict.PROVED]) == ("threshold 0.3 instead of 0.5", 0)
 
 
 def test_verdicts_are_the_words_that_documents_always_had() -> None:
-    words = ["kept by proof", "kept, checked", "overtaken", "broken", "not checkable"]
+    words = ["kept by proof", "kept, checked", "superseded", "broken", "not checkable"]
     assert [verdict.value for verdict in VERDICTS] == words
     assert [verdict.code for verdict in VERDICTS] == list(range(5))
     found = json.loads(vt.audit(issued()[1], issued()[0]).to_json())

@@ -20,7 +20,7 @@ from recourse_tables import SCHEMA, applicants, fitted
 from training_cases import parameters
 from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
 from veritracer.ledger import measure
-from veritracer.ledger.coverage import (
+from veritracer.ledger.calibration import (
     FROM_SCRATCH,
     Acceptable,
     Cost,

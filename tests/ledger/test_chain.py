@@ -20,7 +20,7 @@ from veritracer.errors import LedgerError
 from veritracer.ledger import Verification, chain
 from veritracer.ledger import database as tables
 from veritracer.ledger.database import place_of
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 
 Cell = tuple[sa.Table, Any, str]  # table, key of the row, column
 
@@ -249,7 +249,7 @@ def test_a_rewritten_chain_is_found_with_a_head(victim: Victim) -> None:
 
 
 def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> None:
-    """As docs/ledger.md describes it, without a line of the library's code."""
+    """As docs/explanation/ledger-threat-model.md describes it, without a line of the library's code."""
     link, erased, promises = bytes(32), 0, 0
     encoded = {row["seq"]: row for row in victim.content[tables.encoded]}
     texts = {row["seq"]: row for row in victim.content[tables.texts]}
@@ -285,7 +285,7 @@ def test_a_head_is_checked_before_it_is_looked_for(victim: Victim) -> None:
 def test_findings_are_counted_beyond_those_that_are_told(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veritracer.ledger.chain.MAX_FINDINGS", 3)
+    monkeypatch.setattr("veritracer.ledger.verification.MAX_FINDINGS", 3)
     with victim.behind() as connection:
         connection.execute(sa.update(tables.texts).values(shown=b"{}"))
     found = victim.verified()

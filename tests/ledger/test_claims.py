@@ -19,8 +19,8 @@ from veritracer.certificate import Certificates, certify
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
 from veritracer.ledger import issuing
-from veritracer.ledger.layout import from_json, table_of
-from veritracer.ledger.regions import certified_region_of
+from veritracer.ledger.promises import certified_region_of
+from veritracer.ledger.records import from_json, table_of
 
 Edit = Callable[[vt.Counterfactuals], vt.Counterfactuals]
 

@@ -11,7 +11,7 @@ import veritracer as vt
 from veritracer.errors import DeploymentError
 from veritracer.ledger import audit, digest_of
 from veritracer.ledger.chain import to_bytes
-from veritracer.ledger.sql_store import SqlStore
+from veritracer.ledger.store import Store
 
 
 def test_a_deployment_is_an_entry(place: str) -> None:
@@ -47,7 +47,7 @@ def test_many_workers_record_one_deployment(place: str) -> None:
 
 def test_a_deployment_in_a_ledger_that_knows_none_is_found(tmp_path) -> None:
     place = str(tmp_path / "promises.db")
-    store = SqlStore(place)
+    store = Store(place)
     content = {"model": "m", "encoding": "e", "threshold": 0.5, "by": "b", "reason": "", "time": 4e9}
     with store.writing() as (writer, _):
         counts = dict.fromkeys(("live", "broken", "not_checkable"), 0)

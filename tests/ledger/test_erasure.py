@@ -21,8 +21,8 @@ from sqlalchemy.exc import OperationalError
 import veritracer as vt
 from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning
 from veritracer.ledger import database
-from veritracer.ledger.layout import SALT
-from veritracer.ledger.store import Request
+from veritracer.ledger.records import SALT
+from veritracer.ledger.requests import Request
 
 
 def test_an_erased_record_can_not_be_read_and_the_chain_holds(place: str) -> None:

@@ -22,8 +22,8 @@ from processes import run_many
 from veritracer.ledger import audit
 from veritracer.ledger import database as tables
 from veritracer.ledger.database import connect, place_of
-from veritracer.ledger.reading import raw_needed
-from veritracer.ledger.verdicts import VERDICTS, Auditor, Candidate, Unchecked
+from veritracer.ledger.snapshot import raw_needed
+from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Unchecked
 
 SECOND = PLACE.with_name("second_layout.db")
 HEAD = "25683454200157b67e3b08019bbd7b0279d0ba92a78451ed7c13e55b87387ce1"
@@ -50,7 +50,7 @@ def old(place: str, tmp_path: Path) -> str:
 
 def verdicts(ledger: vt.Ledger, model: Any, encoding: vt.Encoding) -> dict[str, str]:
     """The verdict on each person's promise."""
-    judge, said = Auditor(Candidate.of(model, encoding)), {}
+    judge, said = AuditedModel.of(model, encoding), {}
     with ledger.snapshot() as view:
         for piece in view.promises(raw_for=raw_needed(view, encoding.digest)):
             judged = judge.judge(piece, view.models()[piece.model])
@@ -80,7 +80,7 @@ def test_everything_of_it_can_be_read(old: str) -> None:
     with vt.Ledger(old, key=KEY) as ledger:
         counts = ledger.counts()
         assert (counts.live, counts.released, counts.erased) == (17, 1, 1)
-        (limit,) = ledger.limits()
+        (limit,) = ledger.requirements()
         assert (limit.count, limit.conditional) == (17, 4)
         for piece in ledger.promises():
             for number, name in zip(piece.sequence.tolist(), piece.ids, strict=True):

@@ -24,9 +24,9 @@ from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import audit, chain
 from veritracer.ledger import database as tables
 from veritracer.ledger.database import connect, place_of
-from veritracer.ledger.layout import HEADER, METHODS, PARTS, commitment, sealer
 from veritracer.ledger.promises import IssuingModel
-from veritracer.ledger.store import Request, RequestRow
+from veritracer.ledger.records import HEADER, METHODS, PARTS, commitment, make_cipher
+from veritracer.ledger.requests import Request, RequestRow
 
 ASKED = Request("key", b"what was asked", {"rows": [0]})
 
@@ -98,7 +98,7 @@ class Forger:
             live = [number for piece in ledger.promises(expired=True) for number in piece.sequence.tolist()]
             assert len(live) >= counts.live
             assert all(ledger.shown(number)["values"] for number in live)
-            assert sum(limit.count for limit in ledger.limits()) == counts.live
+            assert sum(one.count for one in ledger.requirements()) == counts.live
             assert ledger.sequences_of("plain 0") is not None
             kept = ledger.requested(ASKED)
             assert kept is not None
@@ -400,8 +400,8 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "an original row that is short": made(x=lambda b: b[:-8]),
     "a locked row that is not": made("locked", x=bytes(88)),
     "a locked text that is not": made("locked", original=b"{}"),
-    "a locked text of something else": made("locked", original=lambda _: sealer(KEY).encrypt(b"[]")),
-    "a locked row of something else": made("locked", x=lambda _: sealer(KEY).encrypt(b"12345678")),
+    "a locked text of something else": made("locked", original=lambda _: make_cipher(KEY).encrypt(b"[]")),
+    "a locked row of something else": made("locked", x=lambda _: make_cipher(KEY).encrypt(b"12345678")),
     "shown is no JSON": made(shown=b"savings"),
     "shown is a list": made(shown=b"[]"),
     "shown is nothing": made(shown=b""),

@@ -44,10 +44,10 @@ def test_an_index_can_not_hide_promises(tmp_path: Path) -> None:
     path = tmp_path / "promises.db"
     with vt.Ledger(path) as ledger:
         made = issue(ledger, recourse())
-        before = ledger.counts(), ledger.limits()
+        before = ledger.counts(), ledger.requirements()
     hide_promises(path)
     with vt.Ledger(path) as ledger:
-        assert (ledger.counts(), ledger.limits()) == before
+        assert (ledger.counts(), ledger.requirements()) == before
         assert sum(len(piece) for piece in ledger.promises()) == len(made.sequence)
         assert ledger.verify(made.head).ok
 

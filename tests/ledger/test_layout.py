@@ -12,7 +12,7 @@ import torch
 
 from veritracer.errors import DataError, LedgerError
 from veritracer.ledger.chain import BEGINNING, stored_link
-from veritracer.ledger.layout import HEADER, from_json, headers, numbers_of, sealer, table_of, to_json
+from veritracer.ledger.records import HEADER, from_json, headers, make_cipher, numbers_of, table_of, to_json
 from veritracer.times import parse_expiry
 
 
@@ -67,7 +67,7 @@ def test_a_link_has_its_length() -> None:
 def test_an_install_that_can_not_encrypt_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
     with pytest.raises(LedgerError, match=r"expected the package cryptography.*veritracer\[encryption\]"):
-        sealer(b"key")
+        make_cipher(b"key")
 
 
 def test_a_promise_may_never_end() -> None:

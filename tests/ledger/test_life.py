@@ -26,7 +26,7 @@ from veritracer.errors import DataError, LedgerError
 from veritracer.ledger import audit, digest_of
 from veritracer.ledger import database as tables
 from veritracer.ledger.chain import to_bytes
-from veritracer.ledger.sql_store import SqlStore
+from veritracer.ledger.store import Store
 
 DAY = 86_400.0
 
@@ -123,8 +123,8 @@ def test_what_is_not_certified_is_left_out_or_advice_and_never_a_promise(place: 
         counts = ledger.counts()
         assert (counts.live, counts.advice) == (2 * certified, valid)
         assert sum(len(piece) for piece in ledger.promises()) == 2 * certified
-        assert sum(limit.count for limit in ledger.limits()) == 2 * certified
-        assert all(limit.kappa == found.kappa for limit in ledger.limits())
+        assert sum(one.count for one in ledger.requirements()) == 2 * certified
+        assert all(limit.kappa == found.kappa for limit in ledger.requirements())
         verdicts = audit(ledger, model(), recourse=0)
         assert verdicts.live == 2 * certified
         assert ledger.verify().ok
@@ -199,9 +199,9 @@ def test_an_audit_in_a_ledger_that_knows_none_is_found(tmp_path: Path) -> None:
     place = str(tmp_path / "promises.db")
     with vt.Ledger(place) as ledger:
         told = audit(ledger, model(), recourse=0)
-    store = SqlStore(place)
+    store = Store(place)
     content = {"at": told.at, "model": "m", "encoding": "e", "threshold": 0.5, "passed": True, "time": 4e9}
-    counts = dict.fromkeys(("proved", "checked", "overtaken", "broken", "not_checkable", "expired"), 0)
+    counts = dict.fromkeys(("proved", "checked", "superseded", "broken", "not_checkable", "expired"), 0)
     with store.writing() as (writer, _):
         writer.append("audit", to_bytes({**content, **counts}))
     store.close()
@@ -222,13 +222,13 @@ def test_every_promise_is_listed_with_what_has_become_of_it(place: str) -> None:
         later = time.time() + 2 * DAY
         table = ledger.listing(later).set_index("number")
         expected = ["released", "erased", *["live"] * (len(made) - 2)]
-        assert table.loc[made, "standing"].tolist() == expected
-        assert set(table.loc[over, "standing"]) == {"expired"}
+        assert table.loc[made, "status"].tolist() == expected
+        assert set(table.loc[over, "status"]) == {"expired"}
         assert table.loc[made[1], "id"] is None or math.isnan(table.loc[made[1], "id"])
         name = table.loc[made[2], "id"]
         assert ledger.listing(identity=name)["number"].tolist() == made[2:3]
         counts = ledger.counts(later)
-        assert table["standing"].value_counts().to_dict() == {
+        assert table["status"].value_counts().to_dict() == {
             word: n for word in ("live", "expired", "released", "erased") if (n := getattr(counts, word))
         }
 

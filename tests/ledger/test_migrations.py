@@ -12,8 +12,8 @@ from ledger_cases import behind, issue, recourse, rows_of
 import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
-from veritracer.ledger import sql_store
-from veritracer.ledger.sql_store import MIGRATIONS, Migration
+from veritracer.ledger import store
+from veritracer.ledger.store import MIGRATIONS, Migration
 
 
 def _remarks(connection: sa.Connection) -> None:
@@ -35,7 +35,7 @@ def test_versions_count_up_from_one() -> None:
 def test_a_migration_is_applied_once_and_is_in_the_chain(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse())
-    monkeypatch.setattr(sql_store, "MIGRATIONS", (*MIGRATIONS, NEXT))
+    monkeypatch.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT))
     for _ in range(2):
         with vt.Ledger(place) as ledger:
             assert ledger.verify(issued.head).ok
@@ -50,7 +50,7 @@ def test_a_migration_is_applied_once_and_is_in_the_chain(place: str, monkeypatch
 
 def test_a_newer_ledger_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(sql_store, "MIGRATIONS", (*MIGRATIONS, NEXT))
+        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT))
         vt.Ledger(place).close()
     with pytest.raises(LedgerError, match=r"expected a ledger of version 3 or older .+, got version 4 — .+"):
         vt.Ledger(place)
@@ -60,7 +60,7 @@ def test_a_migration_that_fails_leaves_nothing(place: str, monkeypatch: pytest.M
     with vt.Ledger(place) as ledger:
         head = ledger.head
     with monkeypatch.context() as patched:
-        patched.setattr(sql_store, "MIGRATIONS", (*MIGRATIONS, NEXT._replace(apply=_failing)))
+        patched.setattr(store, "MIGRATIONS", (*MIGRATIONS, NEXT._replace(apply=_failing)))
         with pytest.raises(KeyboardInterrupt):
             vt.Ledger(place)
     with vt.Ledger(place) as ledger, behind(place) as connection:

@@ -12,7 +12,7 @@ import veritracer as vt
 from networks import NORMS, make_case
 from veritracer.encoding import Encoding
 from veritracer.ledger.promises import IssuingModel, Promises
-from veritracer.ledger.verdicts import Auditor, Candidate, Verdict
+from veritracer.ledger.verdicts import AuditedModel, Verdict
 from veritracer.models.network import to_module
 
 NAMES = [f"c{i}" for i in range(4)]
@@ -62,12 +62,12 @@ def test_verdicts_agree_with_predictions(
     sign = np.where(found.favourable[given_], 1, -1)
     for moved in zip(*case.param_set.at(kappa * far).sample(6, g, corners=corners), strict=True):
         later = to_module(issuing.network, moved)
-        judged = Auditor(Candidate.of(later, ENCODING)).judge(promises, issuing)
+        judged = AuditedModel.of(later, ENCODING).judge(promises, issuing)
         with torch.no_grad():
             there, own = (issuing.network.logit(moved, r).numpy() for r in (promises.x_cf, promises.x))
         turned_down, kept = there * sign >= 0, own * sign > 0
         assert not (turned_down & (judged.verdict != Verdict.BROKEN.code)).any()
-        assert not (kept & (judged.verdict == Verdict.OVERTAKEN.code)).any()
+        assert not (kept & (judged.verdict == Verdict.SUPERSEDED.code)).any()
         assert not (~kept & (judged.verdict == Verdict.CHECKED.code) & (np.abs(own) > 1e-3)).any()
         if far <= 0.5:
             whole = (promised >= kappa) & (~promises.conditional | (kept & (np.abs(own) > 1e-3)))

@@ -23,9 +23,9 @@ from html_pages import Page
 from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
-from veritracer.ledger.obligations import SetConstraints, unprotected
-from veritracer.ledger.reading import InMemory, in_memory
-from veritracer.ledger.verdicts import VERDICTS, Candidate, Unchecked
+from veritracer.ledger.constraints import SetConstraints, unprotected
+from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Unchecked
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # ages beyond the range
 
@@ -55,12 +55,12 @@ def test_the_row_that_was_shown_is_judged_and_not_its_clipped_encoding(place: st
     assert told.counts["broken"] == told.live == 1
     assert told.broken["logit"].tolist() == pytest.approx([logit])
     assert verdict(promised(found), later) == "broken"
-    assert verdict(promised(explained(person(age=60))), later) == "overtaken"
+    assert verdict(promised(explained(person(age=60))), later) == "superseded"
 
 
-def test_people_who_are_accepted_as_they_really_are_are_overtaken() -> None:
+def test_people_who_are_accepted_as_they_really_are_are_superseded() -> None:
     found = explained(person(debt=5_000))
-    assert verdict(promised(found), linear(wider(), -1.0, debt=0.0005)) == "overtaken"  # at 2,000 and above
+    assert verdict(promised(found), linear(wider(), -1.0, debt=0.0005)) == "superseded"  # at 2,000 and above
     assert verdict(promised(found), linear(wider(), 1.0, debt=-0.0005, savings=0.0003)) == "kept, checked"
 
 
@@ -69,7 +69,7 @@ def test_a_drift_does_not_end_at_the_old_range(drift: float, place: str) -> None
     found = explained(person(age=58), drift={"age": drift})
     assert bool(found.certified.all())
     later = linear(wider(), 6.15, age=-0.1)  # declines from 61.5 on
-    wanted = "overtaken" if drift < 3 else "broken"
+    wanted = "superseded" if drift < 3 else "broken"
     with vt.Ledger(place) as ledger:
         ledger.issue(found, narrow()[0], ids=["me"], **EVERYTHING)
         assert verdict(ledger, later) == wanted
@@ -82,7 +82,7 @@ def test_a_drift_around_a_value_outside_of_the_old_range(place: str) -> None:
     assert bool(found.certified.all())
     with vt.Ledger(place) as ledger:
         ledger.issue(found, narrow()[0], ids=["me"], **EVERYTHING)
-        for border, wanted in ((86.0, "broken"), (87.5, "overtaken")):
+        for border, wanted in ((86.0, "broken"), (87.5, "superseded")):
             assert verdict(ledger, linear(wider(), 0.1 * border, age=-0.1)) == wanted
             assert verdict(promised(found), linear(wider(), 0.1 * border, age=-0.1)) == wanted
 
@@ -100,7 +100,7 @@ def test_a_drift_of_what_was_constant_is_remembered(place: str) -> None:
     found = finder.explain(person(age=40), drift={"age": 10.0})
     with vt.Ledger(place) as ledger:
         ledger.issue(found, module, ids=["me"], **EVERYTHING)
-        for border, wanted in ((49.0, "broken"), (51.0, "overtaken")):
+        for border, wanted in ((49.0, "broken"), (51.0, "superseded")):
             assert verdict(ledger, linear(wider(), 0.1 * border, age=-0.1)) == wanted
 
 
@@ -137,7 +137,7 @@ def wanted_verdict(later: nn.Linear, found: vt.Counterfactuals, i: int, rng: np.
         return {"broken"}
     # A bound may be too careful about a region, and rounding about 0; then it says broken, and never kept.
     careful = {"broken"} if found.drift or logits.min() < 1e-3 else set()
-    return careful | ({"overtaken", "kept, checked"} if abs(start) < 1e-3 else {VERDICTS[1 + (start > 0)]})
+    return careful | ({"superseded", "kept, checked"} if abs(start) < 1e-3 else {VERDICTS[1 + (start > 0)]})
 
 
 @settings(max_examples=60)
@@ -201,7 +201,7 @@ def test_a_drift_on_a_ladder_is_carried_over_by_its_categories(case: str) -> Non
     levels = later.schema["education"].categories
     source = in_memory(found, module)
     accepts = linear(later, 1.0)
-    assert verdict(source, accepts, later) == ("overtaken" if wanted == "broken" else wanted)
+    assert verdict(source, accepts, later) == ("superseded" if wanted == "broken" else wanted)
     if wanted == "broken":
         below = levels.index("none") / (len(levels) - 1)
         with torch.no_grad():  # declines "none" alone
@@ -222,7 +222,7 @@ def test_a_value_that_means_missing_to_the_new_model_can_not_be_checked() -> Non
         for f in SCHEMA.features
     ]
     encoding = vt.Encoding.fit(vt.Schema(features, "approved", "yes", "no"), WIDE.assign(age=40))
-    for drift, wanted in ((2.0, "overtaken"), (960.0, "not checkable")):
+    for drift, wanted in ((2.0, "superseded"), (960.0, "not checkable")):
         found = explained(person(age=40), drift={"age": drift}, kappa=0.001)
         assert verdict(promised(found), linear(encoding, 1.0), encoding) == wanted
 
@@ -279,7 +279,7 @@ def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> No
 
 def test_the_penalty_of_an_update_sees_what_was_promised() -> None:
     found = explained(person(age=85), drift={"age": 2.0})
-    candidate = Candidate.of(linear(wider(), 1.0), wider())
+    candidate = AuditedModel.of(linear(wider(), 1.0), wider())
     with promised(found).snapshot() as view:
         rows = unprotected(view, candidate, SetConstraints.of(view, candidate))
     at = wider().columns.index("age")

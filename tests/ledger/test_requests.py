@@ -13,7 +13,7 @@ from ledger_cases import EVERYTHING, behind, ids, model, recourse, rows_of
 import veritracer as vt
 from veritracer.errors import LedgerError, RequestReusedError
 from veritracer.ledger import database as tables
-from veritracer.ledger.store import Request
+from veritracer.ledger.requests import Request
 
 ASKED = Request("key-1", b"what was asked", {"rows": [0]})
 

@@ -10,8 +10,8 @@ from ledger_cases import EVERYTHING, ids, issue, model, recourse
 import veritracer as vt
 from recourse_tables import applicants
 from veritracer.ledger import IssuingModel, audit
-from veritracer.ledger.obligations import SetConstraints, unprotected
-from veritracer.ledger.verdicts import Candidate
+from veritracer.ledger.constraints import SetConstraints, unprotected
+from veritracer.ledger.verdicts import AuditedModel
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def test_an_audit_does_not_see_what_is_issued_meanwhile(interrupted: vt.Ledger) 
 
 
 def test_an_update_reads_demands_and_rows_of_one_state(interrupted: vt.Ledger) -> None:
-    candidate = Candidate.of(model())
+    candidate = AuditedModel.of(model())
     with interrupted as ledger:
         with ledger.snapshot() as view:
             demands = SetConstraints.of(view, candidate)
             rows = unprotected(view, candidate, demands)
-        assert len({demand.limit.model for demand in (*demands.provable, *demands.others)}) == 1
+        assert len({demand.requirement.model for demand in (*demands.provable, *demands.others)}) == 1
         assert len(rows) <= int((recourse().status != "none").sum())
 
 
@@ -56,7 +56,7 @@ def test_an_update_goes_on_while_promises_are_made(interrupted: vt.Ledger) -> No
     frame, y = applicants(200, seed=6)
     with interrupted as ledger:
         kept = model().update(frame, y, keep=ledger, epochs=2, compare=False, allow_broken=1_000)
-    assert kept.update_.limits
+    assert kept.update_.constraints
 
 
 def test_a_snapshot_is_one_state_on_any_day(place: str) -> None:
@@ -69,7 +69,7 @@ def test_a_snapshot_is_one_state_on_any_day(place: str) -> None:
                 for view in (state, same):
                     assert view.counts().live == len(first)
                     assert sum(map(len, view.promises())) == len(first)
-                    assert sum(limit.count for limit in view.limits()) == len(first)
+                    assert sum(one.count for one in view.requirements()) == len(first)
                     assert view.verify(bytes.fromhex(first.head)).newer == 0
                     assert audit(view, model(), recourse=0).live == len(first)
         assert ledger.counts().live == 2 * len(first) - 1

@@ -45,7 +45,7 @@ def test_the_issuing_model_comes_back_bit_by_bit(place: str) -> None:
         first = issue(ledger, found)
         issue(ledger, found, "another")
         models = ledger.models()
-        digest = ledger.limits()[0].model
+        digest = ledger.requirements()[0].model
         told = ledger.shown(int(first.sequence[0]))
     (kept,) = models.values()  # the same model is kept once
     assert kept.digest == digest == next(iter(models))
@@ -110,8 +110,8 @@ def test_chunks_hold_promises_of_one_model_each(place: str) -> None:
         assert all(0 < len(piece) <= 7 for piece in pieces)
         by_model = {m: sum(len(p) for p in pieces if p.model == m) for m in ledger.models()}
         assert list(by_model.values()) == list(counts.values())
-        limits = ledger.limits()
-        assert sum(limit.count for limit in limits) == sum(counts.values())
+        limits = ledger.requirements()
+        assert sum(one.count for one in limits) == sum(counts.values())
         assert {limit.model for limit in limits} == set(by_model)
 
 
@@ -134,7 +134,7 @@ def test_what_is_live_depends_on_the_day(place: str) -> None:
         assert not {*first.sequence[:2], first.sequence[5]} & set(live)
         assert [len(p) for p in ledger.promises(LATER)] == [n]
         assert [len(p) for p in ledger.promises(LATER, expired=True)] == [2 * n - 3]
-        assert sum(limit.count for limit in ledger.limits(LATER)) == n
+        assert sum(one.count for one in ledger.requirements(LATER)) == n
         assert ledger.verify(first.head).ok
 
 
@@ -225,7 +225,7 @@ def test_model_issue_takes_a_path_and_gives_the_recourse(tmp_path: Path) -> None
 
 
 def test_a_large_batch_waits_on_disk(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veritracer.ledger.issuing.SPOOL_BYTES", 1000)
+    monkeypatch.setattr("veritracer.ledger.issuing.PENDING_BYTES", 1000)
     with vt.Ledger(place) as ledger:
         issued = issue(ledger, recourse(), original="commitment")
         assert ledger.verify(issued.head).ok

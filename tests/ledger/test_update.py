@@ -18,7 +18,9 @@ from recourse_tables import applicants
 from veritracer.app.cli.update import print_update
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.constrained_update import (
+from veritracer.ledger.constraints import SetConstraints, split, train_inside
+from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.update import (
     Settings,
     UpdateReport,
     UpdateVariant,
@@ -26,9 +28,7 @@ from veritracer.ledger.constrained_update import (
     _at_border,
     constrained_update,
 )
-from veritracer.ledger.obligations import SetConstraints, split, update
-from veritracer.ledger.reading import InMemory, in_memory
-from veritracer.ledger.verdicts import Candidate
+from veritracer.ledger.verdicts import AuditedModel
 from veritracer.models.intersection import Intersection
 
 FAST = {"epochs": 30, "learning_rate": 1e-2, "compare": False}
@@ -85,12 +85,12 @@ def test_any_torch_model_in_any_norm(norm: str, precision: torch.dtype) -> None:
     first = vt.ParamSet.around(module, 0.2, norm, "norm" if norm != "linf" else "mean-abs")
     second = vt.ParamSet.around(moved(module, 0.05), 0.2, norm, "norm" if norm != "linf" else "mean-abs")
     common = Intersection.of([first, second], first.center)
-    tuned = update(module, x, y, common, epochs=5, learning_rate=0.05)
+    tuned = train_inside(module, x, y, common, epochs=5, learning_rate=0.05)
     assert tuned[0].weight.dtype == precision
     assert first.contains(tuned)
     assert second.contains(tuned)
     assert max(d / float(r) for d, r in zip(first.distances(tuned), first.radii, strict=True)) > 0.5
-    assert not first.contains(update(module, x, y, epochs=5, learning_rate=0.05))
+    assert not first.contains(train_inside(module, x, y, epochs=5, learning_rate=0.05))
 
 
 def test_promises_of_successive_models_are_all_kept() -> None:
@@ -104,14 +104,14 @@ def test_promises_of_successive_models_are_all_kept() -> None:
     told = audit(both, third)
     assert len(told.groups) >= 2
     assert told.counts["kept by proof"] == told.live
-    assert {limit.limit.model for limit in third.update_.limits} == set(both.models())
-    assert all(0 < limit.used <= 1 for limit in third.update_.limits)
+    assert {limit.requirement.model for limit in third.update_.constraints} == set(both.models())
+    assert all(0 < limit.used <= 1 for limit in third.update_.constraints)
 
 
 def test_a_model_that_left_the_sets_is_brought_back() -> None:
     model, promises, _ = issued()
     promises = unconditional(promises)
-    away = Candidate.of(moved(model.classifier_, 0.5), model.encoding_)
+    away = AuditedModel.of(moved(model.classifier_, 0.5), model.encoding_)
     assert audit(promises, away).counts["kept by proof"] == 0
     x = model.encoding_.encode(applicants(200, seed=3)[0])
     y = torch.from_numpy((applicants(200, seed=3)[1] == "yes").astype(float))
@@ -128,7 +128,7 @@ def test_promises_that_exclude_each_other_are_named() -> None:
     with pytest.raises(PromiseError, match="exclude each other") as caught:
         model.update(*turned(), keep=both, **FAST)
     assert all(digest in str(caught.value) for digest in digests)
-    most = max(limit.count for limit in first.limits())
+    most = max(limit.count for limit in first.requirements())
     assert f"{most:,} promises of {digests[0]} at kappa = " in str(caught.value)
 
 
@@ -137,7 +137,7 @@ def test_a_limit_that_binds_is_reported_with_what_its_release_would_gain() -> No
     model, promises, _ = issued()
     kept = model.update(*turned(), keep=unconditional(promises), **{**FAST, "compare": True})
     report = kept.update_
-    (limit,) = report.limits
+    (limit,) = report.constraints
     assert limit.used == pytest.approx(1, abs=1e-4)
     assert limit.at_border > 0.1
     assert limit.gain == pytest.approx(limit.released.accuracy - report.ways["kept"].accuracy)
@@ -146,7 +146,11 @@ def test_a_limit_that_binds_is_reported_with_what_its_release_would_gain() -> No
     assert set(report.ways) == {"today", "kept", "free", "from scratch"}
     assert report.ways["from scratch"].accuracy > 0.7
     said = str(report)
-    for words in ("from scratch: accuracy", "releasing them gains +", f"{limit.limit.count} promises of"):
+    for words in (
+        "from scratch: accuracy",
+        "releasing them gains +",
+        f"{limit.requirement.count} promises of",
+    ):
         assert words in said
 
 
@@ -156,7 +160,9 @@ def test_a_classifier_alone_is_compared_with_its_own_layers_from_scratch() -> No
     frame, y = turned(300)
     labels = torch.from_numpy((y == "yes").astype(float))
     settings = Settings(epochs=30, learning_rate=1e-2)
-    _, report = constrained_update(Candidate.of(model), model.encoding_.encode(frame), labels, None, settings)
+    _, report = constrained_update(
+        AuditedModel.of(model), model.encoding_.encode(frame), labels, None, settings
+    )
     assert set(report.ways) == {"today", "free", "from scratch"}
     assert report.ways["today"].accuracy < 0.3  # all labels were turned
     assert report.ways["from scratch"].accuracy > 0.7
@@ -197,7 +203,7 @@ def test_promises_without_a_proof_are_penalised_or_the_update_is_refused() -> No
     assert not allowed.update_.ok
     pushed = model.update(*turned(), keep=for_a_day, penalty=10.0, **FAST)
     assert pushed.update_.ways["kept"].counts["broken"] == 0
-    assert pushed.update_.limits == ()
+    assert pushed.update_.constraints == ()
 
 
 def test_a_small_kappa_can_be_left_to_the_penalty() -> None:
@@ -206,15 +212,15 @@ def test_a_small_kappa_can_be_left_to_the_penalty() -> None:
     tight = piece.kappa.copy()
     tight[:3] = 1e-4
     mixed = changed(promises, kappa=tight, radius=np.maximum(piece.radius, tight), conditional=False)
-    candidate = Candidate.of(model)
-    assert SetConstraints.of(mixed, candidate).tightest[0].limit.kappa == 1e-4
+    candidate = AuditedModel.of(model)
+    assert SetConstraints.of(mixed, candidate).tightest[0].requirement.kappa == 1e-4
     wider = SetConstraints.of(mixed, candidate, least_kappa=0.01)
-    assert wider.tightest[0].limit.kappa > 0.01
+    assert wider.tightest[0].requirement.kappa > 0.01
     assert wider.unproved() == {"proved below kappa = 0.01 only": 3}
     frame, y = applicants(300, seed=6)
     strict, loose = (model.update(frame, y, keep=mixed, least_kappa=least, **FAST) for least in (0.0, 0.01))
     assert strict.update_.ways["kept"].counts["kept by proof"] == mixed.counts().live
-    assert strict.update_.limits[0].limit.count == 3
+    assert strict.update_.constraints[0].requirement.count == 3
     assert loose.update_.ok
     assert loose.update_.ways["kept"].counts["kept by proof"] >= mixed.counts().live - 3
 
@@ -222,7 +228,7 @@ def test_a_small_kappa_can_be_left_to_the_penalty() -> None:
 def test_promises_of_another_encoding_or_threshold_are_said_to_have_no_proof() -> None:
     model, promises, found = issued()
     others = in_memory(found, model.classifier_, threshold=0.6, first=1000)
-    demands = SetConstraints.of(promises + others, Candidate.of(model))
+    demands = SetConstraints.of(promises + others, AuditedModel.of(model))
     assert demands.unproved() == {"threshold 0.5 instead of 0.6": others.counts().live}
     assert len(demands.tightest) == 1
 
@@ -239,7 +245,7 @@ def test_expired_promises_do_not_bind() -> None:
     model, promises, _ = issued()
     past = changed(promises, expires=100.0)
     free = model.update(*turned(), keep=past, **FAST)
-    assert free.update_.limits == ()
+    assert free.update_.constraints == ()
     assert free.update_.ways["kept"].accuracy == free.update_.ways["free"].accuracy
     bound = model.update(*turned(), keep=unconditional(past), at=99.0, **FAST)
     assert bound.update_.ways["kept"].counts["kept by proof"] == promises.counts().live

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import veritracer as vt
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning
-from veritracer.recourse import Counterfactuals
 from veritracer.schema import Feature, Schema
 from veritracer.streaming import explain_table
 from veritracer.streaming.explaining import written

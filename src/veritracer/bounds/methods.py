@@ -2,8 +2,8 @@
 
 A bound is a function of a ``BoundProblem`` that returns an upper bound for each row. Training, ``certify``
 and the ledger read one registry: a registered bound can be chosen by name wherever a method is chosen, and is
-named in the certificates that it proves; other names are refused. ``docs/architecture.md`` says how to add
-one.
+named in the certificates that it proves; other names are refused. How to add one:
+``docs/how-to/add-a-bound.md``.
 """
 
 from __future__ import annotations

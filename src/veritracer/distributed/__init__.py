@@ -17,7 +17,6 @@ __all__ = [
     "explain_batches",
     "explain_blocks",
     "issue_blocks",
-    "judging",
     "model_digest",
 ]
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         certify_blocks,
         explain_blocks,
         issue_blocks,
-        judging,
         model_digest,
     )
 else:
@@ -47,7 +45,6 @@ else:
                 "certify_blocks",
                 "explain_blocks",
                 "issue_blocks",
-                "judging",
                 "model_digest",
             ],
         },

@@ -1,7 +1,7 @@
 """The one batch function: tables in, tables with counterfactuals out, for whoever maps over partitions.
 
 Spark's ``mapInPandas`` and Dask's ``map_partitions`` hand a function some
-rows and want some rows back; docs/scale.md has the recipe for each.
+rows and want some rows back; docs/how-to/run-on-many-cores.md has the recipe for each.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning, message
-from veritracer.recourse import Counterfactuals, Recourse
-from veritracer.saved import load
+from veritracer.persistence import load
+from veritracer.recourse import Recourse
 from veritracer.schema import Schema
 from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow

@@ -1,8 +1,8 @@
 """Explaining, certifying and issuing block by block: what a worker does, and the whole of it.
 
 A run can end at any moment, by whatever ends it, and goes on when it is asked for again. Every block is a
-file of its own; in everything that is declared invariant (docs/architecture.md) its rows are those that a
-single process writes, whatever the size of the blocks, their order and the number of workers.
+file of its own; in everything that is declared invariant (docs/explanation/architecture.md) its rows are
+those that a single process writes, whatever the size of the blocks, their order and the number of workers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,13 +20,11 @@ from veritracer.distributed.blocks import Block, Record, RunFolder, cut, paired,
 from veritracer.distributed.storage import LocalFolder, digest_of
 from veritracer.engines import Engine
 from veritracer.errors import DataError, EmptyTableError, LedgerError, Message, message
-from veritracer.ledger import IssuingModel, Ledger, Promises
-from veritracer.ledger.auditing import Judging
+from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import LEFT_OUT
-from veritracer.ledger.store import Kept, Request
-from veritracer.ledger.verdicts import Auditor, Candidate, Judged
+from veritracer.ledger.requests import Kept, Request
 from veritracer.options import BLOCK_ROWS
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.schema import Schema
 from veritracer.streaming import (
     Certified,
@@ -53,6 +51,9 @@ if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger.issuing import Batch
     from veritracer.recourse import Recourse
+
+MODELS = 4
+"""Models that a worker keeps in memory."""
 
 Tell = Callable[[float | None], None]
 """Is told which share of all tables was read."""
@@ -115,7 +116,7 @@ class Question:
 
     def recourse(self) -> tuple[VeriTraCER, Recourse]:
         """The model, and what answers for it."""
-        model = _same_model(self.model, self.digest)
+        model = model_of(self.model, self.digest)
         return model, model.recourse(self.rules)
 
     def asked(self, verb: str, inputs: Inputs) -> dict[str, Any]:
@@ -133,8 +134,9 @@ def model_digest(folder: str) -> str:
     return hashlib.sha256((Path(folder) / "model.json").read_bytes()).hexdigest()
 
 
-def _same_model(folder: str, digest: str) -> VeriTraCER:
-    """The model in the folder; refuses another one than was there when the work began."""
+@lru_cache(MODELS)
+def model_of(folder: str, digest: str) -> VeriTraCER:
+    """Load the model in a folder; refuse another one than was there when the work began."""
     before = model_digest(folder)
     model = load(folder)
     if not before == digest == model_digest(folder):
@@ -153,16 +155,12 @@ class ExplainJob:
     question: Question
     folder: RunFolder
 
-    def open(self) -> Callable[[Block], Record]:
-        """What explains a block."""
+    def __call__(self, block: Block) -> Record:
+        """Explain a block."""
         _, recourse = self.question.recourse()
-
-        def explain(block: Block) -> Record:
-            with _told(block), _block_sink(self.folder, block, self.question) as sink:
-                found = explain_table(recourse, block.table(), sink, **_how(self.question))
-            return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
-
-        return explain
+        with _told(block), _block_sink(self.folder, block, self.question) as sink:
+            found = explain_table(recourse, block.table(), sink, **_how(self.question))
+        return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
 
 
 @dataclass(frozen=True)
@@ -172,18 +170,14 @@ class CertifyJob:
     question: Question
     folder: RunFolder
 
-    def open(self) -> Callable[[Block], Record]:
-        """What certifies a block."""
+    def __call__(self, block: Block) -> Record:
+        """Certify a block."""
         model, _ = self.question.recourse()
         kappa = self.question.options.get("kappa")
-
-        def certify(block: Block) -> Record:
-            with _told(block), _block_sink(self.folder, block, self.question) as sink:
-                pair = block.table(0), block.table(1)
-                found = certify_tables(model, *pair, sink, kappa=kappa, keep=self.question.keep)
-            return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
-
-        return certify
+        with _told(block), _block_sink(self.folder, block, self.question) as sink:
+            pair = block.table(0), block.table(1)
+            found = certify_tables(model, *pair, sink, kappa=kappa, keep=self.question.keep)
+        return _finish(self.folder, block, asdict(_noted(found, sink.notes())))
 
 
 @dataclass(frozen=True)
@@ -199,15 +193,11 @@ class IssueJob:
     ledger: str
     terms: IssueTerms
 
-    def open(self) -> Callable[[Block], Record]:
-        """What issues the promises of a block."""
+    def __call__(self, block: Block) -> Record:
+        """Issue the promises of a block."""
         _, recourse = self.question.recourse()
-
-        def issue(block: Block) -> Record:
-            with _told(block), Ledger(self.ledger) as ledger:
-                return self._issue(block, recourse, ledger)
-
-        return issue
+        with _told(block), Ledger(self.ledger) as ledger:
+            return self._issue(block, recourse, ledger)
 
     def _issue(self, block: Block, recourse: Recourse, ledger: Ledger) -> Record:
         request = Request(self.folder.key_of(block), block.digest.encode())
@@ -243,45 +233,6 @@ class IssueJob:
 def _file_of(kept: Kept | None) -> str:
     """The digest of the file that was issued with promises."""
     return "" if kept is None or kept.answer is None else str(kept.answer["file"])
-
-
-@dataclass(frozen=True)
-class JudgeJob:
-    """What a saved model makes of promises."""
-
-    model: str
-    digest: str
-    models: Mapping[str, IssuingModel]
-
-    def open(self) -> Callable[[tuple[int, Promises]], tuple[int, Judged]]:
-        """What judges some promises, and says which."""
-        auditor = Auditor(Candidate.of(_same_model(self.model, self.digest)))
-
-        def judge(item: tuple[int, Promises]) -> tuple[int, Judged]:
-            number, promises = item
-            return number, auditor.judge(promises, self.models[promises.model])
-
-        return judge
-
-
-def judging(model: str, engine: Engine) -> Judging:
-    """What judges promises for ``ledger.audit`` by the workers of an engine, in the order that they come."""
-    digest = model_digest(model)
-
-    def judge(
-        pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
-    ) -> Iterator[tuple[Promises, Judged]]:
-        away: dict[int, Promises] = {}
-
-        def sent() -> Iterator[tuple[int, Promises]]:
-            for number, promises in enumerate(pieces):
-                away[number] = promises
-                yield number, promises
-
-        for number, judged in engine.map(JudgeJob(model, digest, models), sent()):
-            yield away.pop(number), judged
-
-    return judge
 
 
 class _Prepared:
@@ -470,9 +421,9 @@ def issue_blocks(
 
 
 def _columns(question: Question) -> Columns:
-    from veritracer import persistence
+    from veritracer import model_folder
 
-    found = persistence.columns(question.model)
+    found = model_folder.columns(question.model)
     return load(question.model).encoding_.schema if found is None else found
 
 

@@ -1,11 +1,20 @@
-"""Issued recourse that can be audited, and updates that keep what was promised."""
+"""Issued promises that can be audited, and updates that keep them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from veritracer.errors import PromiseError
-from veritracer.lazy import attach
+from veritracer.ledger.auditing import Audit, audit
+from veritracer.ledger.calibration import Calibration, calibrate
+from veritracer.ledger.displacement import Displacement, measure
+from veritracer.ledger.issuing import Issued
+from veritracer.ledger.ledger import Ledger, head_of, open_ledger
+from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement, digest_of
+from veritracer.ledger.records import new_key
+from veritracer.ledger.requests import Request
+from veritracer.ledger.snapshot import Snapshot
+from veritracer.ledger.update import UpdateReport
+from veritracer.ledger.verdicts import MEANING, VERDICTS, Verdict
+from veritracer.ledger.verification import Finding, Verification
 
 __all__ = [
     "MEANING",
@@ -18,9 +27,10 @@ __all__ = [
     "Issued",
     "IssuingModel",
     "Ledger",
-    "Limit",
     "PromiseError",
     "Promises",
+    "Request",
+    "SetRequirement",
     "Snapshot",
     "UpdateReport",
     "Verdict",
@@ -33,33 +43,3 @@ __all__ = [
     "new_key",
     "open_ledger",
 ]
-
-if TYPE_CHECKING:
-    from veritracer.ledger.auditing import Audit, audit
-    from veritracer.ledger.calibration import Calibration, calibrate
-    from veritracer.ledger.chain import Finding, Verification
-    from veritracer.ledger.constrained_update import UpdateReport
-    from veritracer.ledger.displacement import Displacement, measure
-    from veritracer.ledger.issuing import Issued
-    from veritracer.ledger.layout import new_key
-    from veritracer.ledger.ledger import Ledger, head_of, open_ledger
-    from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, digest_of
-    from veritracer.ledger.reading import Snapshot
-    from veritracer.ledger.verdicts import MEANING, VERDICTS, Verdict
-else:
-    __getattr__, __dir__ = attach(
-        __name__,
-        {
-            "auditing": ["Audit", "audit"],
-            "calibration": ["Calibration", "calibrate"],
-            "chain": ["Finding", "Verification"],
-            "constrained_update": ["UpdateReport"],
-            "displacement": ["Displacement", "measure"],
-            "issuing": ["Issued"],
-            "layout": ["new_key"],
-            "ledger": ["Ledger", "head_of", "open_ledger"],
-            "promises": ["Counts", "IssuingModel", "Limit", "Promises", "digest_of"],
-            "reading": ["Snapshot"],
-            "verdicts": ["MEANING", "VERDICTS", "Verdict"],
-        },
-    )

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,18 +22,18 @@ from torch import Tensor
 
 from veritracer.bounds.rounding import round_up
 from veritracer.encoding import Encoding
+from veritracer.engines import Engine, Serial
 from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
-from veritracer.ledger.layout import Row, table_of
 from veritracer.ledger.promises import IssuingModel, Promises, Told, select
-from veritracer.ledger.reading import Source, View, raw_needed
+from veritracer.ledger.records import Row, table_of
+from veritracer.ledger.snapshot import Source, View, raw_needed
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
-    Auditor,
-    Candidate,
-    Judged,
-    Obstacle,
+    AuditedModel,
+    AuditResults,
+    Incompatibility,
     Unchecked,
     Verdict,
 )
@@ -48,10 +49,6 @@ CHUNK = 50_000
 PROMISED = ("kappa", "model", "issued", "expires")
 
 
-Judging = Callable[[Iterable[Promises], Mapping[str, IssuingModel]], Iterator[tuple[Promises, Judged]]]
-"""Is given promises, piece by piece, and the models that issued them; gives the verdicts on each piece."""
-
-
 @dataclass(frozen=True)
 class Group:
     """The promises of one issuing model at one kappa.
@@ -62,7 +59,7 @@ class Group:
         Which models were promised to be fine.
     counts
         How many promises got each verdict.
-    obstacle
+    incompatibility
         Why nothing can be proved, whatever the distance: another encoding, threshold or architecture.
     distances
         How far each tensor (W1, b1, W2, ...) moved, as a share of its promised radius: at most 1 is inside.
@@ -73,7 +70,7 @@ class Group:
     norm: str
     kappa: float
     counts: dict[str, int]
-    obstacle: str
+    incompatibility: str
     distances: tuple[float, ...] | None
 
     @property
@@ -201,7 +198,7 @@ def audit(
     recourse: int | None = RECOURSE,
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
-    judging: Judging | None = None,
+    engine: Engine | None = None,
 ) -> Audit:
     """The verdict of ``model`` on every promise that is live at that time.
 
@@ -219,29 +216,29 @@ def audit(
         Promises that are read at once.
     watch
         Called with the number of promises done, and the share of all.
-    judging
-        Judges all of them, in any order, elsewhere than here: ``distributed.judging`` uses many cores.
+    engine
+        Where promises are judged, such as ``engines.make_engine("local", 8)``; by default in this process.
     """
     now = to_timestamp(at)
-    candidate = Candidate.of(model, encoding, threshold)
-    on_cpu = next(candidate.module.parameters()).device.type == "cpu"
+    audited = AuditedModel.of(model, encoding, threshold)
+    on_cpu = next(audited.module.parameters()).device.type == "cpu"
     with one_thread(on_cpu):
         with source.snapshot(at) as view:
-            run, counted = _Run(Auditor(candidate), view.models(), BrokenPromises(recourse)), view.counts()
-            origin = view.origin()
-            raw_for = raw_needed(view, candidate.encoding.digest)
+            run, counted = _Run(audited, view.models(), BrokenPromises(recourse)), view.counts()
+            origin = view.reference()
+            raw_for = raw_needed(view, audited.encoding.digest)
             pieces = view.promises(chunk=chunk, raw_for=raw_for)
-            for promises, judged in (judging or run.judging)(pieces, run.models):
+            for promises, judged in run.judged(pieces, engine or Serial()):
                 run.add(promises, judged)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
             told = run.broken.told(view)
-        found = run.broken.recourse(candidate, told)  # the ledger is not held up by the search
+        found = run.broken.recourse(audited, told)  # the ledger is not held up by the search
     return Audit(
         at=now,
-        model_digest=candidate.network.digest(candidate.theta),
-        encoding_digest=candidate.encoding.digest,
-        threshold=candidate.threshold,
+        model_digest=audited.network.digest(audited.theta),
+        encoding_digest=audited.encoding.digest,
+        threshold=audited.threshold,
         counts={**run.counts(), EXPIRED: int(counted.expired)},
         groups=run.by_group(),
         broken=run.broken.table(),
@@ -256,21 +253,26 @@ def audit(
 class _Run:
     """What an audit has found so far: verdicts counted by issuing model and kappa, and those to be listed."""
 
-    auditor: Auditor
+    audited: AuditedModel
     models: Mapping[str, IssuingModel]
     broken: BrokenPromises
     unchecked: UncheckedPromises = field(default_factory=lambda: UncheckedPromises())
     groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
     done: int = 0
 
-    def judging(
-        self, pieces: Iterable[Promises], models: Mapping[str, IssuingModel]
-    ) -> Iterator[tuple[Promises, Judged]]:
-        """Judge promises, piece by piece."""
-        for promises in pieces:
-            yield promises, self.auditor.judge(promises, models[promises.model])
+    def judged(self, pieces: Iterable[Promises], engine: Engine) -> Iterator[tuple[Promises, AuditResults]]:
+        """Yield pieces of promises with their verdicts, in whatever order they are judged."""
+        away: dict[int, Promises] = {}
 
-    def add(self, promises: Promises, judged: Judged) -> None:
+        def sent() -> Iterator[tuple[int, Promises, IssuingModel]]:
+            for number, promises in enumerate(pieces):
+                away[number] = promises
+                yield number, promises, self.models[promises.model]
+
+        for number, judged in engine.map(partial(_judge, self.audited), sent()):
+            yield away.pop(number), judged
+
+    def add(self, promises: Promises, judged: AuditResults) -> None:
         """Count these verdicts."""
         kappas, which = np.unique(promises.kappa, return_inverse=True)
         counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
@@ -288,28 +290,34 @@ class _Run:
 
     def by_group(self) -> tuple[Group, ...]:
         """The same by issuing model and kappa."""
-        found = (_group(self.auditor, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
+        found = (_group(self.audited, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
         return tuple(sorted(found, key=_how_far, reverse=True))
+
+
+def _judge(audited: AuditedModel, item: tuple[int, Promises, IssuingModel]) -> tuple[int, AuditResults]:
+    """Judge one piece of promises; return its number too, because pieces come back in any order."""
+    number, promises, issuing = item
+    return number, audited.judge(promises, issuing)
 
 
 def _named(counts: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(VERDICTS, counts.tolist(), strict=True))
 
 
-def _group(auditor: Auditor, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
-    obstacle = auditor.obstacle(issuing)
-    said = "" if obstacle is None else auditor.in_words(obstacle, issuing)
-    comparable = obstacle is not Obstacle.ARCHITECTURE
-    distances = _shares(issuing, kappa, auditor.candidate) if comparable else None
+def _group(audited: AuditedModel, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
+    found = audited.incompatibility(issuing)
+    said = "" if found is None else audited.in_words(found, issuing)
+    comparable = found is not Incompatibility.ARCHITECTURE
+    distances = _shares(issuing, kappa, audited) if comparable else None
     return Group(issuing.digest, issuing.norm, kappa, _named(counts), said, distances)
 
 
-def _shares(issuing: IssuingModel, kappa: float, candidate: Candidate) -> tuple[float, ...] | None:
+def _shares(issuing: IssuingModel, kappa: float, audited: AuditedModel) -> tuple[float, ...] | None:
     """How far each tensor moved, in promised radii."""
     param_set = issuing.param_set(kappa)
-    if [t.shape for t in param_set.center] != [t.shape for t in candidate.theta]:
+    if [t.shape for t in param_set.center] != [t.shape for t in audited.theta]:
         return None
-    shares = param_set.displacements(candidate.theta)
+    shares = param_set.displacements(audited.theta)
     return tuple(round_up(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 
@@ -328,7 +336,7 @@ class BrokenPromises:
     pieces: list[pd.DataFrame] = field(default_factory=list)
     worst: list[tuple[float, Promises]] = field(default_factory=list)
 
-    def add(self, promises: Promises, judged: Judged) -> None:
+    def add(self, promises: Promises, judged: AuditResults) -> None:
         """Notes the broken ones among these promises."""
         rows = np.flatnonzero(judged.verdict == Verdict.BROKEN.code)
         if len(rows) == 0:
@@ -347,20 +355,20 @@ class BrokenPromises:
         """What the people of the worst ones were shown, and what they have."""
         return view.told([int(one.sequence[0]) for _, one in self.worst])
 
-    def recourse(self, candidate: Candidate, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
-        """New recourse by the candidate for the worst ones, in their order: from what they really have."""
+    def recourse(self, audited: AuditedModel, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
+        """New recourse by the audited for the worst ones, in their order: from what they really have."""
         if not self.worst:
             return ()
         favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
         own = [t.shown if t.original is None else t.original for t in told]
-        same = _decided(candidate, own) == favourable
+        same = _decided(audited, own) == favourable
         known = torch.tensor([t.original is not None for t in told])
         original = (known & same).tolist()
         start = [row if kept else t.shown for row, t, kept in zip(own, told, original, strict=True)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
-            found = candidate.recourse().explain(
-                _table(candidate, start), only_unfavourable=False, search_radius=False
+            found = audited.recourse().explain(
+                _table(audited, start), only_unfavourable=False, search_radius=False
             )
         return tuple(
             NewRecourse(
@@ -381,7 +389,7 @@ class UncheckedPromises:
 
     pieces: list[pd.DataFrame] = field(default_factory=list)
 
-    def add(self, promises: Promises, judged: Judged) -> None:
+    def add(self, promises: Promises, judged: AuditResults) -> None:
         """Notes those among these promises."""
         rows = np.flatnonzero(judged.verdict == Verdict.NOT_CHECKABLE.code)
         if len(rows):
@@ -419,15 +427,15 @@ def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.Dat
     return whole
 
 
-def _table(candidate: Candidate, rows: Sequence[Row]) -> pd.DataFrame:
-    return table_of(rows, candidate.encoding.schema.names)
+def _table(audited: AuditedModel, rows: Sequence[Row]) -> pd.DataFrame:
+    return table_of(rows, audited.encoding.schema.names)
 
 
-def _decided(candidate: Candidate, rows: Sequence[Row]) -> Tensor:
-    """Whether the candidate says favourable of each raw row, (n,)."""
-    x = candidate.encoding.encode(_table(candidate, rows), out_of_range="ignore")
+def _decided(audited: AuditedModel, rows: Sequence[Row]) -> Tensor:
+    """Whether the audited says favourable of each raw row, (n,)."""
+    x = audited.encoding.encode(_table(audited, rows), out_of_range="ignore")
     with torch.no_grad():
-        return candidate.network.logit(candidate.theta, x) > 0
+        return audited.network.logit(audited.theta, x) > 0
 
 
 def _plain_group(group: Group) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from veritracer.errors import DataError, ModelFileError, listing, message
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.models.param_sets import ParamSet
-from veritracer.saved import load
+from veritracer.persistence import load
 from veritracer.training.algorithm import train
 from veritracer.training.data import prepare
 from veritracer.training.fine_tuning import EPOCHS, fine_tune

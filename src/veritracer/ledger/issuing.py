@@ -25,10 +25,12 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, certify
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
 from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
-from veritracer.ledger.layout import (
+from veritracer.ledger.promises import IssuingModel, certified_region_of
+from veritracer.ledger.records import (
     ADVICE,
     ENCRYPTED,
     Record,
@@ -42,22 +44,21 @@ from veritracer.ledger.layout import (
     records,
     table_of,
 )
-from veritracer.ledger.promises import IssuingModel
-from veritracer.ledger.reading import Revocations
-from veritracer.ledger.regions import certified_region_of
-from veritracer.ledger.store import Reader, Request, Store, Writer
+from veritracer.ledger.snapshot import Revocations
 from veritracer.models.network import to_module
 from veritracer.proving import decide
-from veritracer.recourse import Counterfactuals
 from veritracer.threads import one_thread
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
+    from veritracer.ledger.requests import Kept, Request
+    from veritracer.ledger.store import Reader, Store, Writer
+
 ROUNDING = 1e-9
 """A bound that is computed again, in other company, may differ by this share of its size."""
 
-SPOOL_BYTES = 64 * 2**20
+PENDING_BYTES = 64 * 2**20
 """Bytes up to which records are kept in memory; more go to a file without a name."""
 
 LEFT_OUT = ("skipped", "advice", "uncertified", "repeated")
@@ -135,6 +136,13 @@ class Issued:
     __repr__ = __str__  # and not every number and id
 
 
+def issued_before(kept: Kept, skipped: int) -> Issued:
+    """Return what an earlier call issued for the same request; its ids and openings are not kept."""
+    numbers = np.arange(kept.first, kept.first + kept.count, dtype=np.int64)
+    head = kept.head.hex()
+    return Issued(numbers, [], head, skipped, issued=kept.issued, expires=kept.expires, again=True)
+
+
 Numbered = Callable[[NDArray[np.int64], float, float], None]
 """Is told the numbers of the promises of a batch, when they are made and when they end."""
 
@@ -159,7 +167,7 @@ class Batch:
     ) -> None:
         self.module, self.threshold, self.terms = module, threshold, terms
         self.known, self.request, self.permit = known, request, permit
-        self.spool = Spool()
+        self.pending = PendingRecords()
         self.model: IssuingModel | None = None
         self.ids: list[str] = []
         self.openings: list[bytes] = []
@@ -193,7 +201,7 @@ class Batch:
         check_claims(found, texts, self.module, model)
         made, openings = records(found, texts, names, self.terms)
         for record in made:
-            self.spool.put(record)
+            self.pending.put(record)
             self.ids.append(record.who.decode())
             self.advice += bool(record.header[1] & ADVICE)
         self.openings += openings
@@ -201,7 +209,7 @@ class Batch:
 
     def commit(self, store: Store) -> None:
         """Write the promises into the ledger, all of them."""
-        if not self.spool.count and self.request is None:
+        if not self.pending.count and self.request is None:
             with store.reading() as reader:
                 head = reader.head()
             sequence: NDArray[np.int64] = np.empty(0, np.int64)
@@ -209,7 +217,7 @@ class Batch:
             return
         with store.writing() as (writer, reader):
             if self.request is not None and (before := reader.request(self.request)):
-                self._issued = before.as_issued(self.skipped)
+                self._issued = issued_before(before, self.skipped)
                 return
             if self.permit is not None and self.model is not None:
                 self.permit(reader, self.model)
@@ -217,15 +225,15 @@ class Batch:
             issued, expires = self.terms.after(writer.newest)
             if self.advice:
                 writer.require(EVENTFUL, issued)
-            number = self._model_number(writer, reader, issued) if self.spool.count else 0
+            number = self._model_number(writer, reader, issued) if self.pending.count else 0
             first = writer.seq + 1
-            for record in self.spool:
+            for record in self.pending:
                 writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
             if self.known is not None:
                 writer.index_people()
             if self.request is not None:
                 writer.request(self.request, first, issued, expires)
-            sequence = np.arange(first, first + len(self.spool), dtype=np.int64)
+            sequence = np.arange(first, first + len(self.pending), dtype=np.int64)
             self._finish(sequence, writer.link, issued, expires)
 
     def _finish(self, sequence: NDArray[np.int64], head: bytes, issued: float, expires: float) -> None:
@@ -247,14 +255,14 @@ class Batch:
 
     def _check_meanwhile(self, reader: Reader) -> None:
         """Refuse what somebody else has promised since the batch was begun."""
-        if self.known is not None and self.known.overtaken(reader):
+        if self.known is not None and self.known.promised_meanwhile(reader):
             remedy = "run it again: what was promised meanwhile is left out then"
             expected = "nobody to promise the same meanwhile"
             raise PromisedMeanwhileError(message(expected, "another writer", remedy))
 
     def close(self) -> None:
         """Discard what was prepared."""
-        self.spool.close()
+        self.pending.close()
 
     def _check(self, model: IssuingModel, found: Counterfactuals) -> None:
         if model.model_digest != found.model_digest:
@@ -288,8 +296,8 @@ class Applications:
     What is only advice counts against further advice, and not against a promise.
     """
 
-    def __init__(self, store: Store, now: float, seal: Fernet | None) -> None:
-        self.store, self.now, self.seal = store, now, seal
+    def __init__(self, store: Store, now: float, cipher: Fernet | None) -> None:
+        self.store, self.now, self.cipher = store, now, cipher
         self.mine: dict[bytes, int] = {}
         self.names: set[bytes] = set()
         self.count = 0
@@ -316,7 +324,7 @@ class Applications:
         self.count += int(found.person.max()) + 1 if len(found) else 0
         return np.array(again, dtype=bool)
 
-    def overtaken(self, reader: Reader) -> bool:
+    def promised_meanwhile(self, reader: Reader) -> bool:
         """Whether one of this batch has got a promise since the batch was begun."""
         late = self._read(reader, self.names, after=self.newest)
         named = {key[:NAME] for key in self.mine}
@@ -338,7 +346,7 @@ class Applications:
 
     def _own(self, original: bytes | None, *, encrypted: bool) -> Row | None:
         try:
-            kept = private(original, self.seal, encrypted=encrypted)
+            kept = private(original, self.cipher, encrypted=encrypted)
         except LedgerError:
             return None  # under another key
         row = None if kept is None else kept.get("row")
@@ -357,12 +365,12 @@ def _application(who: bytes, row: Row | None) -> bytes:
     return name + sha256(repr(sorted(numbers.items())).encode("utf-8", "surrogatepass")).digest()[:NAME]
 
 
-class Spool:
+class PendingRecords:
     """Records in the order in which they were put, to be read once they are all there."""
 
     def __init__(self) -> None:
         # Closed by close(); a file without a name is gone with the process, whatever ends it.
-        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(PENDING_BYTES)  # noqa: SIM115
         self.count = 0
 
     def __len__(self) -> int:

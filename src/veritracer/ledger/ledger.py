@@ -13,28 +13,25 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 from torch import nn
 
-from veritracer.errors import LedgerError, NoRecordError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import EVENTFUL, Kind, Verification, content_of, to_bytes
-from veritracer.ledger.deployments import (
-    Deployment,
-    check_issuing,
-    check_replacing,
-    check_unchanged,
-    deployment_of,
-    same_model,
-)
+from veritracer.counterfactuals import Counterfactuals
+from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
+from veritracer.ledger.chain import EVENTFUL, Kind, content_of, to_bytes
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
-from veritracer.ledger.layout import Terms, sealer
-from veritracer.ledger.promises import Counts, IssuingModel, Limit, Promises, check_threshold
-from veritracer.ledger.reading import CHUNK, Snapshot, Source, render, render_opened
-from veritracer.ledger.store import Kept, Reader, Request, Store
+from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement, check_threshold
+from veritracer.ledger.records import Terms, make_cipher
+from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.snapshot import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
+from veritracer.ledger.verification import Verification
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Counterfactuals
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
+    from veritracer.ledger.store import Reader, Store
+
+Deployment = dict[str, Any]
+"""The content of a ``deployment`` entry."""
 
 
 class Ledger:
@@ -49,7 +46,7 @@ class Ledger:
         self, place: str | os.PathLike[str], *, key: bytes | str | None = None, create: bool = True
     ) -> None:
         self._store = _open(place, create=create)
-        self._seal = None if key is None else sealer(key)
+        self._cipher = None if key is None else make_cipher(key)
         self._models: dict[int, IssuingModel] = {}
         self._searched: tuple[int, Deployment | None] = (0, None)
 
@@ -145,18 +142,18 @@ class Ledger:
         """
         check_threshold(threshold)
         issued = to_timestamp(now)
-        seal = self._seal if key is None else sealer(key)
+        cipher = self._cipher if key is None else make_cipher(key)
         terms = Terms(
             issued,
             expiry_timestamp(expires, issued),
             original,
-            seal,
+            cipher,
             lasting=isinstance(expires, timedelta),
             stated=now is not None,
             uncertified=uncertified,
             allow_duplicate=allow_duplicate,
         )
-        known = None if allow_duplicate else Applications(self._store, issued, seal)
+        known = None if allow_duplicate else Applications(self._store, issued, cipher)
         permit = self._check_issuing if deployed else None
         batch = Batch(module, threshold, terms, known, request, permit)
         try:
@@ -191,7 +188,7 @@ class Ledger:
         """
         with self._store.reading() as reader:
             reader.begin()
-            yield Snapshot(reader, self._models, self._seal, at, self._store.place)
+            yield Snapshot(reader, self._models, self._cipher, at, self._store.place)
 
     def models(self) -> dict[str, IssuingModel]:
         """The models that issued promises, by digest."""
@@ -212,10 +209,10 @@ class Ledger:
         with self.snapshot(at) as then:
             return then.counts()
 
-    def limits(self, at: Moment = None) -> list[Limit]:
+    def requirements(self, at: Moment = None) -> list[SetRequirement]:
         """What live promises ask of a later model: one entry for each issuing model and kappa."""
         with self.snapshot(at) as then:
-            return then.limits()
+            return then.requirements()
 
     def shown(self, sequence: int) -> dict[str, Any]:
         """Everything about one promise as it was told: id, values, sentence, dates, certificate.
@@ -223,7 +220,7 @@ class Ledger:
         ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
         """
         with self.snapshot() as now:
-            return render(int(sequence), *now.kept(int(sequence)), self._seal)
+            return render(int(sequence), *now.kept(int(sequence)), self._cipher)
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
         """The original row and the sentence that a promise only commits to.
@@ -365,9 +362,9 @@ class Ledger:
             return now.history()
 
     def listing(self, at: Moment = None, *, identity: Any = None) -> pd.DataFrame:
-        """Every promise, of whichever standing: number, id, standing, issued, expires, kappa, model.
+        """Every promise, of whichever status: number, id, status, issued, expires, kappa, model.
 
-        ``standing`` is live, expired, released, advice or erased; an erased one has no id. With ``identity``
+        ``status`` is live, expired, released, advice or erased; an erased one has no id. With ``identity``
         those of one person.
         """
         with self.snapshot(at) as then:
@@ -405,13 +402,13 @@ def open_source(place: Source | str | os.PathLike[str] | None) -> Iterator[Sourc
 
 def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
     try:
-        from veritracer.ledger.sql_store import SqlStore
+        from veritracer.ledger.store import Store
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sqlalchemy":
             raise
         remedy = "pip install 'veritracer[ledger]'"
         raise LedgerError(message("the package sqlalchemy", "an install without it", remedy)) from None
-    return SqlStore(place, create=create)
+    return Store(place, create=create)
 
 
 def head_of(text: str) -> bytes:
@@ -424,3 +421,58 @@ def head_of(text: str) -> bytes:
         remedy = "give the head that issue printed"
         raise LedgerError(message("a head of 64 hexadecimal digits", repr(text), remedy))
     return found
+
+
+# ---------------------------------------------------------------- deployments
+
+
+def deployment_of(audit: Audit, by: str, reason: str) -> Deployment:
+    """Return the content of the entry; refuse a model that breaks promises without a reason."""
+    broken, unknown = audit.counts[Verdict.BROKEN], audit.counts[Verdict.NOT_CHECKABLE]
+    if not audit.ok and not reason:
+        parts = [f"breaks {broken:,}"] if broken else []
+        parts += [f"leaves {unknown:,} unchecked"] if unknown else []
+        received = f"one that {' and '.join(parts)} of {audit.live:,}"
+        remedy = "update it with veritracer update --keep, or say why with --serve-broken REASON"
+        raise DeploymentError(message("a model that keeps every live promise", received, remedy))
+    about = {"model": audit.model_digest, "encoding": audit.encoding_digest, "threshold": audit.threshold}
+    counts = {"live": audit.live, "broken": broken, "not_checkable": unknown}
+    return {**about, **counts, "by": by, "reason": "" if audit.ok else reason}
+
+
+def same_model(one: Deployment, other: Deployment) -> bool:
+    """Return whether two deployments are of the same weights, encoding and threshold."""
+    return all(one[name] == other[name] for name in ("model", "encoding", "threshold"))
+
+
+def check_replacing(last: Deployment | None, new: Deployment) -> None:
+    """Refuse another model than the one deployed last."""
+    if last is not None and not same_model(last, new):
+        remedy = "serve that one, or deploy this one with --replace"
+        raise DeploymentError(message(f"the model deployed last, {_named(last)}", _named(new), remedy))
+
+
+def check_unchanged(audited: str, head: str) -> None:
+    """Refuse a deployment where the ledger has changed since the audit: a new promise was not in it."""
+    if audited != head:
+        received = "one that was written to in the meantime"
+        remedy = "start the service again once nobody else writes into the ledger"
+        raise DeploymentError(message("the ledger as it was audited", received, remedy))
+
+
+def check_issuing(last: Deployment | None, model: IssuingModel) -> None:
+    """Refuse promises of a model that is not the one deployed last, or that breaks earlier promises."""
+    if last is None:
+        return
+    mine = {"model": model.model_digest, "encoding": model.encoding.digest, "threshold": model.threshold}
+    if not same_model(last, mine):
+        remedy = "restart this service with that one"
+        raise DeploymentError(message(f"the model deployed last, {_named(last)}", _named(mine), remedy))
+    if last["reason"]:
+        received = f"one that is served although it breaks {last['broken']:,}"
+        remedy = "deploy a model that keeps them"
+        raise DeploymentError(message("a model that keeps every live promise", received, remedy))
+
+
+def _named(one: Deployment) -> str:
+    return f"{one['model'][:12]}… (encoding {one['encoding'][:8]}…, threshold {one['threshold']:g})"

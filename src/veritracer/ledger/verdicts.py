@@ -1,4 +1,4 @@
-"""A model that promises are held against, and its verdict on each: kept, overtaken, broken, or unknown.
+"""A model that promises are held against, and its verdict on each: kept, superseded, broken, or unknown.
 
 The model is ours, or any torch MLP with its encoding and its threshold. A verdict is *kept by proof* where
 the model is in the promised set, and else what it predicts.
@@ -21,8 +21,7 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.bounds.rounding import logit_error, round_up
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
-from veritracer.ledger.promises import IssuingModel, Promises, check_threshold
-from veritracer.ledger.regions import Rows, rows_for
+from veritracer.ledger.promises import IssuingModel, Promises, Rows, check_threshold, rows_for
 from veritracer.models.network import Network, Theta, from_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION, ROWS_AT_ONCE, ProofBatch, check_computed, decide, prove
@@ -38,7 +37,7 @@ class Verdict(StrEnum):
 
     PROVED = "kept by proof"
     CHECKED = "kept, checked"
-    OVERTAKEN = "overtaken"
+    SUPERSEDED = "superseded"
     BROKEN = "broken"
     NOT_CHECKABLE = "not checkable"
 
@@ -57,7 +56,7 @@ EXPIRED = "expired"
 MEANING = {
     Verdict.PROVED: "the model lies in the set for which the promise was proved",
     Verdict.CHECKED: "the model lies outside the set, but still accepts the promised row",
-    Verdict.OVERTAKEN: "the model now accepts the original row, and the promised row too",
+    Verdict.SUPERSEDED: "the model now accepts the original row, and the promised row too",
     Verdict.BROKEN: "the model declines the promised row",
     Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
     EXPIRED: "past its last day; not counted against the model",
@@ -81,7 +80,7 @@ class Unchecked(StrEnum):
         return tuple(Unchecked).index(self)
 
 
-class Obstacle(Enum):
+class Incompatibility(Enum):
     """Why nothing can be proved of a model for the promises of another one, whatever the distance."""
 
     ENCODING = auto()
@@ -89,8 +88,21 @@ class Obstacle(Enum):
     ARCHITECTURE = auto()
 
 
+class AuditResults(NamedTuple):
+    """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
+
+    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. It is rounded
+    to ten digits, downwards: nothing is told to be better than it is. ``why`` is the number of the reason of
+    those that are not checkable.
+    """
+
+    verdict: NDArray[np.int8]
+    margin: NDArray[np.float64]
+    why: NDArray[np.int8]
+
+
 @dataclass(frozen=True)
-class Candidate:
+class AuditedModel:
     """A model as an audit sees it.
 
     Attributes
@@ -113,14 +125,15 @@ class Candidate:
     encoding: Encoding
     threshold: float
     recourse: Callable[[], Recourse]
+    _inside: dict[tuple[str, float], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, model: Any, encoding: Encoding | None = None, threshold: float | None = None) -> Candidate:
+    def of(cls, model: Any, encoding: Encoding | None = None, threshold: float | None = None) -> AuditedModel:
         """The candidate that ``model`` is: a fitted VeriTraCER, a ``Recourse``, or a torch module.
 
         A module needs its ``encoding``; ``threshold`` is the model's own, else 0.5.
         """
-        if isinstance(model, Candidate):
+        if isinstance(model, AuditedModel):
             return model
         if not isinstance(model, nn.Module):
             own = recourse_of(model)
@@ -140,35 +153,18 @@ class Candidate:
         exact = tuple(t.detach().to("cpu", torch.float64) for t in theta)
         return cls(module, network, exact, encoding or known, threshold, finder)
 
-    def with_module(self, module: nn.Module) -> Candidate:
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what finds new recourse: workers only judge."""
+        return {**self.__dict__, "recourse": None}
+
+    def with_module(self, module: nn.Module) -> AuditedModel:
         """The same encoding and threshold with another classifier."""
-        return Candidate.of(module, self.encoding, self.threshold)
+        return AuditedModel.of(module, self.encoding, self.threshold)
 
-
-class Judged(NamedTuple):
-    """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
-
-    Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. It is rounded
-    to ten digits, downwards: nothing is told to be better than it is. ``why`` is the number of the reason of
-    those that are not checkable.
-    """
-
-    verdict: NDArray[np.int8]
-    margin: NDArray[np.float64]
-    why: NDArray[np.int8]
-
-
-@dataclass(frozen=True)
-class Auditor:
-    """One model against which promises are held."""
-
-    candidate: Candidate
-    _inside: dict[tuple[str, float], bool] = field(default_factory=dict)
-
-    def judge(self, promises: Promises, issuing: IssuingModel) -> Judged:
+    def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
         """The verdicts on some promises of one issuing model."""
         self._check_labels(issuing)
-        rows = rows_for(self.candidate.encoding, promises, issuing)
+        rows = rows_for(self.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
         margin, holds, turned_down = self._promised_side(rows, sign)
         always, while_declined = self._proved(promises, issuing)
@@ -177,14 +173,14 @@ class Auditor:
         cut, unknown = self._not_checkable(promises, rows)
         verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
         verdict[holds] = Verdict.CHECKED.code
-        verdict[holds & turned] = Verdict.OVERTAKEN.code
+        verdict[holds & turned] = Verdict.SUPERSEDED.code
         verdict[holds & (cut | unknown)] = Verdict.NOT_CHECKABLE.code
         verdict[proved] = Verdict.PROVED.code
         contradicted = proved & turned_down  # what issue makes cannot be
         verdict[contradicted] = Verdict.NOT_CHECKABLE.code
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
-        return Judged(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
+        return AuditResults(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
 
     def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the region, and where the condition of a promise cannot be read in another encoding.
@@ -206,32 +202,31 @@ class Auditor:
             raise LedgerError(message(expected, f"one that says {mine[1]!r} and {mine[0]!r}", remedy))
 
     def _schemas(self, issuing: IssuingModel) -> tuple[Schema, Schema]:
-        return self.candidate.encoding.schema, issuing.encoding.schema
+        return self.encoding.schema, issuing.encoding.schema
 
-    def obstacle(self, issuing: IssuingModel) -> Obstacle | None:
+    def incompatibility(self, issuing: IssuingModel) -> Incompatibility | None:
         """Why nothing can be proved for this issuing model, whatever the distance; None if it can."""
         self._check_labels(issuing)
-        mine = self.candidate
-        if mine.encoding.digest != issuing.encoding.digest:
-            return Obstacle.ENCODING
-        if mine.threshold != issuing.threshold:
-            return Obstacle.THRESHOLD
-        shapes = [[tuple(t.shape) for t in theta] for theta in (mine.theta, issuing.theta)]
-        same = mine.network == issuing.network and shapes[0] == shapes[1]
-        return None if same else Obstacle.ARCHITECTURE
+        if self.encoding.digest != issuing.encoding.digest:
+            return Incompatibility.ENCODING
+        if self.threshold != issuing.threshold:
+            return Incompatibility.THRESHOLD
+        shapes = [[tuple(t.shape) for t in theta] for theta in (self.theta, issuing.theta)]
+        same = self.network == issuing.network and shapes[0] == shapes[1]
+        return None if same else Incompatibility.ARCHITECTURE
 
-    def in_words(self, obstacle: Obstacle, issuing: IssuingModel) -> str:
-        """The obstacle as people read it."""
-        if obstacle is Obstacle.THRESHOLD:
-            return f"threshold {self.candidate.threshold:g} instead of {issuing.threshold:g}"
-        return "another encoding" if obstacle is Obstacle.ENCODING else "another architecture"
+    def in_words(self, incompatibility: Incompatibility, issuing: IssuingModel) -> str:
+        """The incompatibility as people read it."""
+        if incompatibility is Incompatibility.THRESHOLD:
+            return f"threshold {self.threshold:g} instead of {issuing.threshold:g}"
+        return "another encoding" if incompatibility is Incompatibility.ENCODING else "another architecture"
 
     def inside(self, issuing: IssuingModel, kappa: float) -> bool:
         """Whether the model is in the promised set, in float64; never with another encoding or threshold."""
         key = issuing.digest, kappa
         if key not in self._inside:
-            free = self.obstacle(issuing) is None
-            self._inside[key] = free and issuing.param_set(kappa).contains(self.candidate.theta)
+            free = self.incompatibility(issuing) is None
+            self._inside[key] = free and issuing.param_set(kappa).contains(self.theta)
         return self._inside[key]
 
     def _proved(
@@ -287,20 +282,20 @@ class Auditor:
         if len(x) == 0:
             return x.new_zeros(0), torch.zeros(0, dtype=torch.bool)
         with torch.no_grad():
-            logit = self.candidate.network.logit(self.candidate.theta, x)
+            logit = self.network.logit(self.theta, x)
             around = Box(x.amin(0, keepdim=True), x.amax(0, keepdim=True))
             error = logit_error(self._alone, trace(self._alone, around), PRECISION)
             clear = logit.abs() > error
             check_computed(self._computed(x), logit, error)
             for part in torch.split((~clear).nonzero().squeeze(-1), ROWS_AT_ONCE):
-                clear[part] = decide(self.candidate.module, x[part]).clear
+                clear[part] = decide(self.module, x[part]).clear
         return logit, clear
 
     def _computed(self, x: Tensor) -> Tensor:
         """What the module itself makes of each row."""
-        first = next(self.candidate.module.parameters())
-        return self.candidate.network.read(self.candidate.module(x.to(first.device, first.dtype))).to(x)
+        first = next(self.module.parameters())
+        return self.network.read(self.module(x.to(first.device, first.dtype))).to(x)
 
     @property
     def _alone(self) -> ParamSet:
-        return ParamSet.of(self.candidate.network, self.candidate.theta, kappa=0.0)
+        return ParamSet.of(self.network, self.theta, kappa=0.0)

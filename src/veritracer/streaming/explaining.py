@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from veritracer.ledger.store import Request
+from veritracer.counterfactuals import Counterfactuals
+from veritracer.ledger.requests import Request
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Counterfactuals, Recourse
+from veritracer.recourse import Recourse
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
 from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tables import Rejects, Sink, TableSource
@@ -226,7 +227,7 @@ def issue_table(
         batch.numbered += [] if numbered is None else [numbered]
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
-            first = len(batch.spool)
+            first = len(batch.pending)
             added = batch.add(found, kept[terms.id_column].tolist())
             columns = _openings(found, added) if terms.original == "commitment" else {}
             if letters is not None:

@@ -22,11 +22,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, LetterError, message
 from veritracer.files import whole_folder, writable, write_whole
 from veritracer.formatting import is_missing
-from veritracer.recourse import Counterfactuals
-from veritracer.recourse.letter import (
+from veritracer.letter import (
     Format,
     Recorded,
     Template,
@@ -38,9 +38,9 @@ from veritracer.recourse.letter import (
     page_pdf,
     wanted_codes,
 )
-from veritracer.recourse.reasons import ReasonCodes, as_codes
-from veritracer.recourse.wording import Language, language
+from veritracer.reasons import ReasonCodes, as_codes
 from veritracer.tables.reading import ADDED
+from veritracer.wording import Language, language
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
 """Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""

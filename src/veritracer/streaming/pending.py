@@ -34,7 +34,7 @@ from veritracer.tables import STANDARD, TableSource, rows_digest
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
     from veritracer.ledger.issuing import Batch
-    from veritracer.ledger.store import Request
+    from veritracer.ledger.requests import Request
     from veritracer.streaming.explaining import Explained
 
 FORMAT, VERSION = "veritracer-pending", 1
@@ -116,7 +116,7 @@ class PendingOutputs:
         self, ledger: Ledger, notes: Callable[[Explained], list[str]]
     ) -> Callable[[Explained, Batch], Request | None]:
         """Return what is called when all rows were written: it waits for the disk, and makes the request."""
-        from veritracer.ledger.store import Request  # here: torch comes with it
+        from veritracer.ledger.requests import Request  # here: torch comes with it
 
         def made(explained: Explained, batch: Batch) -> Request | None:
             self.files.close()
@@ -133,7 +133,7 @@ class PendingOutputs:
                 "explained": asdict(explained),
                 "left_out": batch.left_out,
             }
-            return Request(self.token, _digest_of(asked)) if len(batch.spool) else None
+            return Request(self.token, _digest_of(asked)) if len(batch.pending) else None
 
         return made
 
@@ -182,7 +182,7 @@ class PendingOutputs:
         ``table`` is called for the digest of all rows. Refuses to finish a command that asked for something
         else, or about other rows; None where nothing was issued.
         """
-        from veritracer.ledger.store import Request
+        from veritracer.ledger.requests import Request
 
         note = self._read()
         if note["ledger"] != ledger.identity:
@@ -196,10 +196,11 @@ class PendingOutputs:
             return None
         self._check_same(note, table)
         self._publish(note["request"], note["files"])
-        from veritracer.streaming.explaining import Explained  # here: it brings torch
+        from veritracer.ledger.issuing import issued_before  # here: it brings torch
+        from veritracer.streaming.explaining import Explained
 
         explained = Explained(**{**note["explained"], "notes": tuple(note["explained"]["notes"])})
-        issued = replace(kept.as_issued(0), **note["left_out"])
+        issued = replace(issued_before(kept, 0), **note["left_out"])
         return Finished(explained, issued, tuple(note["notes"]))
 
     def _read(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from veritracer.tables.cells import apply_schema
 from veritracer.tables.writing import VALUES
 
 if TYPE_CHECKING:
-    from veritracer.recourse import Counterfactuals
+    from veritracer.counterfactuals import Counterfactuals
 
 _EXACT = 2**53
 """The largest integer up to which float64 holds all of them."""

@@ -128,13 +128,13 @@ def test_promises_made_in_blocks_are_made_once_and_audited_alike(done: dict[str,
 
 def test_who_is_let_down_is_said(done: dict[str, Done]) -> None:
     free, promised = json.loads(done["free"].stdout), json.loads(done["issue"].stdout)["promises"]
-    assert (free["model"], free["head"], free["limits"]) == ("free", None, [])
+    assert (free["model"], free["head"], free["constraints"]) == ("free", None, [])
     assert free["ways"]["free"]["accuracy"] > 0.9
     text = done["broken"].stdout
     assert f"{promised} live promises" in text
     assert "Broken promises, the worst first\nnumber  whose" in text
     assert f"FAILED: {promised} promises are broken.\nThe report: free.html\n" in text
-    line = text.partition("obstacle to a proof\n")[2].splitlines()[0].split()
+    line = text.partition("why no proof is possible\n")[2].splitlines()[0].split()
     assert line[1:5] == ["0.2", str(promised), "0", str(promised)]
     assert float(line[6]) > 1  # a layer left its radius
     assert json.loads(done["allowed"].stdout)["counts"]["broken"] == promised

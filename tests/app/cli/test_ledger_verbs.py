@@ -133,7 +133,7 @@ def test_the_life_of_promises(named: Path) -> None:
     told, audited = json.loads(told), json.loads(audited)
     assert told["sentence"] in " ".join(shown.split())
     _assert_in_words(told, shown)
-    assert (told["standing"], told["kind"]) == ("live", "promise")
+    assert (told["status"], told["kind"]) == ("live", "promise")
     assert released.splitlines()[0] == f"Promise {number} is released."
     page = (named / "audit.html").read_text()
     assert all(word in page for word in ("a.db", audited["head"], audited["model_digest"], ">model<"))

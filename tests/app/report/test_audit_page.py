@@ -10,7 +10,7 @@ import pytest
 from html_pages import Page
 from veritracer.app.report.audit_page import LISTED_ROWS, audit_headline, write_audit_page
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.reading import in_memory
+from veritracer.ledger.snapshot import in_memory
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "ledger"))
 from promise_cases import issued, moved, with_bias

@@ -16,7 +16,7 @@ import pytest
 from serving_cases import model, people
 
 import veritracer as vt
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.app.serve import client as module
 from veritracer.errors import DataError, ServiceError
 
@@ -221,7 +221,7 @@ def test_an_audit_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, saved: Pa
     def answer(request: httpx.Request) -> httpx.Response:
         sent = request.read()
         if request.method == "POST":
-            assert persistence.TENSORS.encode() in sent
+            assert model_folder.TENSORS.encode() in sent
             return httpx.Response(202, json={"id": "1", "state": "waiting", "progress": 0.0})
         told = {"id": "1", "state": next(states), "progress": 0.5, "problem": problem}
         return httpx.Response(200, json=told)

@@ -21,7 +21,7 @@ import veritracer as vt
 from processes import run_here
 from veritracer.app.serve.messages import PromisesIn
 from veritracer.app.serve.settings import Settings
-from veritracer.ledger.layout import Terms
+from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
 from veritracer.streaming import IssueTerms
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer.app.cli.options import AsJson, DataDir, EngineName, Quiet, names
 from veritracer.app.cli.output import note, print_json, print_table, say, spinner
+from veritracer.engines import make_engine
 from veritracer.errors import DataError, message
 from veritracer.files import output_folder, writable
 from veritracer.threads import cores, only_compute
@@ -74,7 +75,9 @@ def bench(
     engine: EngineName = "local",
     stop_after: Annotated[
         float | None,
-        typer.Option(min=0.0, help="End after so many seconds; run again to go on.", show_default=False),
+        typer.Option(
+            min=0.0, help="Begin nothing after so many seconds; run again to go on.", show_default=False
+        ),
     ] = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -115,7 +118,7 @@ def bench(
     _make(out)
     with _told(quiet=quiet) as tell:
         run = library.Run(plan, out, tell)
-        complete = run.go(workers or cores(), stop_after=stop_after, engine=engine)
+        complete = run.go(make_engine(engine, workers), stop_after=stop_after)
     cells = run.cells()
     made = library.write_all(out, cells, plan.tables)
     note((f"{what} failed: {why}" for what, why in run.failed.items()), quiet=quiet)

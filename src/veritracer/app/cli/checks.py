@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from veritracer import tables
 from veritracer.errors import DataError, LedgerError, ModelFileError, message
 from veritracer.files import writable
-from veritracer.persistence import DOCUMENT
+from veritracer.model_folder import DOCUMENT
 
 if TYPE_CHECKING:
     from veritracer.app.cli.options import ReadOptions

@@ -28,10 +28,10 @@ from veritracer.threads import cores, one_thread, only_compute
 if TYPE_CHECKING:
     import pandas as pd
 
+    from veritracer.counterfactuals import Counterfactuals
     from veritracer.datasets import Split
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Audit, Ledger
-    from veritracer.recourse import Counterfactuals
     from veritracer.schema import Schema
 
 ROWS, EPOCHS = 4000, 20
@@ -241,7 +241,7 @@ def _retraining(accuracy: float, audits: dict[str, Audit]) -> Retraining:
     def share(found: Audit, *verdicts: Verdict) -> float:
         return sum(found.counts[verdict] for verdict in verdicts) / max(found.live, 1)
 
-    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.OVERTAKEN)
+    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.SUPERSEDED)
     return Retraining(
         accuracy,
         kept={kind: share(found, *kept) for kind, found in audits.items()},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli.options import (
     Applicants,
     IdColumn,
@@ -59,7 +59,7 @@ def explain(
         _explain_in_blocks(model, table, options, rows, run, keep)
         return
     rows.check(table)
-    known = persistence.columns(model)
+    known = model_folder.columns(model)
     with rows.opened(table, known, keep, letters.terms()) as opened:
         left_out = set(() if known is None else known.ignored_names).difference(keep)
         gone = [name for name in opened.source.columns if name in left_out]
@@ -98,6 +98,7 @@ def _explain_in_blocks(
     keep: list[str],
 ) -> None:
     """Explain many tables, or one on many cores."""
+    engine = run.engine_for()
     question = run.question(
         model,
         asdict(options),
@@ -109,7 +110,7 @@ def _explain_in_blocks(
     )
     inputs = run.inputs(table, rows)
     folder = run.folder(rows.out, question.asked("explain", inputs))
-    args = question, inputs, folder, run.engine_for()
+    args = question, inputs, folder, engine
     outcome = run.run("explaining", distributed.explain_blocks, *args, folder=folder, quiet=rows.quiet)
     print_outcome(outcome, rows, outcome_lines(cast("streaming.Explained", outcome.ended)))
 
@@ -137,7 +138,7 @@ def certify(
     """
     if table == counterfactuals == tables.STANDARD:
         raise DataError(message("two tables", "standard input twice", "save one of them as a file"))
-    keep, known = rows.kept(id_column), persistence.columns(model)
+    keep, known = rows.kept(id_column), model_folder.columns(model)
     if run.wanted(table, rows.query):
         run.refuse({"--rejects": rows.rejects})
         _certify_in_blocks(model, table, counterfactuals, kappa, rows, run, keep)
@@ -181,6 +182,7 @@ def _certify_in_blocks(
     keep: list[str],
 ) -> None:
     """Certify many tables, or one on many cores."""
+    engine = run.engine_for()
     question = run.question(
         model,
         {"kappa": kappa},
@@ -190,7 +192,7 @@ def _certify_in_blocks(
     )
     inputs, others = run.inputs(table, rows), run.inputs(counterfactuals, rows.for_results())
     folder = run.folder(rows.out, question.asked("certify", inputs))
-    args = question, inputs, others, folder, run.engine_for()
+    args = question, inputs, others, folder, engine
     outcome = run.run("certifying", distributed.certify_blocks, *args, folder=folder, quiet=rows.quiet)
     found = cast("Certified", outcome.ended)
     print_outcome(outcome, rows, [_certify_summary(found)])
@@ -212,7 +214,7 @@ def predict(model: ModelFolder, table: OneTable, rows: TableOptions, id_column: 
 
     Without --out the decisions go to standard output.
     """
-    keep, known = rows.kept(id_column), persistence.columns(model)
+    keep, known = rows.kept(id_column), model_folder.columns(model)
     rows.check(table)
     with ExitStack() as stack:
         rejected = stack.enter_context(tables.open_rejects(rows.rejects))

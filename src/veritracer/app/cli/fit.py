@@ -178,7 +178,7 @@ def _trained(
 
 def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = None) -> None:
     """Save the model as a folder, with its schema and what it is worth beside it."""
-    from veritracer.saved import save
+    from veritracer.persistence import save
 
     beside = {SCHEMA: model.schema_.to_json() + "\n"}
     if evaluation is not None:
@@ -231,8 +231,8 @@ def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation |
     say(
         f"It decides at the probability {model.threshold_:.3g}{at}.",
         f"The model: {facts['model']}",
-        f"What it took the columns for: {facts['schema']}. To correct it, edit the file (docs/schema.md says "
-        "what can be said) and pass it back with --schema.",
+        f"What it took the columns for: {facts['schema']}. To correct it, edit the file "
+        "(docs/how-to/describe-a-table.md says what can be said) and pass it back with --schema.",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import persistence, tables
+from veritracer import model_folder, tables
 from veritracer.app.cli.options import (
     AsJson,
     saved_model,
@@ -125,7 +125,7 @@ def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> N
     say(
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
         "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
-        "(docs/schema.md).",
+        "(docs/how-to/describe-a-table.md).",
     )
 
 
@@ -152,7 +152,7 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
 
     from veritracer.models.network import from_module
 
-    content, _ = persistence.verified(folder)
+    content, _ = model_folder.verified(folder)
     network, theta = from_module(model.classifier_)
     best = model.history_.iloc[model.best_epoch_ - 1]
     return {

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import veritracer as vt
-from veritracer import distributed, persistence, streaming, tables
+from veritracer import distributed, model_folder, streaming, tables
 from veritracer.app.cli.checks import check_openings
 from veritracer.app.cli.options import (
     Applicants,
@@ -117,7 +117,7 @@ def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
         with tables.open_table(asked.table, rows.query, csv=rows.csv, ragged=ragged) as table:
             return streaming.table_digest(table)
 
-    persistence.verified(asked.model)
+    model_folder.verified(asked.model)
     with vt.Ledger(asked.options.ledger, create=False) as place:
         found = pending.resume(place, digest)
     if found is None:
@@ -131,7 +131,7 @@ def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
 def _issue_table(asked: IssueRequest, letters: LetterOptions, pending: PendingOutputs) -> None:
     """Issue for one table in this process."""
     rows, keep = asked.rows, asked.rows.kept()
-    known, written = persistence.columns(asked.model), letters.terms()
+    known, written = model_folder.columns(asked.model), letters.terms()
     with ExitStack() as stack:
         stack.enter_context(pending)
         opened = stack.enter_context(
@@ -165,6 +165,7 @@ def _issue_table(asked: IssueRequest, letters: LetterOptions, pending: PendingOu
 def _issue_in_blocks(asked: IssueRequest, run: RunOptions) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
     rows, options = asked.rows, asked.options
+    engine = run.engine_for()
     question = run.question(
         asked.model,
         asked.explain_options(rows.rules or saved_model(asked.model).schema_),
@@ -179,7 +180,7 @@ def _issue_in_blocks(asked: IssueRequest, run: RunOptions) -> None:
     folder = run.folder(
         rows.out, {**question.asked("issue", inputs), **given, "expires": str(options.expires)}
     )
-    args = question, inputs, folder, run.engine_for(), options.ledger, asked.terms()
+    args = question, inputs, folder, engine, options.ledger, asked.terms()
     outcome = run.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=rows.quiet)
     with vt.Ledger(options.ledger) as place:
         head = place.head

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer import distributed, engines, persistence, streaming, tables
-from veritracer import ledger as ledgers
+import veritracer as vt
+from veritracer import engines, model_folder, streaming, tables
 from veritracer.app.cli.checks import check_ledger, check_output
 from veritracer.app.cli.options import (
     AsJson,
@@ -63,18 +63,18 @@ def list_(
     with _opened(ledger) as opened:
         when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
-    chosen = found if every else found[found["standing"] == "live"]
+    chosen = found if every else found[found["status"] == "live"]
     if as_json:
         print_json(chosen.astype(object).where(chosen.notna(), None).to_dict("records"))
         return
     rows = [
-        [f"{number}", str(whose or "–"), standing, issued[:10], expires[:10], f"{kappa:.4g}"]
-        for number, whose, standing, issued, expires, kappa, _ in chosen.head(most).itertuples(index=False)
+        [f"{number}", str(whose or "–"), status, issued[:10], expires[:10], f"{kappa:.4g}"]
+        for number, whose, status, issued, expires, kappa, _ in chosen.head(most).itertuples(index=False)
     ]
-    counts = ", ".join(f"{count:,} {word}" for word, count in found["standing"].value_counts().items())
+    counts = ", ".join(f"{count:,} {word}" for word, count in found["status"].value_counts().items())
     print_table(
         f"{len(chosen):,} of {len(found):,} promises" + (f" ({counts})" if counts else ""),
-        ("number", "whose", "standing", "issued", "expires", "kappa"),
+        ("number", "whose", "status", "issued", "expires", "kappa"),
         rows,
     )
     if len(chosen) > most:
@@ -94,11 +94,11 @@ def show(
     with _opened(ledger, key_file) as opened:
         found = opened.shown(number)
         listed = opened.listing()
-    standing = str(listed.loc[listed["number"] == number, "standing"].iloc[0])
+    status = str(listed.loc[listed["number"] == number, "status"].iloc[0])
     if as_json:
-        print_json({"standing": standing, **found})
+        print_json({"status": status, **found})
         return
-    facts = {"number": number, "whose": found["id"], "standing": standing}
+    facts = {"number": number, "whose": found["id"], "status": status}
     facts |= {name: found[name] for name in ("kind", "issued", "expires", "kappa", "radius", "method")}
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
@@ -167,7 +167,7 @@ def _said(one: dict[str, Any]) -> str:
     """An entry in a few words."""
     kind = one["kind"]
     if kind == "audit":
-        kept = sum(one[name] for name in ("proved", "checked", "overtaken"))
+        kept = sum(one[name] for name in ("proved", "checked", "superseded"))
         ended = "passed" if one["passed"] else "failed"
         unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
         return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"
@@ -190,7 +190,7 @@ def _opened(place: str, key_file: Path | None = None) -> Ledger:
     """The ledger, which has to be there."""
     key = None if key_file is None else read_key(key_file)
     check_ledger(place)
-    return ledgers.Ledger(place, create=False, key=key)
+    return vt.ledger.Ledger(place, create=False, key=key)
 
 
 def verify(
@@ -208,7 +208,7 @@ def verify(
     cut off, or the whole rewritten.
     """
     check_ledger(ledger)
-    with spinner("verifying", quiet=quiet), ledgers.Ledger(ledger, create=False) as opened:
+    with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
         found = opened.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
@@ -286,27 +286,25 @@ def audit_(
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     check_ledger(ledger)
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
-    noted = None if head is None else ledgers.head_of(head)
-    notes, judging = streaming.Notes(), None
-    if workers is not None or engine == "ray":
-        judging = distributed.judging(model, engines.make_engine(engine, workers))
-    with ledgers.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
+    noted = None if head is None else vt.ledger.head_of(head)
+    notes, many = streaming.Notes(), workers is not None or engine == "ray"
+    with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with spinner("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
         with progress("auditing", quiet=quiet) as watch, notes.taken():
-            found = ledgers.audit(
+            found = vt.ledger.audit(
                 state,
                 loaded,
                 at=when,
                 recourse=None if recourse < 0 else recourse,
                 watch=watch,
-                judging=judging,
+                engine=engines.make_engine(engine, workers) if many else None,
             )
     place = tables.without_password(ledger)
     empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
@@ -342,7 +340,7 @@ def _refuse(checked: Verification, *, as_json: bool) -> None:
 
 def _record_audit(ledger: str, found: Audit, *, passed: bool) -> str | None:
     """The new head of the ledger, which says now that it was audited; None where it can only be read."""
-    with ledgers.Ledger(ledger, create=False) as opened:
+    with vt.ledger.Ledger(ledger, create=False) as opened:
         return None if opened.read_only else opened.record_audit(found, passed=passed)
 
 
@@ -356,23 +354,31 @@ def _write_page(out: Path, found: Audit, checked: Verification | None, model: st
 
 def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
     """Print the verdicts, what stands in the way, and where the report is."""
-    names = ledgers.VERDICTS
+    names = vt.ledger.VERDICTS
     shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
     counted = [*zip(names, map(percent, shares), strict=True), ("expired", "")]
     lines = [
-        [name, f"{found.counts[name]:,}", share, ledgers.MEANING[name] if found.counts[name] else ""]
+        [name, f"{found.counts[name]:,}", share, vt.ledger.MEANING[name] if found.counts[name] else ""]
         for name, share in counted
     ]
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share", "meaning"), lines)
-    header = ("issued by", "kappa", "promises", "by proof", "broken", "largest move", "obstacle to a proof")
+    header = (
+        "issued by",
+        "kappa",
+        "promises",
+        "by proof",
+        "broken",
+        "largest move",
+        "why no proof is possible",
+    )
     rows = [_group_line(group) for group in found.groups[:MAX_SHOWN]]
     more = f", {len(found.groups) - MAX_SHOWN:,} more in --json" if len(found.groups) > MAX_SHOWN else ""
     if rows:
         print_table(f"By issuing model and kappa{more}", header, rows)
         say("Largest move: how far the most changed layer is from the issuing model; proofs cover 1.")
-    if found.counts[ledgers.Verdict.BROKEN]:
+    if found.counts[vt.ledger.Verdict.BROKEN]:
         _print_broken(found)
-    if found.counts[ledgers.Verdict.NOT_CHECKABLE]:
+    if found.counts[vt.ledger.Verdict.NOT_CHECKABLE]:
         _print_unchecked(found)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
@@ -383,7 +389,7 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
 
 def _in_the_way(found: Audit) -> str:
     """What an audit failed for."""
-    verdict = ledgers.Verdict
+    verdict = vt.ledger.Verdict
     broken, unknown = found.counts[verdict.BROKEN], found.counts[verdict.NOT_CHECKABLE]
     parts = [f"{broken:,} promises are broken"] if broken else []
     parts += [f"{unknown:,} cannot be checked (--allow-unchecked)"] if unknown else []
@@ -392,11 +398,11 @@ def _in_the_way(found: Audit) -> str:
 
 def _group_line(group: Group) -> list[str]:
     far = "–" if group.farthest is None else f"{_layer(group)}: {group.farthest:.3g}"
-    verdict = ledgers.Verdict
+    verdict = vt.ledger.Verdict
     total = sum(group.counts.values())
     proved, broken = group.counts[verdict.PROVED], group.counts[verdict.BROKEN]
     numbers = [f"{total:,}", f"{proved:,}", f"{broken:,}"]
-    return [group.model[:12], f"{group.kappa:.4g}", *numbers, far, group.obstacle or "–"]
+    return [group.model[:12], f"{group.kappa:.4g}", *numbers, far, group.incompatibility or "–"]
 
 
 def _layer(group: Group) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, persistence, streaming, tables
+from veritracer import distributed, engines, model_folder, streaming, tables
 from veritracer.app.cli.checks import check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from veritracer.distributed import Outcome, RunFolder
     from veritracer.estimator import VeriTraCER
-    from veritracer.persistence import Columns
+    from veritracer.model_folder import Columns
     from veritracer.schema import Schema
     from veritracer.streaming import LetterTerms, PendingOutputs
     from veritracer.streaming.letters import LetterWriter
@@ -548,8 +548,7 @@ class RunOptions:
 
     def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
         """Return the request for all blocks, after the model was verified."""
-        persistence.verified(model)
-        engines.prepare(self.engine, self.workers)
+        model_folder.verified(model)
         return distributed.Question(model=model, options=options, **more)
 
     def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:
@@ -632,7 +631,7 @@ def read_key(path: Path) -> str:
 
 def saved_model(folder: str) -> VeriTraCER:
     """Load a model; what is no model folder is refused before torch is imported."""
-    persistence.verified(folder)
+    model_folder.verified(folder)
     only_compute()
     return vt.load(folder)
 

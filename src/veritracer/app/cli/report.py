@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.checks import check_output, check_table
 from veritracer.app.cli.options import (
     AsJson,
@@ -41,7 +41,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
-    persistence.verified(model)
+    model_folder.verified(model)
     check_table(table, reading)
     check_output(out, [table], force=force)
     with writable(out), spinner("writing the report", quiet=quiet):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.app.cli.options import KeyFile, names, read_key, texts
 from veritracer.app.cli.output import say
 from veritracer.errors import ServiceError, message
@@ -134,7 +134,7 @@ def serve(
         ledger_key=None if key_file is None else read_key(key_file),
         allowed_hosts=tuple(allowed_host or ()),
     ).checked()
-    persistence.verified(model)
+    model_folder.verified(model)
     from veritracer.app.serve.app import serve as run
 
     say(f"Serving {model} on http://{host}:{port} — Ctrl-C ends it.")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import ledger as ledgers
-from veritracer import persistence, streaming, tables
+from veritracer import model_folder, streaming, tables
 from veritracer.app.cli.checks import check_folder, check_ledger, check_table
 from veritracer.app.cli.fit import save_model
 from veritracer.app.cli.options import (
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
     from veritracer.estimator import VeriTraCER
     from veritracer.ledger import Calibration, PromiseError, UpdateReport
-    from veritracer.ledger.constrained_update import UpdateVariant
-    from veritracer.ledger.coverage import Cost
+    from veritracer.ledger.calibration import Cost
+    from veritracer.ledger.update import UpdateVariant
     from veritracer.schema import Schema
 
 NOT_ACHIEVED = 1
@@ -108,7 +107,7 @@ def update(
     check_folder(out)
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
-    persistence.verified(model)
+    model_folder.verified(model)
     check_table(table, reading)
     if keep is not None:
         check_ledger(keep)
@@ -124,7 +123,7 @@ def update(
     loaded, notes = saved_model(model), streaming.Notes()
     with notes.taken():
         X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
-        promises = None if keep is None else ledgers.Ledger(keep, create=False, key=key)
+        promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
         try:
             with spinner("updating", quiet=quiet):
                 made = loaded.update(
@@ -132,7 +131,7 @@ def update(
                 )
             save_model(made, out)
             recorded = None if promises is None else _record(promises, loaded, made)
-        except ledgers.PromiseError as error:
+        except vt.ledger.PromiseError as error:
             _refuse(error, as_json=as_json)
         finally:
             if promises is not None:
@@ -147,12 +146,12 @@ def update(
         say(f"The model: {out}")
 
 
-def _record(promises: ledgers.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
+def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
     """The new head of the ledger, which says now that the model was updated; None where it is read-only."""
     if promises.read_only:
         return None
     kept = made.update_.ways["kept"].counts or {}
-    old, new = (ledgers.digest_of(one.classifier_) for one in (before, made))
+    old, new = (vt.ledger.digest_of(one.classifier_) for one in (before, made))
     return promises.record_update(old, new, kept)
 
 
@@ -169,7 +168,7 @@ def _labelled_rows(
 
 def _refuse(error: PromiseError, *, as_json: bool) -> None:
     """Exit with what stands in the way, in numbers."""
-    report = error.report if isinstance(error.report, ledgers.UpdateReport) else None
+    report = error.report if isinstance(error.report, vt.ledger.UpdateReport) else None
     if as_json:
         print_json(
             {"ok": False, "reason": str(error), "report": None if report is None else report.to_plain()}
@@ -193,17 +192,17 @@ def print_update(report: UpdateReport) -> None:
     if report.costs:
         said = ", ".join(f"{cost:+.4f} against {name}" for name, cost in report.costs.items())
         say(f"What keeping the promises costs in accuracy: {said}.")
-    if report.limits:
+    if report.constraints:
         lines = [
             [
-                one.limit.model[:12],
-                f"{one.limit.kappa:.4g}",
-                f"{one.limit.count:,}",
+                one.requirement.model[:12],
+                f"{one.requirement.kappa:.4g}",
+                f"{one.requirement.count:,}",
                 f"{one.used:.3f}",
                 percent(one.at_border),
                 "–" if one.gain is None else f"{one.gain:+.4f}",
             ]
-            for one in report.limits[:MAX_LIMITS_SHOWN]
+            for one in report.constraints[:MAX_LIMITS_SHOWN]
         ]
         columns = ("issued by", "kappa", "promises", "radius used", "weights held back", "gain if released")
         print_table("What the promises ask", columns, lines)
@@ -216,7 +215,7 @@ def print_update(report: UpdateReport) -> None:
 def _verdict_cells(way: UpdateVariant) -> list[str]:
     if way.counts is None:
         return ["–", "–", "–"]
-    verdict = ledgers.Verdict
+    verdict = vt.ledger.Verdict
     shown = (verdict.PROVED, verdict.BROKEN, verdict.NOT_CHECKABLE)
     return [f"{way.counts[name]:,}" for name in shown]
 
@@ -274,7 +273,7 @@ def calibrate(
     reading = ReadOptions(**asdict(text))
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
-        persistence.verified(folder)
+        model_folder.verified(folder)
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)
@@ -329,7 +328,7 @@ def _share(text: str) -> float:
 
 
 def _print_calibration(found: Calibration) -> None:
-    from veritracer.ledger.coverage import rounded_up
+    from veritracer.ledger.calibration import rounded_up
 
     say(found.headline(), "")
     layers = [

@@ -22,7 +22,7 @@ LISTED_ROWS = 200
 COLOURS = {
     Verdict.PROVED: BLUE,
     Verdict.CHECKED: BLUE,
-    Verdict.OVERTAKEN: GREY,
+    Verdict.SUPERSEDED: GREY,
     Verdict.BROKEN: ORANGE,
     Verdict.NOT_CHECKABLE: ORANGE,
     EXPIRED: GREY,
@@ -101,7 +101,7 @@ def _distances(audit: Audit) -> Section:
     shown = audit.groups[:LISTED_ROWS]
     layers = max((len(g.distances or ()) for g in shown), default=0)
     names = [f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(layers)]
-    header = ["issued by", "κ", "promises", "by proof", "broken", *names, "obstacle to a proof"]
+    header = ["issued by", "κ", "promises", "by proof", "broken", *names, "why no proof is possible"]
     lines = [_group_line(group, layers) for group in shown]
     table = Table.of(header, lines)
     if len(audit.groups) > LISTED_ROWS:
@@ -121,7 +121,7 @@ def _group_line(group: Group, layers: int) -> list[str]:
         f"{group.counts[Verdict.PROVED]:,}",
         f"{group.counts[Verdict.BROKEN]:,}",
         *moved,
-        group.obstacle or "–",
+        group.incompatibility or "–",
     ]
 
 

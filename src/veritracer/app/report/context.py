@@ -16,10 +16,10 @@ from torch import Tensor
 
 from veritracer import __version__
 from veritracer.app.report.figures import Table, percent
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, ParamSetError, message
 from veritracer.formatting import format_count
 from veritracer.models.network import from_module, threshold_logit
-from veritracer.recourse import Counterfactuals
 from veritracer.schema import Schema
 from veritracer.search.outcomes import Outcome
 

@@ -24,10 +24,10 @@ from veritracer.app.report.groups import (
 from veritracer.app.report.people import Card, cards, change_figures, effort_figures
 from veritracer.app.report.quality import accuracy, auc, learning_figures, quality_figures
 from veritracer.app.report.robustness import agreement_figures, robustness_figure
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.estimator import VeriTraCER
 from veritracer.files import write_whole
 from veritracer.formatting import format_count, format_number
-from veritracer.recourse import Counterfactuals
 
 NOBODY = "The model declines no row of this table, so there is nobody to give recourse to."
 NOTHING = "No counterfactual was found, so there is nothing to show here."

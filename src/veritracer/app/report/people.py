@@ -31,12 +31,12 @@ from veritracer.app.report.figures import (
     shortened,
     to_svg,
 )
+from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Block
 from veritracer.formatting import format_count, format_number, format_own_value, format_value
 from veritracer.metrics import proximity
-from veritracer.recourse import Counterfactuals
-from veritracer.recourse.wording import Change, difference_in_words
 from veritracer.schema import Feature
+from veritracer.wording import Change, difference_in_words
 
 MOST_ROWS = 8
 """Bars of the number of changes; larger numbers share the last one."""

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.errors import DataError, ServiceError, listing, message
 from veritracer.options import IssueOptions
 
@@ -262,11 +262,11 @@ class Client:
         pause: float = 0.2,
     ) -> dict[str, Any]:
         """The audit of a model in a folder of this machine, which is sent: the document of ``Audit``."""
-        persistence.verified(model)
+        model_folder.verified(model)
         folder = Path(model)
         files = {
-            "document": (persistence.DOCUMENT, (folder / persistence.DOCUMENT).read_bytes()),
-            "tensors": (persistence.TENSORS, (folder / persistence.TENSORS).read_bytes()),
+            "document": (model_folder.DOCUMENT, (folder / model_folder.DOCUMENT).read_bytes()),
+            "tensors": (model_folder.TENSORS, (folder / model_folder.TENSORS).read_bytes()),
         }
         job = self._ask("POST", "/v1/audits", files=files)
         while job["state"] in ("waiting", "running"):

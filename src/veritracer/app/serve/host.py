@@ -21,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 import veritracer as vt
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.app.serve.problems import Problem, problem_of
 from veritracer.app.serve.settings import Settings
+from veritracer.counterfactuals import Counterfactuals, document
 from veritracer.errors import (
     LedgerError,
     PromisedMeanwhileError,
@@ -31,14 +32,12 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.layout import kept_rows
-from veritracer.ledger.store import Kept, Request
+from veritracer.ledger.records import kept_rows
+from veritracer.ledger.requests import Kept, Request
+from veritracer.letter import Recorded, write_letter
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.options import IssueOptions
-from veritracer.recourse.counterfactuals import Counterfactuals
-from veritracer.recourse.exporting import document
-from veritracer.recourse.letter import Recorded, write_letter
-from veritracer.recourse.reasons import ReasonCodes, as_codes
+from veritracer.reasons import ReasonCodes, as_codes
 from veritracer.search.outcomes import Outcome
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
@@ -340,7 +339,7 @@ def _describe(model: vt.VeriTraCER, folder: str) -> Plain:
     """The model's card in plain values: what it is, what it reads, what its certificates speak of."""
     network, theta = from_module(model.classifier_)
     schema = model.schema_
-    content, _ = persistence.verified(folder)
+    content, _ = model_folder.verified(folder)
     return {
         "method": model.method,
         "kappa": model.settings_.kappa,

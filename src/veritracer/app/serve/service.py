@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from veritracer import persistence
+from veritracer import model_folder
 from veritracer.app.serve.host import ModelHost
 from veritracer.app.serve.keys import EVERYBODY, Caller, Keys, RateLimit, Scope
 from veritracer.app.serve.messages import LetterAsked, Options
@@ -418,8 +418,8 @@ class Audits:
 def saved_upload(document: bytes, tensors: bytes) -> Path:
     """A temporary folder with an uploaded model; what is wrong with it will be seen when it is loaded."""
     folder = Path(tempfile.mkdtemp(prefix="veritracer-candidate-"))
-    (folder / persistence.DOCUMENT).write_bytes(document)
-    (folder / persistence.TENSORS).write_bytes(tensors)
+    (folder / model_folder.DOCUMENT).write_bytes(document)
+    (folder / model_folder.TENSORS).write_bytes(tensors)
     return folder
 
 
@@ -429,7 +429,7 @@ def named_candidate(candidates: Path | None, name: str) -> Path:
         remedy = "start the service with --candidates, or upload the model"
         raise refused(422, "no-candidates", "a folder of candidates", "a service without one", remedy)
     place = candidates / name
-    if place.resolve().parent != candidates.resolve() or not (place / persistence.DOCUMENT).is_file():
+    if place.resolve().parent != candidates.resolve() or not (place / model_folder.DOCUMENT).is_file():
         remedy = "save the model into the folder of candidates"
         raise refused(404, "no-candidate", "a candidate of this service", "no such name", remedy)
     return place

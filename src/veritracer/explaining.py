@@ -1,0 +1,434 @@
+"""One call of ``explain``: encode the rows, search, decode, and certify the decoded rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from veritracer.bounds.ibp import Box
+from veritracer.certificate import CHUNK, Certificates, certify
+from veritracer.counterfactuals import Counterfactuals
+from veritracer.encoding import Encoding
+from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.options import ExplainOptions
+from veritracer.proving import CASCADE, Decisions, decide
+from veritracer.schema import Schema
+from veritracer.search.exact import closest_linear, countable, exhaustive, is_linear
+from veritracer.search.linearised import Solutions, assess
+from veritracer.search.outcomes import (
+    Outcome,
+    Outcomes,
+    disagreed,
+    implausible,
+    impossible,
+    outcomes_of,
+)
+from veritracer.search.polish import alternatives, limit_changes
+from veritracer.search.problem import Drift, SearchProblem, certified_region, cost_weights
+from veritracer.search.prototypes import search_toward_prototypes
+from veritracer.search.reference import INLIER, ReferenceData
+from veritracer.search.solve import Start, anchor_to_data, closest
+
+NEIGHBOURS = 8
+"""Nearest training rows that are compared for the start of a row."""
+
+FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
+"""Shares of kappa tried for rows that cannot be certified at kappa itself."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The inputs of one call of ``explain``; ``of`` computes its result."""
+
+    module: nn.Module
+    encoding: Encoding
+    param_set: ParamSet
+    radius_rule: RadiusRule | float
+    threshold: float | None
+    propose: Callable[[Tensor], Tensor] | None
+    reference: ReferenceData
+    options: ExplainOptions
+
+    def of(self, table: Any) -> Counterfactuals:
+        """Return the counterfactuals of a raw table."""
+        x = self.encoding.encode(table).to(self.param_set.center[0].device)
+        today = decide(self.module, x)
+        wanted = today.clear.clone()
+        if self.options.only_unfavourable:
+            wanted &= today.sign < 0
+        if self.options.refine:
+            some = x[wanted], today.sign[wanted]
+            wanted[wanted.clone()] &= ~impossible(self.encoding, self.param_set, *some)
+        deadline = time.monotonic() + (self.options.time_budget or 0.0)
+        timed = self.options.time_budget is not None
+        whole = self._problem(table, x, today.sign)
+        parts = [_unsearched(x, (~wanted).nonzero().squeeze(-1))]
+        parts += [
+            self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
+            for rows in torch.split(wanted.nonzero().squeeze(-1), CHUNK)
+            if len(rows) > 0
+        ]
+        return self._conclude(table, x, today, Solutions.joined(parts))
+
+    def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
+        """Return the problem of all rows, inside the quantile bounds and each person's own limits."""
+        problem = self._unlimited(x, sign)
+        if not self.options.refine:
+            return problem
+        if self.reference.quantile_bounds is not None and not self.options.extremes:
+            problem = self.reference.quantile_bounds.applied_to(problem)
+        shares = _shares(self.encoding.schema, self.options.limits)
+        return problem.with_bounds(*_own_limits(self.encoding, table, x, shares)) if shares else problem
+
+    def _unlimited(self, x: Tensor, sign: Tensor) -> SearchProblem:
+        """Return the problem of the rows, inside the bounds of the schema alone."""
+        weights = cost_weights(self.encoding, self.options.cost).to(x)
+        region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
+        return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
+
+    def _conclude(self, table: Any, x: Tensor, today: Decisions, found: Solutions) -> Counterfactuals:
+        """Return the counterfactuals as people read them, with certificates of exactly these values."""
+        whole = self.encoding.schema.frame(table)
+        if isinstance(table, pd.DataFrame):  # in the caller's order of columns
+            whole = whole[[name for name in table.columns if name in whole.columns]]
+        frame, shown, valid = self._show(whole, x, today, found)
+        unmet = self._unmet(shown, today.sign[found.row] < 0, valid)
+        refused: dict[int, str] = {}
+        if unmet:
+            failing = torch.zeros_like(valid)
+            failing[list(unmet)] = True
+            why = {int(found.row[i]): unmet[i] for i in sorted(unmet, reverse=True)}
+            found, lost = found.without(failing, x)
+            frame, shown, valid = self._show(whole, x, today, found)
+            refused = {i: why[int(found.row[i])] for i in lost.nonzero().squeeze(-1).tolist()}
+        # Personal limits are left out: the shown rows keep them already.
+        problem = self._unlimited(x[found.row], today.sign[found.row])
+        certificates = self._certify(problem, shown.x_cf, valid)
+        clear = today.clear[found.row]
+        outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
+        for i, sentence in refused.items():
+            outcome[i], reason[i] = Outcome.UNMET, sentence
+        original = whole.iloc[found.row.cpu().numpy()]
+        return self._result((original, frame), problem, shown, certificates, (outcome, reason))
+
+    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor) -> Certificates:
+        """Return certificates of the shown values, or of the region around them; none where not valid."""
+        n, covered = len(problem), problem.covered(x_cf)
+        largest = self.options.search_radius
+        blank = Certificates(
+            certified=np.zeros(n, dtype=bool),
+            worst_logit=np.full(n, np.inf),
+            method=np.full(n, "", dtype=np.array(CASCADE).dtype),
+            conditional=np.zeros(n, dtype=bool),
+            radius=np.zeros(n),
+            favourable=(problem.sign > 0).cpu().numpy(),
+            valid=valid.cpu().numpy(),
+            slack=np.full(n, np.inf),
+            model_digest=self.param_set.center_digest,
+            param_set=self.param_set,
+            encoding_digest=self.encoding.digest,
+            threshold=self.threshold,
+        )
+        rows = valid.nonzero().squeeze(-1)
+        if len(rows) == 0:
+            return blank
+        target = covered.select(rows) if isinstance(covered, Box) else covered[rows]
+        found = certify(self.module, problem.x[rows], target, self.param_set, radius=largest)
+        where = rows.cpu().numpy()
+        for name in ("certified", "worst_logit", "method", "slack"):
+            getattr(blank, name)[where] = getattr(found, name)
+        # A bound without a proof has no condition either, but the proof at a smaller radius may have one.
+        blank.conditional[where] = found.conditional & found.certified
+        assert blank.radius is not None
+        if found.radius is not None:
+            blank.radius[where] = found.radius
+        else:  # the proof at kappa itself is all that is known
+            blank.radius[blank.certified] = self.param_set.kappa
+        self._certify_at_smaller_radii(problem, covered, blank)
+        return blank
+
+    def _certify_at_smaller_radii(
+        self, problem: SearchProblem, covered: Tensor | Box, certificates: Certificates
+    ) -> None:
+        """Set whether proofs that hold only below kappa need that x keeps its decision."""
+        assert certificates.radius is not None
+        rows = np.flatnonzero(~certificates.certified & (certificates.radius > 0))
+        for radius in np.unique(certificates.radius[rows]):
+            some = rows[certificates.radius[rows] == radius]
+            part = torch.from_numpy(some).to(problem.x.device)
+            target = covered.select(part) if isinstance(covered, Box) else covered[part]
+            smaller = self.param_set.at(float(radius))
+            found = certify(self.module, problem.x[part], target, smaller, radius=False)
+            certificates.conditional[some] = found.conditional
+
+    def _result(
+        self,
+        tables: tuple[pd.DataFrame, pd.DataFrame],
+        problem: SearchProblem,
+        shown: Solutions,
+        certificates: Certificates,
+        outcomes: Outcomes,
+    ) -> Counterfactuals:
+        """Return everything that is known as one value."""
+        assert certificates.radius is not None
+        valid, number = certificates.valid, shown.alternative.cpu().numpy()
+        original, frame = tables if self.options.n == 1 else (_numbered(table, number) for table in tables)
+        covered = problem.covered(shown.x_cf)
+        box = covered if isinstance(covered, Box) else Box(covered, covered)
+        return Counterfactuals(
+            frame=frame,
+            original=original,
+            status=np.where(certificates.certified, "certified", np.where(valid, "valid", "none")),
+            outcome=outcomes[0],
+            reason=outcomes[1],
+            valid=valid,
+            certified=certificates.certified,
+            radius=certificates.radius,
+            worst_logit=certificates.worst_logit,
+            method=certificates.method,
+            conditional=certificates.conditional,
+            cost=problem.cost(shown.x_cf).cpu().numpy(),
+            n_changes=self.encoding.changed(shown.x_cf, problem.x).sum(-1).cpu().numpy(),
+            favourable=certificates.favourable,
+            person=shown.row.cpu().numpy(),
+            alternative=number,
+            **self._set_and_options(),
+            x=problem.x.cpu(),
+            x_cf=shown.x_cf.cpu(),
+            lower=box.lower.cpu(),
+            upper=box.upper.cpu(),
+            agreement=np.where(valid, self.reference.agreement(shown.x_cf, problem.sign < 0), np.nan),
+            reference=self.reference,
+        )
+
+    def _set_and_options(self) -> dict[str, Any]:
+        """Return the fields that are the same for all rows: the set of models, and the options."""
+        return {
+            "n": self.options.n,
+            "kappa": self.param_set.kappa,
+            "norm": self.param_set.norm,
+            "radius_rule": self.radius_rule,
+            "overshoot": self.options.overshoot,
+            "drift": {name: Drift.of(asked).asked for name, asked in self.options.drift.items()},
+            "model_digest": self.param_set.center_digest,
+            "encoding_digest": self.encoding.digest,
+            "threshold": self.threshold,
+            "param_set": self.param_set,
+            "encoding": self.encoding,
+        }
+
+    def _unmet(self, shown: Solutions, wanted: Tensor, valid: Tensor) -> dict[int, str]:
+        """Return the valid counterfactuals that do not meet a requirement, with the reason."""
+        found: dict[int, str] = {}
+        there = valid.cpu().numpy()
+        if self.options.plausible:
+            factor = self.reference.outlier_factor(shown.x_cf, wanted)
+            found |= {
+                int(i): implausible(float(factor[i])) for i in np.flatnonzero(there & (factor > INLIER))
+            }
+        if self.options.agreement is not None:
+            share = self.reference.agreement(shown.x_cf, wanted)
+            lacking = np.flatnonzero(there & (share < self.options.agreement))
+            found |= {int(i): disagreed(float(share[i])) for i in lacking}
+        return found
+
+    def _show(
+        self, whole: pd.DataFrame, x: Tensor, today: Decisions, found: Solutions
+    ) -> tuple[pd.DataFrame, Solutions, Tensor]:
+        """Return what people read, its encoding as solutions, and a mask of those decided otherwise today.
+
+        A point whose decoded values are no counterfactual (a narrow column cannot hold every number) is not
+        shown: the row keeps its own values.
+        """
+        own, sign, x_cf = x[found.row], today.sign[found.row], found.x_cf
+        original = whole.iloc[found.row.cpu().numpy()]
+        while True:
+            frame = self.encoding.decode(x_cf, original=original, start=own)
+            shown = self.encoding.encode(frame, out_of_range="ignore").to(own)
+            valid = self._turned(shown, own, sign)
+            lost = (x_cf != own).any(-1) & ~valid
+            if not bool(lost.any()):
+                return frame, found._replace(x_cf=shown), valid
+            x_cf = torch.where(lost.unsqueeze(-1), own, x_cf)
+
+    def _turned(self, x_cf: Tensor, x: Tensor, sign: Tensor) -> Tensor:
+        """Return a mask of the rows that today's model decides otherwise; unchanged rows are not decided."""
+        valid = torch.zeros_like(sign, dtype=torch.bool)
+        rows = (x_cf != x).any(-1).nonzero().squeeze(-1)
+        valid[rows] = decide(self.module, x_cf[rows]).sign != sign[rows]
+        return valid
+
+    def _search(self, problem: SearchProblem, rows: Tensor, expired: Callable[[], bool]) -> Solutions:
+        """Return the solutions of these rows of the table, by refinement or straight from the start."""
+        if not self.options.refine:
+            return assess(problem, problem.legal(self._begin(problem)))._replace(row=rows)
+
+        def solver(part: SearchProblem) -> Solutions:
+            return self._solve(part, expired)
+
+        found = self._at_smaller_kappas(problem, solver(problem), solver)
+        if self.options.n > 1:
+            found = alternatives(problem, found, self.options.n, solver)
+        return found._replace(row=rows[found.row], complete=torch.full_like(found.complete, not expired()))
+
+    def _solve(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
+        """Return the best point of each row: by enumeration if its legal rows are few, else by search."""
+        if self._has_prototypes or self.options.plausibility:
+            return self._searched(problem, expired)
+        few = countable(problem)
+        small, large = few.nonzero().squeeze(-1), (~few).nonzero().squeeze(-1)
+        found = assess(problem, problem.x)
+        if len(large) > 0:
+            found = found.merge(large, self._searched(problem.select(large), expired))
+        if len(small) > 0:
+            whole = exhaustive(problem.select(small), self.options.max_changes, expired=expired)
+            found = found.merge(small, whole)
+        return found
+
+    def _searched(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
+        """Return the best point that the search finds for each row."""
+
+        def best(part: SearchProblem) -> Solutions:
+            return (
+                self._toward_prototypes(part, expired)
+                if self._has_prototypes
+                else self._closest(part, expired)
+            )
+
+        found = best(problem)
+        if self.options.plausibility and len(self.reference.neighbours) > 0:
+            found = anchor_to_data(
+                problem,
+                found,
+                lambda points: self.reference.neighbours.nearest(points)[0],
+                self.options.plausibility,
+                expired=expired,
+            )
+        if self.options.max_changes is not None:
+            found = limit_changes(problem, found, self.options.max_changes, best)
+        return found
+
+    @property
+    def _has_prototypes(self) -> bool:
+        """Return whether the search goes toward prototypes; a given ``plausibility`` takes their place."""
+        return self.reference.has_prototypes and self.options.plausibility is None
+
+    def _toward_prototypes(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
+        """Return counterfactuals near prototypes that the panel accepts; failing that, the closest ones."""
+        favourable = problem.sign < 0
+
+        def accepted(points: Tensor, rows: Tensor) -> Tensor:
+            passed = self.reference.panel_accepts(points, favourable[rows])
+            if self.options.plausible:
+                factor = self.reference.outlier_factor(points, favourable[rows])
+                passed &= torch.from_numpy(factor <= INLIER).to(passed.device)
+            return passed
+
+        found = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
+        rows = (~found.proved).nonzero().squeeze(-1)
+        return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
+
+    def _closest(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
+        """Return the closest certified counterfactuals, without a look at the panel."""
+        if not is_linear(problem):
+            return closest(problem, self._starts(), expired=expired)
+        found = closest_linear(problem, expired=expired)
+        rows = (~found.proved).nonzero().squeeze(-1)  # the program leaves missing cells alone
+        if len(rows) == 0:
+            return found
+        return found.merge(rows, closest(problem.select(rows), self._starts(), expired=expired))
+
+    def _at_smaller_kappas(
+        self, problem: SearchProblem, found: Solutions, solver: Callable[[SearchProblem], Solutions]
+    ) -> Solutions:
+        """Search rows without a proof at smaller kappas; keep the result at the largest one with a proof.
+
+        A kappa is skipped unless the point that came closest is proved there; the last one is always tried.
+        """
+        best = found.x_cf
+        for share in FALLBACK_KAPPAS:
+            rows = (~found.proved).nonzero().squeeze(-1)
+            if len(rows) == 0:
+                break
+            smaller = replace(problem.select(rows), model_set=self.param_set.at(share * self.param_set.kappa))
+            promising = (smaller.worst_logit(best[rows], CASCADE) < 0) | (share == FALLBACK_KAPPAS[-1])
+            some = promising.nonzero().squeeze(-1)
+            if len(some) > 0:
+                found = found.merge(rows[some], solver(smaller.select(some)))
+        return found
+
+    def _starts(self) -> list[Start]:
+        first = [self._begin] if self.propose is not None else []
+        near = [self._from_neighbours] if len(self.reference.neighbours) > 0 else []
+        return [*first, *near, _mirrored]
+
+    def _begin(self, problem: SearchProblem) -> Tensor:
+        if self.propose is not None:
+            return self.propose(problem.x)
+        return self._from_neighbours(problem) if len(self.reference.neighbours) > 0 else problem.x
+
+    def _from_neighbours(self, problem: SearchProblem) -> Tensor:
+        """Return the best of the nearest training rows that are decided otherwise by proof, made legal."""
+        best = assess(problem, problem.x)
+        for sign in (1.0, -1.0):
+            rows = (problem.sign == -sign).nonzero().squeeze(-1)
+            part = problem.select(rows)
+            near = self.reference.neighbours.decided(problem.model_set, part.x, sign, NEIGHBOURS)
+            for k in range(near.shape[1]):
+                best = best.merge(rows, assess(part, part.legal(near[:, k])))
+        return best.x_cf
+
+
+def _shares(schema: Schema, limits: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of a person's own value by which each limited feature may change."""
+    found = dict(limits)
+    for feature in schema.features:
+        if feature.limit is not None:
+            found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
+    return found
+
+
+def _own_limits(
+    encoding: Encoding, table: Any, x: Tensor, shares: Mapping[str, float]
+) -> tuple[Tensor, Tensor]:
+    """Return the bounds of limited features, (n, d) each, encoded.
+
+    They are a share of the person's own value, beyond the encoding's range too; a missing one stays so.
+    """
+    lower, upper = torch.zeros_like(x), torch.ones_like(x)
+    numbers = encoding.numbers(table).to(x)
+    for name, share in shares.items():
+        position = encoding.schema.names.index(name)
+        block, value = encoding.blocks[position], numbers[:, position]
+        span = share * value.abs()
+        known = ~torch.isnan(value)
+        for end, raw in ((lower, value - span), (upper, value + span)):
+            ends = encoding.units.interval(name, raw, raw)[0].to(x)
+            end[:, block.start] = torch.where(known, ends, x[:, block.start])
+    return lower, upper
+
+
+def _mirrored(problem: SearchProblem) -> Tensor:
+    """Return every column at the other end of its bounds: far away, but with another tangent than x."""
+    return problem.lower + problem.upper - problem.x
+
+
+def _unsearched(x: Tensor, rows: Tensor) -> Solutions:
+    """Return the rows of a table that are not searched, as they are."""
+    unproved = torch.full_like(rows, torch.inf, dtype=x.dtype)
+    complete = torch.ones_like(rows, dtype=torch.bool)
+    return Solutions(rows, torch.zeros_like(rows), x[rows], unproved, unproved, complete)
+
+
+def _numbered(frame: pd.DataFrame, number: NDArray[np.int64]) -> pd.DataFrame:
+    """Return the frame with one more level in its index: the number of the alternative."""
+    return frame.set_index(pd.Index(number, name="alternative"), append=True)

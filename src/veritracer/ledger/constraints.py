@@ -1,0 +1,293 @@
+"""What live promises ask of the next model, and a model trained on inside of it.
+
+Promises with a proof ask it to stay in their sets; those that no set can protect are left to a penalty.
+``update`` does both, for any torch MLP.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from veritracer.bounds.ibp import Box, ibp_upper, trace
+from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
+from veritracer.ledger.promises import IssuingModel, SetRequirement, rows_for
+from veritracer.ledger.snapshot import View, raw_needed
+from veritracer.ledger.verdicts import AuditedModel
+from veritracer.models.intersection import Intersection
+from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
+from veritracer.models.param_sets import ParamSet
+from veritracer.training.fine_tuning import FineTuning, fine_tune
+
+MAX_PENALISED = 20_000
+"""Promises without a set, at most, that a penalty looks at."""
+
+MARGIN = 0.1
+"""A promise without a proof should be kept by so much (logit) before the penalty leaves it alone."""
+
+PENALTY_BATCH = 512
+"""Promises that the penalty looks at in one step."""
+
+
+class Unproved(Enum):
+    """Why no set protects a promise."""
+
+    INCOMPATIBLE = auto()
+    """The model that made it has another encoding, threshold or architecture."""
+    NOTHING_PROVED = auto()
+    """It was valid on its day, and nothing was said of later models."""
+    SMALL_KAPPA = auto()
+    """Its set is smaller than those that are asked to be kept by proof."""
+
+
+@dataclass(frozen=True)
+class SetConstraint:
+    """Live promises that ask the next model to stay in one set.
+
+    ``unproved`` is None where staying in the set keeps them by proof; ``reason`` says why it does not.
+    """
+
+    requirement: SetRequirement
+    issuing: IssuingModel
+    unproved: Unproved | None = None
+    reason: str = ""
+
+    @property
+    def param_set(self) -> ParamSet:
+        """The set."""
+        return self.issuing.param_set(self.requirement.kappa)
+
+    def __str__(self) -> str:
+        many = f"{self.requirement.count:,} promises" if self.requirement.count != 1 else "1 promise"
+        return f"{many} of {self.requirement.model[:12]} at kappa = {self.requirement.kappa:g}"
+
+
+@dataclass(frozen=True)
+class SetConstraints:
+    """All that live promises ask for: what can be met by staying in a set, and the others."""
+
+    provable: tuple[SetConstraint, ...]
+    others: tuple[SetConstraint, ...]
+
+    @classmethod
+    def of(cls, view: View, audited: AuditedModel, *, least_kappa: float = 0.0) -> SetConstraints:
+        """The constraints on the model that ``audited`` becomes: encoding and threshold stay.
+
+        Promises below ``least_kappa`` are not asked to be kept by proof: their sets leave too little room.
+        """
+        models = view.models()
+        found = [_constraint(audited, one, models[one.model], least_kappa) for one in view.requirements()]
+        provable = [one for one in found if one.unproved is None]
+        provable.sort(key=lambda one: (one.requirement.model, one.requirement.kappa))
+        return cls(tuple(provable), tuple(one for one in found if one.unproved is not None))
+
+    @property
+    def tightest(self) -> tuple[SetConstraint, ...]:
+        """The smallest set of each issuing model: its sets are nested, so the others hold with it."""
+        first: dict[str, SetConstraint] = {}
+        for constraint in self.provable:
+            first.setdefault(constraint.requirement.model, constraint)
+        return tuple(first.values())
+
+    def without(self, constraint: SetConstraint) -> SetConstraints:
+        """The constraints that are left when the promises behind one are released."""
+        return SetConstraints(tuple(d for d in self.provable if d is not constraint), self.others)
+
+    def unproved(self) -> dict[str, int]:
+        """How many promises no set protects, by the reason."""
+        counts: Counter[str] = Counter()
+        for constraint in self.others:
+            counts[constraint.reason] += constraint.requirement.count
+        return dict(counts)
+
+    def intersection(self, audited: AuditedModel) -> Intersection | None:
+        """The models that meet all provable constraints; None where there are none.
+
+        Raises ``PromiseError`` where no model does, and says which promises conflict.
+        """
+        tight = self.tightest
+        if not tight:
+            return None
+        try:
+            return Intersection.of([constraint.param_set for constraint in tight], audited.theta)
+        except EmptyIntersectionError as error:
+            pairs = [f"{tight[i]} with {tight[j]}" for i, j in error.pairs]
+            received = "; ".join(pairs) or " and ".join(map(str, tight)) + ", for which none was found"
+            expected = "a model that keeps all promises by proof"
+            remedy = "release the promises of one side, or raise least_kappa to keep some without a proof"
+            raise PromiseError(
+                message(expected, f"promises that exclude each other: {received}", remedy)
+            ) from error
+
+
+def _constraint(
+    audited: AuditedModel, requirement: SetRequirement, issuing: IssuingModel, least_kappa: float
+) -> SetConstraint:
+    """What the promises of one requirement ask for, and whether a set can protect them."""
+    incompatibility = audited.incompatibility(issuing)
+    if incompatibility is not None:
+        return SetConstraint(
+            requirement, issuing, Unproved.INCOMPATIBLE, audited.in_words(incompatibility, issuing)
+        )
+    if requirement.kappa == 0:
+        return SetConstraint(
+            requirement, issuing, Unproved.NOTHING_PROVED, "valid on its day, nothing proved"
+        )
+    if requirement.kappa < least_kappa:
+        reason = f"proved below kappa = {least_kappa:g} only"
+        return SetConstraint(requirement, issuing, Unproved.SMALL_KAPPA, reason)
+    return SetConstraint(requirement, issuing)
+
+
+@dataclass(frozen=True)
+class UnprotectedPromises:
+    """Promises that no set protects, as inputs of the model: what a penalty looks at.
+
+    ``lower`` and ``upper`` are the ends of what was promised, (n, d); ``sign`` is the decision to stay away
+    from, (n,).
+    """
+
+    lower: Tensor
+    upper: Tensor
+    sign: Tensor
+
+    def __len__(self) -> int:
+        return len(self.sign)
+
+
+def unprotected(view: View, audited: AuditedModel, constraints: SetConstraints) -> UnprotectedPromises:
+    """The promises without a set, and the conditional ones, for which staying in the set is not enough.
+
+    At most ``MAX_PENALISED``, evenly from what the source gives. Of a region that is not known as a whole it
+    is what is known.
+    """
+    models = view.models()
+    open_ = {(d.requirement.model, d.requirement.kappa) for d in constraints.others}
+    parts = [
+        UnprotectedPromises(*(torch.empty(0, audited.encoding.dim).double(),) * 2, torch.empty(0).double())
+    ]
+    for promises in view.promises(raw_for=raw_needed(view, audited.encoding.digest)):
+        wanted = promises.conditional.copy()
+        for model, kappa in open_:
+            if model == promises.model:
+                wanted |= promises.kappa == kappa
+        taken = _evenly(torch.from_numpy(wanted.nonzero()[0]))
+        rows = rows_for(audited.encoding, promises, models[promises.model])
+        sign = torch.where(torch.from_numpy(promises.favourable)[taken], 1.0, -1.0).double()
+        parts.append(UnprotectedPromises(rows.lower[taken], rows.upper[taken], sign))
+    whole = UnprotectedPromises(
+        *(torch.cat([getattr(p, f) for p in parts]) for f in ("lower", "upper", "sign"))
+    )
+    some = _evenly(torch.arange(len(whole)))
+    return UnprotectedPromises(whole.lower[some], whole.upper[some], whole.sign[some])
+
+
+def _evenly(rows: Tensor) -> Tensor:
+    """At most ``MAX_PENALISED`` of the rows, spread over all of them."""
+    if len(rows) <= MAX_PENALISED:
+        return rows
+    return rows[torch.linspace(0, len(rows) - 1, MAX_PENALISED, dtype=torch.float64).long()]
+
+
+def train_inside(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    common: Intersection | None = None,
+    *,
+    unprotected: UnprotectedPromises | None = None,
+    penalty: float = 1.0,
+    held: Callable[[Theta], Tensor] | None = None,
+    **options: Unpack[FineTuning],
+) -> nn.Sequential:
+    """The module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
+
+    It starts from the module itself, or from the model next to it that is in all sets, and is projected back
+    after each step; ``common.contains`` is true of the result. Promises that no set protects,
+    ``unprotected``, are pushed to their side by a hinge of weight ``penalty``; ``held`` is added to the loss
+    as it is.
+    """
+    network, theta = from_module(module)
+    project: Callable[[Theta], Theta] | None = None
+    if common is not None:
+        project = common.project
+        module = to_module(network, project(tuple(t.detach() for t in theta)))
+    penalties = [] if held is None else [held]
+    if unprotected is not None and len(unprotected) and penalty > 0:
+        penalties.append(_Hinge(network, unprotected, penalty, options.get("random_state", 0)))
+    tuned = fine_tune(
+        module,
+        x,
+        y,
+        project=project,
+        penalty=_sum_of(penalties) if penalties else None,
+        **options,
+    )
+    if not all(bool(t.isfinite().all()) for t in tuned.parameters()):
+        remedy = "give a smaller learning_rate"
+        raise TrainingError(message("finite weights", "nan or infinity after the update", remedy))
+    assert common is None or common.contains(tuned), "a projection left the set"
+    return tuned
+
+
+def _sum_of(penalties: Sequence[Callable[[Theta], Tensor]]) -> Callable[[Theta], Tensor]:
+    return lambda theta: torch.stack([penalty(theta) for penalty in penalties]).sum()
+
+
+class _Hinge:
+    """How far promises are on the wrong side of their margin, on average over those that are."""
+
+    def __init__(
+        self, network: Network, unprotected: UnprotectedPromises, weight: float, random_state: int
+    ) -> None:
+        self.network, self.unprotected, self.weight = network, unprotected, weight
+        self.random = torch.Generator().manual_seed(random_state)
+        self.points = bool((unprotected.lower == unprotected.upper).all())
+
+    def __call__(self, theta: Theta) -> Tensor:
+        """The penalty at these parameters, on a random part of the promises."""
+        some = torch.randperm(len(self.unprotected), generator=self.random)[:PENALTY_BATCH]
+        lower, upper, sign = (
+            getattr(self.unprotected, name)[some].to(theta[0]) for name in ("lower", "upper", "sign")
+        )
+        if self.points:
+            wrong = sign * self.network.logit(theta, lower)
+        else:
+            alone = ParamSet.of(self.network, theta, kappa=0.0)
+            wrong = ibp_upper(alone, trace(alone, Box(lower, upper)), sign)
+        excess = torch.relu(wrong + MARGIN)
+        return self.weight * excess.sum() / (excess.detach() > 0).sum().clamp(min=1)
+
+
+def split(y: Tensor, share: float, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions to learn from and positions to judge on, with both labels in proportion."""
+    rng = np.random.default_rng(random_state)
+    held = []
+    for label in (0, 1):
+        rows = np.flatnonzero(y.numpy() == label)
+        held.append(rng.permutation(rows)[: max(round(share * len(rows)), 1)])
+    aside = np.sort(np.concatenate(held))
+    train = np.setdiff1d(np.arange(len(y)), aside)
+    if len(train) == 0:
+        received = f"{len(y):,} rows"
+        raise TrainingError(message("new rows to learn from and some to judge on", received, "give more"))
+    return train, aside
+
+
+@torch.no_grad()
+def quality(module: nn.Module, x: Tensor, y: Tensor, threshold: float) -> tuple[float, float]:
+    """The share of encoded rows that is decided rightly, and the mean cross-entropy."""
+    network, theta = from_module(module)
+    logit = network.logit(tuple(t.double() for t in theta), x.double())
+    right = (logit > 0) == (y > 0.5)
+    shifted = logit + threshold_logit(threshold)
+    loss = nn.functional.binary_cross_entropy_with_logits(shifted, y.double())
+    return float(right.double().mean()), float(loss)

@@ -1,0 +1,551 @@
+"""The promise-keeping update: fine-tuned inside of what was promised, measured, and checked by an audit.
+
+It is compared with no update, with a free one and with training from scratch, each with what it makes of the
+promises; for every limit the report says what it cost.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from veritracer.errors import PromiseError, TrainingError, VeriTracerWarning, message
+from veritracer.files import document_text, envelope
+from veritracer.ledger.auditing import Audit, audit
+from veritracer.ledger.constraints import (
+    SetConstraint,
+    SetConstraints,
+    UnprotectedPromises,
+    quality,
+    split,
+    train_inside,
+    unprotected,
+)
+from veritracer.ledger.ledger import open_source
+from veritracer.ledger.promises import SetRequirement
+from veritracer.ledger.snapshot import Source
+from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
+from veritracer.models.network import Theta, from_module, threshold_logit, to_module
+from veritracer.models.param_sets import ParamSet
+from veritracer.threads import one_thread
+from veritracer.times import Moment
+from veritracer.training import Panel
+from veritracer.training.data import as_table
+from veritracer.training.distillation import PanelPenalty
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
+from veritracer.training.panel import Labelled
+
+if TYPE_CHECKING:
+    from veritracer.estimator import VeriTraCER
+
+MAX_RELEASES_TRIED = 5
+"""Limits, the most binding ones, whose release is tried: each is an update of its own."""
+
+AT_BORDER = 0.999
+"""A weight is held back where it has gone this share of the way that its limit leaves."""
+
+
+class Variant(StrEnum):
+    """A way to go on from today's model; the value is what reports and JSON call it."""
+
+    TODAY = "today"
+    KEPT = "kept"
+    FREE = "free"
+    SCRATCH = "from scratch"
+
+
+@dataclass(frozen=True)
+class UpdateVariant:
+    """One model that could decide from now on.
+
+    Attributes
+    ----------
+    accuracy, loss
+        On the new rows that were kept aside: share decided rightly, and mean cross-entropy.
+    counts
+        How many live promises get each verdict; None where there are no promises to keep.
+    """
+
+    accuracy: float
+    loss: float
+    counts: dict[str, int] | None = None
+
+    @property
+    def kept(self) -> float | None:
+        """The share of live promises that are neither broken nor not checkable; None without any."""
+        if not self.counts:
+            return None
+        live = sum(self.counts[verdict] for verdict in VERDICTS)
+        lost = self.counts[Verdict.BROKEN] + self.counts[Verdict.NOT_CHECKABLE]
+        return None if live == 0 else 1 - lost / live
+
+
+@dataclass(frozen=True)
+class ActiveConstraint:
+    """One limit, and what it cost.
+
+    Attributes
+    ----------
+    requirement
+        Which promises: of which model, at which kappa, how many.
+    used
+        How far the updated model went, in radii of this limit: 1 is its border.
+    at_border
+        The share of all weights that the limit holds back.
+    released
+        The update without these promises; None where that was not tried.
+    gain
+        What that would be worth: accuracy won by releasing them.
+    """
+
+    requirement: SetRequirement
+    used: float
+    at_border: float
+    released: UpdateVariant | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an update came to.
+
+    Attributes
+    ----------
+    ways
+        By name: ``today`` (no update), ``kept`` (inside of what was promised), ``free`` (wherever training
+        goes) and ``from scratch``; those that were tried.
+    constraints
+        The tightest limit of each issuing model, the one that holds back most first.
+    unproved
+        How many promises no set protects, by the reason: they are kept by a penalty at best, and checked.
+    newly_broken
+        The numbers of promises that today's model keeps and the updated one does not.
+    trained, held_out
+        How many new rows were learned from, and how many were kept aside.
+    max_loss
+        How much accuracy the promises may cost against the better of the free update and of training from
+        scratch; None is any.
+    """
+
+    ways: dict[str, UpdateVariant]
+    constraints: tuple[ActiveConstraint, ...] = ()
+    unproved: dict[str, int] = field(default_factory=dict)
+    newly_broken: tuple[int, ...] = ()
+    trained: int = 0
+    held_out: int = 0
+    max_loss: float | None = None
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Accuracy that keeping the promises costs against each model without them that was tried."""
+        if Variant.KEPT not in self.ways:
+            return {}
+        others = [name for name in (Variant.FREE, Variant.SCRATCH) if name in self.ways]
+        return {str(name): self.ways[name].accuracy - self.ways[Variant.KEPT].accuracy for name in others}
+
+    @property
+    def cost(self) -> float | None:
+        """What keeping the promises costs against the best model without them; None without promises.
+
+        That is the better of the free update and of training from scratch, where both were tried: the
+        institution could have had either.
+        """
+        return max(self.costs.values(), default=None)
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether keeping the promises costs no more than ``max_loss``."""
+        return self.max_loss is None or self.cost is None or self.cost <= self.max_loss
+
+    @property
+    def ok(self) -> bool:
+        """Whether the update is acceptable and breaks no promise that was kept until now."""
+        return self.acceptable and not self.newly_broken
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
+    def to_plain(self) -> dict[str, Any]:
+        """The report as numbers, texts, lists and mappings."""
+        body = {**asdict(self), "newly_broken": list(self.newly_broken)}
+        numbers = {"ok": self.ok, "cost": self.cost, "costs": self.costs}
+        return {**envelope("veritracer-update", 1), **numbers, **body}
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as JSON text, also written to ``path``."""
+        return document_text(self.to_plain(), path)
+
+
+def lines(report: UpdateReport) -> list[str]:
+    """The report in sentences, a line for each way and each limit."""
+    said = [f"{report.trained:,} new rows learned from, {report.held_out:,} kept aside."]
+    for name, way in report.ways.items():
+        proved = "" if way.counts is None else f", {way.counts[Verdict.PROVED]:,} of them by proof"
+        unknown = (way.counts or {}).get(Verdict.NOT_CHECKABLE, 0)
+        proved += f", {unknown:,} cannot be checked" if unknown else ""
+        kept = "" if way.kept is None else f"; {way.kept:.2%} of promises kept{proved}"
+        said.append(f"{name}: accuracy {way.accuracy:.4f}{kept}")
+    for one in report.constraints:
+        gain = "" if one.gain is None else f"; releasing them gains {one.gain:+.4f} of accuracy"
+        of = one.requirement
+        said.append(
+            f"{of.count:,} promises of {of.model[:12]} at kappa = {of.kappa:g}: "
+            f"{one.used:.2f} of the radius used, {one.at_border:.1%} of the weights held back{gain}"
+        )
+    said += [f"{count:,} promises without a proof to keep ({why})" for why, count in report.unproved.items()]
+    return said
+
+
+class Retrained(NamedTuple):
+    """A model trained from scratch, and how good it is on the rows kept aside."""
+
+    audited: AuditedModel
+    accuracy: float
+    loss: float
+
+
+FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], Retrained]
+"""Trains on the first positions of the new rows, and judges on the second."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to update; ``VeriTraCER.update`` documents each choice."""
+
+    at: Moment = None
+    epochs: int = EPOCHS
+    learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
+    batch_size: int = 128
+    random_state: int = 0
+    penalty: float = 1.0
+    least_kappa: float = 0.0
+    max_loss: float | None = None
+    allow_broken: int = 0
+    held_out: float = 0.2
+    compare: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise TrainingError(
+                message("held_out between 0 and 1", repr(self.held_out), "0.2 is the default")
+            )
+        if not 0 < self.learning_rate < float("inf") or self.epochs < 1:
+            received = f"{self.learning_rate} and {self.epochs}"
+            expected = "a positive learning_rate and 1 epoch or more"
+            raise TrainingError(message(expected, received, "leave them out for the defaults"))
+        if self.penalty < 0 or self.least_kappa < 0 or (self.max_loss is not None and self.max_loss < 0):
+            received = f"{self.penalty}, {self.least_kappa} and {self.max_loss}"
+            expected = "penalty, least_kappa and max_loss of at least 0"
+            raise TrainingError(message(expected, received, "correct the negative one"))
+
+
+def constrained_update(
+    audited: AuditedModel,
+    x: Tensor,
+    y: Tensor,
+    source: Source | None,
+    settings: Settings | None = None,
+    *,
+    scratch: FromScratch | None = None,
+    held: Callable[[Theta], Tensor] | None = None,
+) -> tuple[nn.Sequential, UpdateReport]:
+    """The updated classifier, and what the update came to.
+
+    ``x`` and ``y`` are new encoded rows (n, d) and 0/1 labels; ``source`` has the promises to keep, None for
+    none. ``scratch`` trains anew; without it the same architecture is, from random weights. ``held`` is a
+    penalty on the parameters that every way of updating has.
+
+    Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
+    more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
+    """
+    job = _Job.of(audited, x, y, source, settings or Settings(), held)
+    with one_thread(next(audited.module.parameters()).device.type == "cpu"):
+        return _free(job, scratch) if source is None else _constrained(job, source, scratch)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One update: the model, the new rows in two parts, the promises."""
+
+    audited: AuditedModel
+    x: Tensor
+    y: Tensor
+    source: Source | None
+    settings: Settings
+    train: NDArray[np.int64]
+    held: NDArray[np.int64]
+    penalty: Callable[[Theta], Tensor] | None
+
+    @classmethod
+    def of(
+        cls,
+        audited: AuditedModel,
+        x: Tensor,
+        y: Tensor,
+        source: Source | None,
+        settings: Settings,
+        penalty: Callable[[Theta], Tensor] | None,
+    ) -> _Job:
+        train, held = split(y, settings.held_out, settings.random_state)
+        return cls(audited, x, y, source, settings, train, held, penalty)
+
+    def run(self, constraints: SetConstraints | None, rows: UnprotectedPromises | None) -> nn.Sequential:
+        """The update under these constraints."""
+        chosen = self.settings
+        return train_inside(
+            self.audited.module,
+            self.x[self.train],
+            self.y[self.train],
+            None if constraints is None else constraints.intersection(self.audited),
+            unprotected=rows,
+            penalty=chosen.penalty,
+            held=self.penalty,
+            epochs=chosen.epochs,
+            learning_rate=chosen.learning_rate,
+            batch_size=chosen.batch_size,
+            threshold=self.audited.threshold,
+            random_state=chosen.random_state,
+        )
+
+    def judged(self, module: nn.Module) -> tuple[UpdateVariant, Audit | None]:
+        """How good a classifier is, and what it makes of the promises."""
+        accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.audited.threshold)
+        if self.source is None:
+            return UpdateVariant(accuracy, loss), None
+        found = audit(self.source, self.audited.with_module(module), at=self.settings.at, recourse=0)
+        return UpdateVariant(accuracy, loss, found.counts), found
+
+    def retrained(self, scratch: FromScratch | None) -> UpdateVariant:
+        """Training from scratch."""
+        made = (scratch or self._same_architecture)(self.train, self.held)
+        found = None
+        if self.source is not None:
+            found = audit(self.source, made.audited, at=self.settings.at, recourse=0).counts
+        return UpdateVariant(made.accuracy, made.loss, found)
+
+    def _same_architecture(self, train: NDArray[np.int64], held: NDArray[np.int64]) -> Retrained:
+        """The same layers from random weights, trained at the full rate for as many epochs."""
+        network, theta = from_module(self.audited.module)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.random_state)
+            fresh = to_module(network, [t.detach() for t in theta])
+            for layer in fresh:
+                if isinstance(layer, nn.Linear):
+                    layer.reset_parameters()
+        made = fine_tune(
+            fresh,
+            self.x[train],
+            self.y[train],
+            epochs=self.settings.epochs,
+            learning_rate=self.settings.learning_rate / FINE_TUNE_LR_FACTOR,
+            batch_size=self.settings.batch_size,
+            threshold=self.audited.threshold,
+            random_state=self.settings.random_state,
+        )
+        scores = quality(made, self.x[held], self.y[held], self.audited.threshold)
+        return Retrained(self.audited.with_module(made), *scores)
+
+    def report(self, ways: dict[str, UpdateVariant], **more: object) -> UpdateReport:
+        counts = {"trained": len(self.train), "held_out": len(self.held)}
+        return UpdateReport(ways, **counts, max_loss=self.settings.max_loss, **more)  # type: ignore[arg-type]
+
+
+def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
+    """The update without promises."""
+    module = job.run(None, None)
+    ways: dict[str, UpdateVariant] = {
+        Variant.TODAY: job.judged(job.audited.module)[0],
+        Variant.FREE: job.judged(module)[0],
+    }
+    if job.settings.compare:
+        ways[Variant.SCRATCH] = job.retrained(scratch)
+    return module, job.report(ways)
+
+
+def _constrained(
+    job: _Job, source: Source, scratch: FromScratch | None
+) -> tuple[nn.Sequential, UpdateReport]:
+    """The update inside of what was promised."""
+    chosen = job.settings
+    with source.snapshot(chosen.at) as view:
+        constraints = SetConstraints.of(view, job.audited, least_kappa=chosen.least_kappa)
+        rows = unprotected(view, job.audited, constraints)
+    module = job.run(constraints, rows)
+    today, before = job.judged(job.audited.module)
+    kept, after = job.judged(module)
+    assert before is not None
+    assert after is not None
+    ways: dict[str, UpdateVariant] = {
+        Variant.TODAY: today,
+        Variant.KEPT: kept,
+        Variant.FREE: job.judged(job.run(None, None))[0],
+    }
+    if chosen.compare or chosen.max_loss is not None:
+        ways[Variant.SCRATCH] = job.retrained(scratch)
+    bound = tuple(sorted((_binding(d, module) for d in constraints.tightest), key=_pressure, reverse=True))
+    if chosen.compare:
+        bound = _released(job, constraints, rows, bound, kept.accuracy)
+    broken = sorted(set(after.broken["sequence"].tolist()) - set(before.broken["sequence"].tolist()))
+    report = job.report(
+        ways, constraints=bound, unproved=constraints.unproved(), newly_broken=tuple(int(b) for b in broken)
+    )
+    _insist(report, chosen)
+    return module, report
+
+
+def _released(
+    job: _Job,
+    constraints: SetConstraints,
+    rows: UnprotectedPromises,
+    bound: tuple[ActiveConstraint, ...],
+    accuracy: float,
+) -> tuple[ActiveConstraint, ...]:
+    """The limits, the first few with what releasing their promises would gain."""
+    by_requirement = {constraint.requirement: constraint for constraint in constraints.tightest}
+    tried = []
+    for one in bound[:MAX_RELEASES_TRIED]:
+        way, _ = job.judged(job.run(constraints.without(by_requirement[one.requirement]), rows))
+        tried.append(replace(one, released=way, gain=way.accuracy - accuracy))
+    return (*tried, *bound[MAX_RELEASES_TRIED:])
+
+
+def _insist(report: UpdateReport, settings: Settings) -> None:
+    """Raise where the update is not acceptable, or breaks promises."""
+    numbers = "; ".join(str(report).splitlines())
+    if not report.acceptable:
+        expected = f"a model that keeps the promises and costs at most {report.max_loss:g} of accuracy"
+        remedy = f"raise max_loss, or release promises ({numbers})"
+        against = ", ".join(f"{cost:.4f} against {name}" for name, cost in report.costs.items())
+        raise PromiseError(message(expected, f"a cost of {against}", remedy), report)
+    if len(report.newly_broken) > settings.allow_broken:
+        expected = f"at most {settings.allow_broken:,} promises that are newly broken"
+        received = f"{len(report.newly_broken):,}, none of which has a proof that holds here"
+        remedy = f"raise penalty, release them, or set allow_broken ({numbers})"
+        raise PromiseError(message(expected, received, remedy), report)
+
+
+def _binding(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
+    """How far the updated model went against one limit."""
+    param_set = constraint.param_set
+    moved = zip(param_set.displacements(module), param_set.radii, strict=True)
+    used = max((share for share, radius in moved if radius > 0), default=0.0)
+    return ActiveConstraint(constraint.requirement, used, _at_border(param_set, module))
+
+
+def _at_border(param_set: ParamSet, module: nn.Module) -> float:
+    """The share of weights that cannot go on: single ones of a box, all of a tensor's for other balls."""
+    theta = from_module(module)[1]
+    held = total = 0
+    distances = param_set.distances(theta)
+    for t, center, radius, distance in zip(theta, param_set.center, param_set.radii, distances, strict=True):
+        if radius == 0:
+            continue
+        if param_set.norm == "linf":
+            held += int(((t.detach().double() - center).abs() >= AT_BORDER * radius).sum())
+        else:
+            held += t.numel() * (distance >= AT_BORDER * float(radius))
+        total += t.numel()
+    return held / max(total, 1)
+
+
+def _pressure(one: ActiveConstraint) -> tuple[float, float]:
+    return one.at_border, one.used
+
+
+# ---------------------------------------------------------------- the estimator's next version
+
+Model = TypeVar("Model", bound="VeriTraCER")
+
+
+def update(
+    model: Model,
+    table: tuple[Any, ArrayLike],
+    x: Tensor,
+    *,
+    keep: Source | str | os.PathLike[str] | None,
+    panel: str | None,
+    random_state: int,
+    learning_rate: float | None,
+    **options: Any,
+) -> Model:
+    """A copy of the estimator, fine-tuned on new rows inside the sets of all live promises in ``keep``.
+
+    ``table`` has the new rows and their labels, as given; ``x`` the rows encoded, (n, d). ``options`` are
+    those of ``Settings``.
+    """
+    rate = FINE_TUNE_LR_FACTOR * model.settings_.learning_rate
+    chosen = Settings(
+        learning_rate=rate if learning_rate is None else learning_rate,
+        batch_size=model.settings_.batch_size,
+        random_state=random_state,
+        **options,
+    )
+    labels = torch.as_tensor(model.encoding_.schema.labels(table[1]), dtype=x.dtype)
+    made = copy.copy(model)
+    learned = split(labels, chosen.held_out, chosen.random_state)[0]
+    rows = Labelled(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
+    made.panel_ = _panel_for(model, panel, rows, chosen.random_state)
+    with open_source(keep) as source:
+        made.classifier_, made.update_ = constrained_update(
+            AuditedModel.of(model),
+            x,
+            labels,
+            source,
+            chosen,
+            scratch=lambda train, held: _retrained(model, table, train, held),
+            held=_held_to_panel(made, rows, chosen.random_state),
+        )
+    return made
+
+
+def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
+    """The panel of a model that is updated on these rows."""
+    if choice not in ("keep", "refit", None):
+        raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
+    if model.panel_ is None or choice == "keep":
+        return model.panel_
+    if choice is None:
+        return None
+    refitted: Panel = clone(model.panel_).fit_encoded(model.encoding_, rows, seed=seed)
+    return refitted
+
+
+def _held_to_panel(model: VeriTraCER, rows: Labelled, seed: int) -> PanelPenalty | None:
+    """What keeps an update near to what the panel says; nothing without a panel that counts."""
+    if model.panel_ is None or model.panel_.strength == 0 or model.settings_.weight_accuracy <= 0:
+        return None
+    return PanelPenalty(
+        model.panel_,
+        model.encoding_,
+        from_module(model.classifier_)[0],
+        rows,
+        threshold_logit=threshold_logit(model.threshold_),
+        accuracy=model.settings_.weight_accuracy,
+        random_state=seed,
+    )
+
+
+def _retrained(
+    model: VeriTraCER, table: tuple[Any, ArrayLike], train: NDArray[np.int64], held: NDArray[np.int64]
+) -> Retrained:
+    """The same procedure on some of the rows, judged on others."""
+    rows, labels = as_table(table[0]), np.asarray(table[1])
+    parts = [rows.iloc[part] if hasattr(rows, "iloc") else rows[part] for part in (train, held)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VeriTracerWarning)  # of a model that is only compared with
+        other = type(model)(**{**model.get_params(deep=False), "schema": model.schema_})
+        other.fit(parts[0], labels[train])
+        x, known = other.encoding_.encode(parts[1]), model.encoding_.schema.labels(labels[held])
+    scores = quality(other.classifier_, x, torch.as_tensor(known, dtype=x.dtype), other.threshold_)
+    return Retrained(AuditedModel.of(other), *scores)

@@ -1,0 +1,87 @@
+"""What cannot be explained, or written into a letter, is refused before anything is searched for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import veritracer as vt
+from recourse_tables import SCHEMA, applicants
+from veritracer.errors import DataError, LetterError, NotSupportedError
+from veritracer.letter import page_pdf
+from veritracer.wording import PLACE, language
+
+
+def network(width: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+
+
+def test_a_schema_and_rows_are_an_encoding() -> None:
+    frame, _ = applicants(60)
+    width = vt.Encoding.fit(SCHEMA, frame).dim
+    made = vt.Recourse(network(width), SCHEMA, rows=frame)
+    assert made.encoding.digest == vt.Encoding.fit(SCHEMA, frame).digest
+    with pytest.raises(DataError, match="expected an encoding, or a schema and training rows, got neither"):
+        vt.Recourse(network(width), SCHEMA)
+
+
+def test_labels_belong_to_rows() -> None:
+    frame, y = applicants(60)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    with pytest.raises(DataError, match="expected rows and their labels, got labels without rows"):
+        vt.Recourse(network(encoding.dim), encoding=encoding, labels=y)
+    with pytest.raises(DataError, match="got a panel to be fitted without labels"):
+        vt.Recourse(network(encoding.dim), encoding=encoding, rows=frame, panel="default")
+
+
+def test_two_classes_are_decided_between() -> None:
+    frame, _ = applicants(60)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    three = LogisticRegression().fit(encoding.encode(frame).numpy(), np.arange(60) % 3)
+    with pytest.raises(NotSupportedError, match="expected a model of two classes, got 3"):
+        vt.Recourse(three, encoding=encoding)
+
+
+def test_limits_are_for_numbers() -> None:
+    frame, _ = applicants(60)
+    made = vt.Recourse(network(vt.Encoding.fit(SCHEMA, frame).dim), SCHEMA, rows=frame)
+    with pytest.raises(
+        DataError, match="expected a numeric feature in limits, got the categorical feature 'job'"
+    ):
+        made.explain(frame.head(2), limits={"job": 0.1})
+
+
+def test_a_catalogue_of_phrases_is_read_or_refused(tmp_path: Path) -> None:
+    place = tmp_path / "own.json"
+    place.write_text("{")
+    with pytest.raises(LetterError, match=r"expected a catalogue of phrases, got .*which cannot be read"):
+        language(place)
+    place.write_text("[]")
+    with pytest.raises(LetterError, match="no object"):
+        language(place)
+    phrases = json.loads((PLACE / "en.json").read_text())
+    name = next(k for k, v in phrases.items() if isinstance(v, str) and "{" in v)
+    place.write_text(json.dumps({**phrases, name: "half a {brace"}))
+    with pytest.raises(LetterError, match=f"in the phrase '{name}'"):
+        language(place)
+
+
+def test_a_system_without_pango_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = "print('WeasyPrint could not'); raise OSError('cannot load library pango\\nand more')"
+    (tmp_path / "weasyprint.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "weasyprint"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(LetterError, match=r"got cannot load library pango — install Pango"):
+        page_pdf("<p>letter</p>")
+    assert capsys.readouterr().out == ""  # which is for results
