@@ -57,8 +57,8 @@ def main() -> None:
     start, seed, failed = time.perf_counter(), 0, []
     with tempfile.TemporaryDirectory() as place:
         folder = save_all(Path(place))
-        args = [str(folder / "model"), "--ledger", str(folder / "l.db"), "--rate", "0", "--workers", "0"]
-        args += ["--candidates", str(folder / "candidates"), "--time-budget", "0.01"]
+        args = [str(folder / "model"), "--ledger", str(folder / "l.db"), "--workers", "0"]
+        args += ["--time-budget", "0.01"]
         with running(*args, log=folder / "log") as (url, _):
             while sum(counted(url).values()) < asked.requests:
                 done = fuzz(url, asked.cases, seed)

@@ -100,7 +100,7 @@ def run(
     from serving_cases import people, start_service, wait_until_ready
 
     rng, start = random.Random(seed), time.perf_counter()
-    port, process = start_service(str(folder / "model"), "--ledger", place, "--rate", "0")
+    port, process = start_service(str(folder / "model"), "--ledger", place)
     rows = [dict(row) for row in people()[:-1]]
     issuers, crashes, done = Issuers(port, clients, rows), 0, 0
     wait_until_ready(f"http://127.0.0.1:{port}", process)
@@ -120,7 +120,7 @@ def run(
             process.kill()
             process.wait()
             done += 1
-            _, process = start_service(str(folder / "model"), "--ledger", place, "--rate", "0", port=port)
+            _, process = start_service(str(folder / "model"), "--ledger", place, port=port)
             wait_until_ready(f"http://127.0.0.1:{port}", process)
             print(
                 f"kill {moment}: {len(issuers.acknowledged)} acknowledged, {dict(issuers.statuses)}",

@@ -120,7 +120,7 @@ def measured(folder: Path, rows: Path, count: int, seconds: float, *args: str) -
     """One service, asked by so many clients; some seconds to warm up are not counted."""
     from serving_cases import running
 
-    with running(str(folder), "--rate", "0", "--timeout", "120", *args) as (url, process):
+    with running(str(folder), "--timeout", "120", *args) as (url, process):
         port = int(url.rpartition(":")[2])
         client = [sys.executable, "-m", "benchmarks.serve_load", "--client", str(port), "--rows", str(rows)]
         client += ["--clients", str(count), "--seconds"]

@@ -24,15 +24,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A service in a thread, with a ledger and candidates."""
+    """A service in a thread, with a ledger."""
     return Settings(
         saved / "model",
         str(tmp_path_factory.mktemp("ledger") / "promises.db"),
         workers=0,
-        rate=0,
         codes=saved / "codes.json",
         fields={"institution": "Bank of Examples"},
-        candidates=saved / "candidates",
     )
 
 

@@ -98,7 +98,7 @@ async def no_start(service: Service, patch: pytest.MonkeyPatch) -> None:
 def settings_alone(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A service whose only worker is a process, and whose model nobody else uses."""
     folder = save_all(tmp_path_factory.mktemp("alone"))
-    return Settings(folder / "model", workers=1, window=0.0, rate=0, timeout=120)
+    return Settings(folder / "model", workers=1, window=0.0, timeout=120)
 
 
 @pytest.fixture(scope="module")

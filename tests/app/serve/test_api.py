@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -171,49 +169,14 @@ def test_an_erasure(client: httpx.Client) -> None:
     assert client.post("/v1/erasures", json={"id": "nobody"}).status_code == 404
 
 
-def finished(client: httpx.Client, location: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while (job := client.get(location).json())["state"] in ("waiting", "running"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return dict(job)
-
-
-def test_an_audit_is_a_job_with_a_report(client: httpx.Client, saved: Path) -> None:
+def test_audits_and_deployments_are_read_from_the_ledger(client: httpx.Client, settings: Settings) -> None:
     issue(client, "audited")
-    started = client.post("/v1/audits", json={"candidate": "harsh"})
-    assert started.status_code == 202
-    job = finished(client, started.headers["location"])
-    assert (job["state"], job["passes"], job["progress"]) == ("done", False, 1.0)
-    result = client.get(f"{started.headers['location']}/result").json()
-    assert result["counts"]["broken"] == len(result["broken"]) > 0
-    report = client.get(f"{started.headers['location']}/report")
-    assert "attachment" in report.headers["content-disposition"]
-    assert "sandbox" in report.headers["content-security-policy"]
-    assert b"Broken promises" in report.content
-    folder = saved / "candidates" / "same"
-    files = {
-        "document": (folder / "model.json").read_bytes(),
-        "tensors": (folder / "model.safetensors").read_bytes(),
-    }
-    sent = client.post("/v1/audits", files=files)
-    assert finished(client, sent.headers["location"])["passes"]
-    files["tensors"] = b"nothing"
-    spoiled = finished(client, client.post("/v1/audits", files=files).headers["location"])
-    assert (spoiled["state"], spoiled["problem"]["status"]) == ("failed", 422)
-    undone = client.get(f"/v1/audits/{spoiled['id']}/result")
-    assert (undone.status_code, undone.json()["received"]) == (409, "failed")
-
-
-def test_a_model_is_exchanged_only_if_it_keeps_every_promise(client: httpx.Client) -> None:
-    issue(client, "kept")
-    before = client.get("/v1/model").json()["model_digest"]
-    refused = client.post("/v1/model/reload", json={"candidate": "harsh"})
-    assert refused.status_code == 409
-    assert refused.json()["report"]["counts"]["broken"] > 0
-    assert client.get("/v1/model").json()["model_digest"] == before
-    assert client.post("/v1/model/reload", json={"candidate": "same"}).status_code == 200
-    assert client.post("/v1/model/reload", json={"candidate": "nobody"}).status_code == 404
+    with vt.Ledger(settings.ledger or "") as ledger:
+        ledger.record_audit(vt.audit(ledger, model(), recourse=0))
+    told = client.get("/v1/audits").json()["audits"]
+    assert [one["kind"] for one in told][:2] == ["audit", "deployment"]
+    assert (told[0]["passed"], told[0]["broken"]) == (True, 0)
+    assert client.post("/v1/audits", json={"candidate": "harsh"}).status_code == 405
 
 
 def test_health_readiness_and_numbers(client: httpx.Client) -> None:
@@ -222,52 +185,6 @@ def test_health_readiness_and_numbers(client: httpx.Client) -> None:
     text = client.get("/metrics").text
     assert 'veritracer_requests_total{method="GET",route="/healthz",status="200"}' in text
     assert "veritracer_batch_rows_bucket" in text
-
-
-def test_kserve(client: httpx.Client) -> None:
-    rows = asked(3)
-    inputs = [
-        {
-            "name": name,
-            "shape": [3, 1],
-            "datatype": "BYTES" if isinstance(rows[0][name], str) else "FP64",
-            "data": [row[name] for row in rows],
-        }
-        for name in rows[0]
-    ]
-    told = client.post("/v2/models/veritracer/infer", json={"id": "7", "inputs": inputs}).json()
-    outputs = {one["name"]: one["data"] for one in told["outputs"]}
-    assert (told["id"], outputs["decision"]) == ("7", ["no"] * 3)
-    told = client.post("/v2/models/veritracer/explain", json={"inputs": inputs}).json()
-    outputs = {one["name"]: one["data"] for one in told["outputs"]}
-    answers = client.post("/v1/recourse", json={"rows": rows}).json()["answers"]
-    assert outputs["status"] == [one["alternatives"][0]["status"] for one in answers]
-    assert {one["name"] for one in client.get("/v2/models/veritracer").json()["inputs"]} == set(rows[0])
-    assert client.get("/v2/health/ready").json() == {"ready": True}
-    assert client.post("/v2/models/other/infer", json={"inputs": inputs}).status_code == 404
-    assert client.post("/v2/models/veritracer/infer", json={"inputs": inputs[1:]}).status_code == 422
-
-
-def test_kserve_says_what_it_is_and_what_it_does_not_take(client: httpx.Client) -> None:
-    assert client.get("/v2").json()["name"] == "veritracer"
-    assert client.get("/v2/health/live").json() == {"live": True}
-    assert client.get("/v2/models/veritracer/ready").json() == {"name": "veritracer", "ready": True}
-    row = asked()[0]
-    inputs = [{"name": k, "shape": [1], "datatype": "BYTES", "data": [v]} for k, v in row.items()]
-
-    def refused(some: list[dict[str, Any]], status: int = 422, verb: str = "infer", **more: Any) -> str:
-        headers = more.pop("headers", {})
-        place = f"/v2/models/veritracer/{verb}"
-        answer = client.post(place, json={"inputs": some, **more}, headers=headers)
-        assert answer.status_code == status
-        return str(answer.json()["detail"])
-
-    assert "got 3" in refused(inputs, verb="explain", parameters={"n": 3})
-    assert "got one of them twice" in refused([*inputs, inputs[0]])
-    assert "got [3]" in refused([{**inputs[0], "shape": [3]}, *inputs[1:]])
-    uneven = {**inputs[0], "shape": [2], "data": inputs[0]["data"] * 2}
-    assert "expected tensors of one length, got [1, 2]" in refused([uneven, *inputs[1:]])
-    assert "the binary extension" in refused(inputs, 415, headers={"Inference-Header-Content-Length": "9"})
 
 
 def test_the_document_of_the_interface(client: httpx.Client) -> None:

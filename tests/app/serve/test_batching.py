@@ -30,9 +30,6 @@ class Slow:
         await asyncio.sleep(0.05)
         return [Reply(str(one["number"]).encode()) for one in requests]
 
-    async def load(self, folder: str, digests: Sequence[str]) -> None:
-        pass
-
     async def stop(self) -> None:
         pass
 

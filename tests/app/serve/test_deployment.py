@@ -47,7 +47,7 @@ def issue(folder: Path, place: str) -> None:
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
     """Settings of a service that computes in a thread."""
-    return Settings(folder, place, workers=0, candidates=folder.parent, **choices)
+    return Settings(folder, place, workers=0, **choices)
 
 
 def start(settings: Settings, use: Callable[[Service], Coroutine[Any, Any, Any]] | None = None) -> Any:
@@ -101,43 +101,23 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
         start(own(harsh(saved), promised))  # the reason was one for that start
 
 
-def test_a_reload_survives_a_restart(saved: Path, tmp_path: Path) -> None:
+def test_another_model_is_refused_unless_it_replaces_the_last_one(saved: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "new.db")
 
-    async def used(service: Service) -> tuple[str, str]:
-        before = service.host.description["model_digest"]
-        return before, (await service.reload("harsh", "operator"))["model_digest"]
+    async def digest(service: Service) -> str:
+        return str(service.host.description["model_digest"])
 
-    settings = replace(own(saved / "model", place), candidates=saved / "candidates")
-    before, loaded = start(settings, used)
-    assert [(one["model"], one["by"]) for one in deployments(place)] == [
-        (before, "serve"),
-        (loaded, "operator"),
-    ]
-    with pytest.raises(DeploymentError, match=f"expected the model deployed last, {loaded[:12]}.*--replace"):
-        start(settings)
+    settings = own(saved / "model", place)
+    before = start(settings, digest)
+    with pytest.raises(DeploymentError, match=f"expected the model deployed last, {before[:12]}.*--replace"):
+        start(own(harsh(saved), place))
+    after = start(own(harsh(saved), place, replace=True), digest)
+    with pytest.raises(DeploymentError, match=f"expected the model deployed last, {after[:12]}.*--replace"):
+        start(settings)  # a restart with an old command line undoes nothing
     start(own(harsh(saved), place))
-    assert len(deployments(place)) == 2  # it is the one that was deployed last
+    assert [(one["model"], one["by"]) for one in deployments(place)] == [(before, "serve"), (after, "serve")]
     start(replace(settings, replace=True))
-    assert [one["model"] for one in deployments(place)] == [before, loaded, before]
-
-
-def test_a_reload_that_cannot_be_recorded_changes_nothing(saved: Path, tmp_path: Path) -> None:
-    async def used(service: Service) -> None:
-        before = service.host.description["model_digest"]
-        record = service.host.ledger.record_deployment
-
-        def late(audit: Any, **options: Any) -> None:
-            service.host.ledger.record_update("a", "b", {})  # somebody else writes after the audit
-            record(audit, **options)
-
-        service.host.ledger.record_deployment = late  # type: ignore[method-assign,assignment]
-        with pytest.raises(DeploymentError, match="expected the ledger as it was audited"):
-            await service.reload("harsh", "operator")
-        assert service.host.description["model_digest"] == before
-
-    settings = own(saved / "model", str(tmp_path / "new.db"))
-    start(replace(settings, candidates=saved / "candidates"), used)
+    assert [one["model"] for one in deployments(place)] == [before, after, before]
 
 
 def test_options_that_mean_nothing_are_refused(saved: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -64,13 +63,6 @@ def page(browser: Any, site: tuple[str, str], request: pytest.FixtureRequest) ->
     assert said == []
 
 
-def shows(page: Any, name: str, text: str) -> None:
-    """Wait until the sliders' answer says so."""
-    from playwright.sync_api import expect
-
-    expect(page.locator(f"[data-out={name}]")).to_have_text(text)
-
-
 def shot(page: Any, name: str) -> None:
     if SHOTS:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
@@ -107,21 +99,9 @@ def test_the_whole_path_of_a_case_worker(page: Any) -> None:
     assert re.search(r"(Raise|Reduce|Change|State) \w+", advice.inner_text())
     assert "proved" in advice.inner_text()
     assert advice.locator("tr.changed").count() >= 1
-    assert page.locator("[data-out=decision]").inner_text() != ""
-    shows(page, "decision", "accepted")
-    assert re.fullmatch(r"\d\.\d{3}", page.locator("[data-out=cost]").inner_text())
     check_accessibility(page)
     shot(page, "advice")
     changed = advice.locator("tr.changed th").first.inner_text()
-    for slider in page.locator(".whatif input[type=range]:enabled").all():  # back to where the person is
-        own = page.locator(f'[id="{slider.get_attribute("id").replace("w.", "f.", 1)}"]').input_value()
-        slider.fill(own)
-    for chooser in page.locator(".whatif select").all():
-        chooser.select_option(
-            page.locator(f'[id="{chooser.get_attribute("id").replace("w.", "f.", 1)}"]').input_value()
-        )
-    shows(page, "decision", "declined")
-    shows(page, "radius", "no proof")
     page.locator("details summary").click()
     page.get_by_label(f"Lock {changed}", exact=True).check()
     page.get_by_role("button", name="Decide and advise").click()
@@ -136,7 +116,6 @@ def test_the_whole_path_of_a_case_worker(page: Any) -> None:
     page.emulate_media(media="print")
     assert page.locator(".draft-mark").is_visible()
     page.emulate_media(media="screen")
-    assert page.get_by_role("button", name="Print").is_visible()
     check_accessibility(page)
     shot(page, "letter")
     page.fill("#person", "customer-1")
@@ -160,27 +139,13 @@ def test_the_whole_path_of_a_case_worker(page: Any) -> None:
 
 
 @needs_browser
-def test_compliance(page: Any, saved: Path) -> None:
+def test_compliance(page: Any) -> None:
     page.get_by_role("link", name="Compliance").click()
     check_accessibility(page)
     page.get_by_role("button", name="Verify the chain").click()
     assert "is what was written" in page.locator("[role=status]").inner_text()
+    assert "Deployment" in page.locator("table tbody").inner_text()
     shot(page, "compliance")
-    page.select_option("#candidate", "harsh")
-    page.get_by_role("button", name="Audit it").click()
-    page.wait_for_selector("text=does not keep every promise")
-    assert page.locator("table tbody tr").count() >= 1
-    check_accessibility(page)
-    shot(page, "audit")
-    with page.expect_download() as report:
-        page.get_by_role("link", name="Download the report").click()
-    assert "Broken promises" in Path(report.value.path()).read_text(encoding="utf-8")
-    page.goto("/compliance")
-    page.set_input_files("#document", str(saved / "candidates" / "same" / "model.json"))
-    page.set_input_files("#tensors", str(saved / "candidates" / "same" / "model.safetensors"))
-    page.get_by_role("button", name="Audit it").click()
-    page.wait_for_selector("[role=status] strong")
-    assert page.locator("[role=status]").inner_text() == "keeps every promise"
 
 
 @needs_browser
@@ -204,13 +169,6 @@ def test_the_keyboard_alone(page: Any) -> None:
         page.keyboard.press("Enter")
     page.wait_for_selector("#decision")
     assert page.evaluate("document.activeElement.id") == "decision"
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.type") == "range":
-            break
-    before = page.evaluate("document.activeElement.value")
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement.value") != before
 
 
 @needs_browser
@@ -227,23 +185,8 @@ def test_a_phone_in_the_dark_and_in_german(page: Any) -> None:
     assert "abgelehnt" in page.locator("#decision").inner_text()
     assert re.search(r"(Erhöhen|Verringern|Ändern) Sie", page.locator("article.advice").first.inner_text())
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    shows(page, "decision", "angenommen")
     check_accessibility(page)
     shot(page, "phone")
-
-
-@needs_browser
-def test_an_upload(page: Any, tmp_path: Path) -> None:
-    names = list(people()[0])
-    lines = [",".join(names)] + [
-        ",".join("" if row[n] is None else str(row[n]) for n in names) for row in people()[:3]
-    ]
-    (tmp_path / "three.csv").write_text("\n".join(lines))
-    page.set_input_files("#file", str(tmp_path / "three.csv"))
-    page.get_by_role("button", name="Read the file").click()
-    page.get_by_role("button", name="Open row 2").click()
-    assert "declined" in page.locator("#decision").inner_text()
-    assert page.locator('[id="f.age"]').input_value() == str(people()[1]["age"])
 
 
 # ---------------------------------------------------------------- without a browser
@@ -255,10 +198,9 @@ def test_without_scripts_the_forms_do_everything(url: str) -> None:
         token = re.search(r'name="token" value="([^"]+)"', client.get("/").text)
         assert token
         row = {f"f.{k}": "" if v is None else str(v) for k, v in people()[0].items()}
-        tried = {f"w.{k}": "" if v is None else str(v) for k, v in people()[0].items()}
-        answer = client.post("/case", data={"token": token[1], **row, **tried, "try": "1"})
+        answer = client.post("/case", data={"token": token[1], **row})
         assert answer.status_code == 200
-        assert 'data-out="radius">no proof' in answer.text
+        assert 'id="decision"' in answer.text
         bad = client.post("/case", data={"token": token[1], **row, "f.age": "old"})
         assert bad.status_code == 422
         assert "a number for &#39;age&#39;" in bad.text
@@ -273,7 +215,6 @@ def test_forms_of_others_are_refused(url: str, site: tuple[str, str]) -> None:
     with httpx.Client(base_url=url, timeout=30) as client:
         client.get("/")
         assert client.post("/case", data={"token": "guessed"}).status_code == 403
-        assert client.post("/case/whatif", json={}, headers={"Accept": "application/json"}).status_code == 403
         token = re.search(r'name="token" value="([^"]+)"', client.get("/").text)
         assert token
         forged = client.post("/case", data={"token": token[1]}, headers={"Origin": "http://evil.example"})
@@ -314,19 +255,6 @@ def test_coming_and_going(site: tuple[str, str]) -> None:
         assert '<html lang="de"' in client.get("/login").text
 
 
-def test_one_row_is_read_from_a_file_into_the_form(url: str) -> None:
-    row = people()[0]
-    lines = [",".join(row), ",".join("" if value is None else str(value) for value in row.values())]
-    with httpx.Client(base_url=url, timeout=30) as client:
-        sent = {"data": {"token": token_of(client)}, "files": {"file": ("one.csv", "\n".join(lines))}}
-        answer = client.post("/case", **sent)
-        assert answer.status_code == 200
-        assert re.search(rf'id="f.age"[^>]*value="{row["age"]}"', answer.text)
-        sent["files"] = {"file": ("one.csv", "age\n3\n")}
-        refused = client.post("/case", **sent)
-        assert (refused.status_code, "a header with all columns" in refused.text) == (422, True)
-
-
 def test_prices_of_a_form(url: str) -> None:
     with httpx.Client(base_url=url, timeout=30) as client:
         form = {"token": token_of(client), **filled(people()[0]), "n": "1"}
@@ -336,20 +264,6 @@ def test_prices_of_a_form(url: str) -> None:
         bad = client.post("/case", data={**form, "price.income": "cheap"})
         assert bad.status_code == 422
         assert "a number as the price of &#39;income&#39;" in bad.text
-
-
-def test_sliders_send_two_rows(url: str) -> None:
-    with httpx.Client(base_url=url, timeout=30, headers={"Accept": "application/json"}) as client:
-        given = {"X-CSRF-Token": token_of(client)}
-        row = {name: "" if value is None else str(value) for name, value in people()[0].items()}
-        told = client.post("/case/whatif", json={"row": row, "other": {"age": "30"}}, headers=given).json()
-        assert (told["values"]["age"], told["values"]["job"]) == (30, row["job"])
-        for body in ({"row": row}, [], {"row": 1, "other": 2}):
-            answer = client.post("/case/whatif", json=body, headers=given)
-            assert (answer.status_code, answer.json()["expected"]) == (422, "two rows")
-        assert client.post("/case/whatif", data={"row": "1"}, headers=given).status_code == 415
-        assert client.post("/case", json={}, headers=given).status_code == 415
-        assert client.get("/static/other.css").status_code == 404
 
 
 def test_a_promise_needs_a_person_and_advice(url: str) -> None:
@@ -369,24 +283,6 @@ def test_compliance_without_scripts(url: str) -> None:
         assert wrong.status_code == 422
         assert 'role="alert"' in wrong.text
         assert client.post("/compliance/verify", data={"token": token}).status_code == 200
-        place = client.post("/compliance/audits", data={"token": token, "candidate": "same"}).headers[
-            "location"
-        ]
-        deadline = time.monotonic() + 60
-        while (job := client.get(f"{place}/progress").json())["state"] in ("waiting", "running"):
-            assert time.monotonic() < deadline
-        assert job["passes"]
-        result = client.get(f"{place}/result")
-        assert result.headers["content-disposition"].startswith('attachment; filename="audit-')
-        assert result.json()["counts"].get("broken", 0) == 0
-        assert client.get(f"{place}/other").status_code == 404
-
-
-def test_visitors_ask_as_often_as_callers(settings: Settings) -> None:
-    with served(replace(settings, rate=1.0, ledger=None)) as address:
-        answers = [httpx.get(address) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert "more than are allowed" in answers[2].text
 
 
 def test_every_text_of_the_page_is_in_every_catalogue() -> None:
@@ -398,7 +294,7 @@ def test_every_text_of_the_page_is_in_every_catalogue() -> None:
         texts |= {a or b for a, b in found}
     source = (SOURCE / "pages.py").read_text(encoding="utf-8")
     texts |= set(re.findall(r'say\("([^"]*)"', source))
-    assert len(texts) > 90
+    assert len(texts) > 70
     assert texts - set(known) == set()
     for text, said in known.items():
         assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", said)), text

@@ -65,7 +65,7 @@ def by_a_command(*more: str) -> Callable[[Path, Path, Told], Told]:
 def by_the_service(saved: Path, ledger: Path, options: Told) -> Told:
     body = {"rows": list(HELPED), "ids": WHO, "options": options}
     key = {"Idempotency-Key": f"key-{next(NUMBER)}"}
-    with served(Settings(saved / "model", str(ledger), workers=0, rate=0)) as url:
+    with served(Settings(saved / "model", str(ledger), workers=0)) as url:
         answer = httpx.post(f"{url}/v1/promises", json=body, headers=key, timeout=60)
     assert answer.status_code == 201, answer.text
     told = answer.json()

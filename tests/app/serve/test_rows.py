@@ -38,26 +38,3 @@ def test_what_is_beyond_the_range_is_noted() -> None:
 def test_what_is_no_row(row: dict[str, object], said: str) -> None:
     with pytest.raises(DataError, match=said):
         COLUMNS.check([row])
-
-
-def test_a_small_file_of_rows() -> None:
-    text = "\ufeffname;age;income;job\nA;30;20000,5;cook\nB;40;;clerk\n"
-    assert COLUMNS.from_csv(text.encode(), 2) == [
-        {"age": 30, "income": "20000,5", "job": "cook"},  # refused later: it may mean two things
-        {"age": 40, "income": None, "job": "clerk"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"age,income,job\n30,1,k\xf6ch\n", "expected CSV in UTF-8, got other bytes"),
-        (b"age,job\n30,cook\n", "expected a header with all columns, got none called 'income'"),
-        (b"", "expected a header with all columns"),
-        (b"age,income,job\n" + b"30,1,cook\n" * 3, "expected up to 2 rows, got more"),
-        (b"age,income,job\n", "expected a row below the header, got none"),
-    ],
-)
-def test_a_file_that_is_refused(content: bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        COLUMNS.from_csv(content, 2)

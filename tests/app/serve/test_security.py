@@ -50,9 +50,7 @@ def guarded(
         ledger=str(tmp_path_factory.mktemp("guarded") / "l.db"),
         most_bytes=LIMIT,
         most_rows=20,
-        header_timeout=0.6,
         body_timeout=0.6,
-        rate=2000.0,
     )
     with served(tight, log_lines) as address:
         yield address
@@ -85,8 +83,6 @@ SCOPES = [
     ("GET", "/v1/ledger", "audit"),
     ("POST", "/v1/ledger/verify", "audit"),
     ("GET", "/v1/audits", "audit"),
-    ("POST", "/v1/audits", "audit"),
-    ("POST", "/v1/model/reload", "admin"),
 ]
 
 
@@ -103,7 +99,7 @@ def test_each_endpoint_asks_for_its_scope(
             assert answer.status_code not in (401, 403)
 
 
-@pytest.mark.parametrize("path", ["/v1/model", "/metrics", "/openapi.json", "/v2/models/veritracer"])
+@pytest.mark.parametrize("path", ["/v1/model", "/metrics", "/openapi.json"])
 def test_any_key_will_do_where_nobody_is_spoken_of(guarded: str, keys: dict[str, str], path: str) -> None:
     refused(httpx.get(guarded + path), 401)
     assert httpx.get(guarded + path, headers={"X-API-Key": keys["erase"]}).status_code == 200
@@ -132,7 +128,9 @@ def test_forged_keys(settings: Settings, keys: dict[str, str], tmp_path: Path) -
     guarded = replace(settings, keys=Path(keys["file"]), ledger=None)
     with served(guarded) as url:
         codes = [httpx.get(f"{url}/v1/model", headers={"X-API-Key": "vt_a_b"}).status_code for _ in range(25)]
-    assert codes == [401] * 20 + [429] * 5  # soon nobody looks any more
+        known_key = httpx.get(f"{url}/v1/model", headers={"X-API-Key": good}).status_code
+    assert codes == [401] * 20 + [429] * 5
+    assert known_key == 200  # whatever others tried from the same address
 
 
 def test_a_public_address_needs_keys(saved: Path) -> None:
@@ -141,13 +139,6 @@ def test_a_public_address_needs_keys(saved: Path) -> None:
             Settings(saved / "model", host=host).checked()
     for host in ("127.0.0.1", "::1", "localhost"):
         Settings(saved / "model", host=host).checked()
-
-
-def test_rates(settings: Settings) -> None:
-    with served(replace(settings, rate=1.0, ledger=None)) as url:
-        answers = [httpx.get(f"{url}/v1/model") for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
-    assert int(answers[2].headers["retry-after"]) >= 1
 
 
 ROW = dict(people()[0])
@@ -220,9 +211,6 @@ HOSTILE: list[tuple[str, str, Any, dict[str, str], tuple[int, ...]]] = [
     ("another name", "/v1/recourse", b"{}", {"Host": "evil.example"}, (421,)),
     ("no key of its own", "/v1/promises", b"{}", {}, (400,)),
     ("a strange key", "/v1/promises", b"{}", {"Idempotency-Key": "a b"}, (400,)),
-    ("a way out of the folder", "/v1/model/reload", b'{"candidate": "../model"}', {}, (422,)),
-    ("a hidden way out", "/v1/model/reload", b'{"candidate": ".."}', {}, (422,)),
-    ("an audit of elsewhere", "/v1/audits", b'{"candidate": "/etc"}', {}, (422,)),
     ("a head that is none", "/v1/ledger/verify", b'{"head": "../../x"}', {}, (422,)),
 ]
 
@@ -245,7 +233,6 @@ def test_hostile_requests(
         "/v1/promises/99999999999999999999999999",
         "/v1/promises/1e3",
         "/v1/audits/..%2f..%2fmodel",
-        "/v1/audits/" + "0" * 24,
         "/static/..%2f..%2fkeys.py",
         "/static/../keys.py",
     ],
@@ -272,11 +259,8 @@ def exchange(url: str, data: bytes, more: bytes = b"", *, patience: float = 3.0)
         return said
 
 
-def test_slow_heads_and_bodies_are_given_up(guarded: str, keys: dict[str, str]) -> None:
+def test_slow_and_large_bodies_are_given_up(guarded: str, keys: dict[str, str]) -> None:
     start = time.monotonic()
-    assert exchange(guarded, b"GET /healthz HTTP/1.1\r\nHost: 127") == b""
-    again = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    assert exchange(guarded, again, b"GET /healthz HTTP/1.1\r\nHost: 127").endswith(b"}")  # and closed
     head = f"POST /v1/recourse HTTP/1.1\r\nHost: {guarded[7:]}\r\nX-API-Key: {keys['decide']}\r\n"
     slow = exchange(guarded, f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode())
     assert slow.startswith(b"HTTP/1.1 408")

@@ -58,11 +58,6 @@ def serve(
         typer.Option(min=0.0, help="Seconds for each batch, then the best so far.", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 30.0,
-    rate: Annotated[float, typer.Option(min=0.0, help="Requests a second for each key; 0: any.")] = 200.0,
-    candidates: Annotated[
-        Path | None,
-        typer.Option(help="A folder of models to audit and load by name.", show_default=False),
-    ] = None,
     codes: Annotated[
         Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)
     ] = None,
@@ -123,8 +118,6 @@ def serve(
         queue_rows=queue,
         time_budget=time_budget,
         timeout=timeout,
-        rate=rate,
-        candidates=candidates,
         codes=codes,
         fields=texts("--field", field),
         expires=expires,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request
@@ -12,7 +11,6 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.datastructures import UploadFile
 
 from veritracer import __version__
 from veritracer.app.serve import messages as m
@@ -24,7 +22,6 @@ from veritracer.errors import LedgerUnavailableError
 Body = TypeVar("Body", bound=BaseModel)
 JSON = "application/json"
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 ACTS_ON: dict[str, type[BaseModel]] = {
     "decisions": m.DecisionsIn,
     "recourse": m.RecourseIn,
@@ -32,10 +29,8 @@ ACTS_ON: dict[str, type[BaseModel]] = {
     "promises": m.PromisesIn,
     "erasures": m.ErasureIn,
     "verify": m.VerifyIn,
-    "candidate": m.CandidateIn,
 }
 Number = Annotated[int, Path(ge=1, le=2**63 - 1, description="The number of a promise.")]
-JobId = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="The id of an audit.")]
 
 router = APIRouter()
 
@@ -231,118 +226,11 @@ async def verify(request: Request, caller: Annotated[Caller, needs("audit")]) ->
     "/v1/audits",
     tags=["audits"],
     response_model=None,
-    responses={200: {"model": m.JobsOut}, **_problems()},
+    responses={200: {"model": m.AuditsOut}, **_problems(404)},
 )
 async def audits(request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """The audits that are remembered, the newest first."""
-    jobs = reversed(service_of(request).audits.jobs.values())
-    return JSONResponse({"audits": [job.plain() for job in jobs]})
-
-
-@router.post(
-    "/v1/audits",
-    tags=["audits"],
-    status_code=202,
-    response_model=None,
-    responses={202: {"model": m.JobOut}, **_problems(404, 415, 422)},
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                JSON: {"schema": {"$ref": "#/components/schemas/CandidateIn"}},
-                "multipart/form-data": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["document", "tensors"],
-                        "properties": {
-                            "document": {"type": "string", "format": "binary", "description": "model.json"},
-                            "tensors": {
-                                "type": "string",
-                                "format": "binary",
-                                "description": "model.safetensors",
-                            },
-                        },
-                    }
-                },
-            },
-        }
-    },
-)
-async def start_audit(request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """Hold every live promise against a candidate model: a job, to be asked about at its Location."""
-    service = service_of(request)
-    if media_type(request) == "multipart/form-data":
-        job = service.audit_upload(*await uploaded_model(request))
-    else:
-        job = service.audit_named((await read(request, m.CandidateIn)).candidate)
-    return JSONResponse(job.plain(), 202, {"Location": f"/v1/audits/{job.id}"})
-
-
-async def uploaded_model(request: Request) -> tuple[bytes, bytes]:
-    """The two files of a saved model in a form."""
-    async with request.form(max_files=4, max_fields=8) as form:
-        return model_files({n: await v.read() for n, v in form.items() if isinstance(v, UploadFile)})
-
-
-def model_files(files: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-    """``model.json`` and ``model.safetensors`` among the files that were sent."""
-    if not {"document", "tensors"} <= files.keys():
-        remedy = "send model.json as document and model.safetensors as tensors"
-        raise refused(422, "upload", "the two files of a saved model", f"{len(files)}", remedy)
-    return files["document"], files["tensors"]
-
-
-@router.get(
-    "/v1/audits/{job}",
-    tags=["audits"],
-    response_model=None,
-    responses={200: {"model": m.JobOut}, **_problems(404, 422)},
-)
-async def audit(job: JobId, request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """How far an audit is, and what came of it."""
-    return JSONResponse(service_of(request).audits.job(job).plain())
-
-
-@router.get(
-    "/v1/audits/{job}/result",
-    tags=["audits"],
-    response_model=None,
-    responses={200: {"content": {JSON: {"schema": {"type": "object"}}}}, **_problems(404, 409, 422)},
-)
-async def audit_result(job: JobId, request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """The whole audit: counts, distances, every broken promise, new recourse."""
-    found = finished(service_of(request), job)
-    assert found.audit is not None
-    return raw(found.audit.to_json().encode())
-
-
-@router.get(
-    "/v1/audits/{job}/report",
-    tags=["audits"],
-    response_model=None,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **_problems(404, 409, 422)},
-)
-async def audit_report(job: JobId, request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """The report of an audit for people, a page of its own."""
-    return report_page(finished(service_of(request), job).report, job)
-
-
-def report_page(report: bytes, job: str) -> Response:
-    """The report as a file to keep; what it may do in a browser is next to nothing."""
-    headers = {
-        "Content-Disposition": f'attachment; filename="audit-{job}.html"',
-        "Content-Security-Policy": REPORT_POLICY,
-    }
-    return Response(report, media_type="text/html", headers=headers)
-
-
-def finished(service: Service, number: str) -> Any:
-    """An audit that is done."""
-    job = service.audits.job(number)
-    if job.audit is None:
-        remedy = "ask again when it is done"
-        raise refused(409, "not-done", "an audit that is done", job.state, remedy, retry_after=2)
-    return job
+    """List the audits and deployments that the ledger records, the newest first."""
+    return JSONResponse({"audits": await service_of(request).recorded_audits()})
 
 
 @router.get(
@@ -354,19 +242,6 @@ def finished(service: Service, number: str) -> Any:
 async def model(request: Request, caller: Annotated[Caller, needs(None)]) -> Response:
     """The model's card: what it is, what it reads, and the digests that certificates name."""
     return JSONResponse(service_of(request).host.description)
-
-
-@router.post(
-    "/v1/model/reload",
-    tags=["model"],
-    response_model=None,
-    responses={200: {"model": m.ModelOut}, **_problems(404, 409, 415, 422)},
-    openapi_extra=_takes("candidate"),
-)
-async def reload_model(request: Request, caller: Annotated[Caller, needs("admin")]) -> Response:
-    """Answer with a candidate from now on, if it keeps every promise; 409 with the audit if it does not."""
-    asked = await read(request, m.CandidateIn)
-    return JSONResponse(await service_of(request).reload(asked.candidate, caller.name))
 
 
 @router.get(

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import h11
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,10 +25,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from veritracer import __version__
-from veritracer.app.serve import api, kserve, pages
+from veritracer.app.serve import api, pages
 from veritracer.app.serve.observing import Log, Metrics
 from veritracer.app.serve.problems import Problem, problem_of
 from veritracer.app.serve.service import Service
@@ -78,7 +76,7 @@ class Gate:
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
         state["request_id"] = request_id
         answer = Answering(send, request_id, secure=self.settings.cookies_are_secure)
-        limited = Limited(receive, self._most(scope), self.settings.body_timeout)
+        limited = Limited(receive, self.settings.most_bytes, self.settings.body_timeout)
         try:
             problem = self._refusal(scope, headers)
             if problem is not None:
@@ -96,10 +94,6 @@ class Gate:
         finally:
             self._note(scope, answer.status, time.perf_counter() - start, request_id)
 
-    def _most(self, scope: Scope) -> int:
-        models = scope["path"] in ("/v1/audits", "/compliance/audits")
-        return self.settings.most_model_bytes if models else self.settings.most_bytes
-
     def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         """Why this request goes no further, by its head alone."""
         host = headers.get("host", "")
@@ -111,8 +105,8 @@ class Gate:
             remedy = "send it from the service's own pages, or without a browser"
             return Problem(403, "origin", "a request from this service's own pages", "another origin", remedy)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._most(scope):
-            return _too_large(self._most(scope))
+        if not length.isdecimal() or int(length) > self.settings.most_bytes:
+            return _too_large(self.settings.most_bytes)
         return None
 
     def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
@@ -201,40 +195,6 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", f"a body of up to {most:,} bytes", "a larger one", remedy)
 
 
-def protocol(seconds: float) -> type[H11Protocol]:
-    """Uvicorn's protocol, which gives the head of a request so many seconds to arrive.
-
-    Without it a client that sends a byte now and then holds a connection for ever.
-    """
-
-    class Timed(H11Protocol):
-        waiting: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.waiting = self.loop.call_later(seconds, self._give_up)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            partial = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-            if not partial and self.waiting is not None:
-                self.waiting.cancel()
-                self.waiting = None
-            elif partial and self.waiting is None:
-                self.waiting = self.loop.call_later(seconds, self._give_up)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.waiting is not None:
-                self.waiting.cancel()
-            super().connection_lost(exc)
-
-        def _give_up(self) -> None:
-            if self.transport is not None and not self.transport.is_closing():
-                self.transport.close()
-
-    return Timed
-
-
 def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
     """The application; the model is loaded when it starts."""
     service = Service(settings, log)
@@ -261,7 +221,6 @@ def create_app(settings: Settings, log: Log | None = None) -> FastAPI:
     )
     app.state.service, app.state.sessions = service, Sessions(settings.cookies_are_secure)
     app.include_router(api.router)
-    app.include_router(kserve.router)
     app.include_router(pages.router)
     app.openapi = lambda: _openapi(app, service)  # type: ignore[method-assign]  # FastAPI's own way
     for kind in (VeriTracerError, ValidationError, RequestValidationError, HTTPException):
@@ -308,7 +267,7 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=True,
         proxy_headers=False,
-        http=protocol(settings.header_timeout),
+        http="h11",
         ws="none",
         lifespan="on",
         limit_concurrency=4096,
@@ -328,7 +287,7 @@ def _openapi(app: FastAPI, service: Service) -> dict[str, Any]:
 async def _answer(request: Request, error: Exception) -> Response:
     """The problem that an expected error is."""
     problem = _http(error) if isinstance(error, HTTPException) else problem_of(_read_error(error))
-    if problem.status >= 500 and problem.kind not in ("closing", "timeout", "reloading"):
+    if problem.status >= 500 and problem.kind not in ("closing", "timeout"):
         request.app.state.service.log.failure(error, request_id=request.state.request_id)
     response = problem.response(request.state.request_id)
     response.headers.update(getattr(error, "headers", None) or {})  # which methods are allowed

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +19,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer import model_folder
 from veritracer.errors import DataError, ServiceError, listing, message
 from veritracer.options import IssueOptions
 
@@ -250,37 +248,14 @@ class Client:
         """How many promises there are, by what has become of them, and the head."""
         return self._ask("GET", "/v1/ledger")
 
+    def audits(self) -> list[dict[str, Any]]:
+        """Return the audits and deployments that the ledger records, the newest first."""
+        recorded: list[dict[str, Any]] = self._ask("GET", "/v1/audits")["audits"]
+        return recorded
+
     def verify(self, head: str | None = None) -> dict[str, Any]:
         """What checking the chain found."""
         return self._ask("POST", "/v1/ledger/verify", {"head": head})
-
-    def audit(
-        self,
-        model: str | Path,
-        *,
-        watch: Callable[[float], None] | None = None,
-        pause: float = 0.2,
-    ) -> dict[str, Any]:
-        """The audit of a model in a folder of this machine, which is sent: the document of ``Audit``."""
-        model_folder.verified(model)
-        folder = Path(model)
-        files = {
-            "document": (model_folder.DOCUMENT, (folder / model_folder.DOCUMENT).read_bytes()),
-            "tensors": (model_folder.TENSORS, (folder / model_folder.TENSORS).read_bytes()),
-        }
-        job = self._ask("POST", "/v1/audits", files=files)
-        while job["state"] in ("waiting", "running"):
-            time.sleep(pause)
-            job = self._ask("GET", f"/v1/audits/{job['id']}")
-            if watch is not None:
-                watch(job["progress"])
-        if job["state"] == "failed":
-            raise _refused(job["problem"]["status"], job["problem"])
-        return self._ask("GET", f"/v1/audits/{job['id']}/result")
-
-    def reload(self, candidate: str) -> dict[str, Any]:
-        """The card of the candidate that answers from now on; refused unless it keeps every promise."""
-        return self._ask("POST", "/v1/model/reload", {"candidate": candidate})
 
     def _pieces(self, X: pd.DataFrame, size: int = PIECE) -> Iterator[tuple[list[dict[str, Any]], int]]:
         """The rows as they travel, some at once, and the position of the first."""
@@ -324,7 +299,6 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         *,
-        files: Any = None,
         lost: bool = False,
     ) -> dict[str, Any]:
         """What is answered; ``lost`` requests may be sent again though nobody knows what became of them."""
@@ -332,7 +306,7 @@ class Client:
         for attempt in range(RETRIES):
             last = attempt == RETRIES - 1
             try:
-                answer = self._http.request(method, path, json=body, headers=headers, files=files)
+                answer = self._http.request(method, path, json=body, headers=headers)
             except (package.TransportError, package.InvalidURL) as error:
                 if lost and not last and not isinstance(error, package.ConnectError):
                     time.sleep(0.2 * 2**attempt)

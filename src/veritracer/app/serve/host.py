@@ -10,7 +10,7 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,26 +69,17 @@ class Answer(NamedTuple):
 
 
 class ModelHost:
-    """A model that answers requests; ``load`` exchanges it while others are being answered."""
+    """A model that answers requests."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.codes: ReasonCodes = as_codes(settings.codes)
         self._ledger: vt.Ledger | None = None
         self._opening = threading.Lock()
-        self.load(str(settings.model))
-
-    def load(self, folder: str, record: Callable[[], Any] = lambda: None) -> Plain:
-        """Answer with the model in this folder from now on, and return its description.
-
-        ``record`` is called when the model is loaded and before it answers; what it raises prevents that.
-        """
         only_compute()  # a batch is too small to share; processes share the cores
-        model = vt.load(folder)
-        recourse, description = model.recourse(), _describe(model, folder)
-        record()
-        self.model, self.recourse, self.folder, self.description = model, recourse, folder, description
-        return description
+        self.model = vt.load(settings.model)
+        self.recourse = self.model.recourse()
+        self.description = _describe(self.model, str(settings.model))
 
     def deploy(self) -> None:
         """Audit the model against every live promise, and record in the ledger that it is deployed."""

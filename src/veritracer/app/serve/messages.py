@@ -112,12 +112,6 @@ class VerifyIn(Strict):
     head: Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")] | None = None
 
 
-class CandidateIn(Strict):
-    """A model by its name among the candidates of the service."""
-
-    candidate: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-
-
 # ---------------------------------------------------------------- answers
 
 
@@ -298,22 +292,10 @@ class VerifyOut(BaseModel):
     newer: int | None
 
 
-class JobOut(BaseModel):
-    """An audit that runs, or ran."""
+class AuditsOut(BaseModel):
+    """The audits and deployments that the ledger records, the newest first."""
 
-    id: str
-    state: Literal["waiting", "running", "done", "failed"]
-    candidate: str
-    progress: float
-    passes: bool | None
-    counts: dict[str, int] | None
-    problem: dict[str, Any] | None
-
-
-class JobsOut(BaseModel):
-    """The audits that are remembered, the newest first."""
-
-    audits: list[JobOut]
+    audits: list[dict[str, Any]]
 
 
 class ModelOut(BaseModel):

@@ -66,7 +66,6 @@ class Metrics:
         )
         self.queued = Gauge("veritracer_queued_rows", "Rows that wait.", registry=registry)
         self.promises = Counter("veritracer_promises_issued", "Promises issued.", registry=registry)
-        self.reloads = Counter("veritracer_reloads", "Models tried.", ["outcome"], registry=registry)
         self.started = Gauge("veritracer_start_time_seconds", "When it started.", registry=registry)
         self.started.set(time.time())
 

@@ -12,18 +12,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
-from starlette.datastructures import UploadFile
+from fastapi.responses import RedirectResponse, Response
 
-from veritracer.app.serve.api import finished, media_type, model_files, raw, report_page
+from veritracer.app.serve.api import media_type
 from veritracer.app.serve.keys import EVERYBODY, Scope
 from veritracer.app.serve.messages import LetterAsked, Options
 from veritracer.app.serve.problems import Problem, problem_of, refused
-from veritracer.app.serve.rows import Column, Row
+from veritracer.app.serve.rows import Column
 from veritracer.app.serve.service import Service
 from veritracer.app.serve.visitors import Session, Sessions, check_token, languages, preferred, translator
 from veritracer.errors import DataError, ServiceError, VeriTracerError, message
@@ -31,8 +30,7 @@ from veritracer.formatting import format_value
 from veritracer.options import IssueOptions
 
 HERE = Path(__file__).parent
-STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
-MOST_UPLOADED = 200
+STATIC = {"page.css": "text/css", "icon.svg": "image/svg+xml"}
 MOST_LISTED = 200
 LANGUAGE = "veritracer_language"
 OUTCOMES = {
@@ -48,13 +46,6 @@ router = APIRouter(include_in_schema=False)
 Handler = Callable[..., Awaitable[Response]]
 
 
-class Form(NamedTuple):
-    """What was sent: the texts, and the files that were chosen."""
-
-    texts: dict[str, str]
-    files: dict[str, bytes]
-
-
 @dataclass
 class Visit:
     """One request of a visitor: who they are, their language, and how pages are made for them."""
@@ -67,15 +58,14 @@ class Visit:
         """The page."""
         return html(self.request, name, status, session=self.session, **facts)
 
-    async def form(self) -> Form:
-        """The form that was sent, if it is one of this session."""
-        if media_type(self.request) not in ("application/x-www-form-urlencoded", "multipart/form-data"):
+    async def form(self) -> dict[str, str]:
+        """Return the texts of the form that was sent, if it is one of this session."""
+        if media_type(self.request) != "application/x-www-form-urlencoded":
             raise refused(415, "media-type", "a form", "something else", "send it from the page")
-        async with self.request.form(max_files=4, max_fields=2000) as sent:
+        async with self.request.form(max_files=0, max_fields=2000) as sent:
             texts = {name: value for name, value in sent.items() if isinstance(value, str)}
             check_token(self.session, texts.get("token"))
-            files = [(n, v) for n, v in sent.items() if isinstance(v, UploadFile) and v.filename]
-            return Form(texts, {name: await file.read() for name, file in files})
+            return texts
 
 
 def visiting(scope: Scope | None) -> Callable[[Handler], Handler]:
@@ -92,8 +82,6 @@ def visiting(scope: Scope | None) -> Callable[[Handler], Handler]:
                 cookie, session = sessions.begin(EVERYBODY)
             request.state.caller = session.caller.name
             try:
-                if service.rates.wait(session.caller.name) > 0:
-                    raise refused(429, "rate", "fewer requests", "more than are allowed", "wait a moment")
                 service.check_scope(session.caller, scope)
                 response = await handler(Visit(request, service, session))
             except VeriTracerError as error:
@@ -176,65 +164,24 @@ async def empty_case(visit: Visit) -> Response:
 @visiting("decide")
 async def case(visit: Visit) -> Response:
     """The decision about an application, the advice, and what else could be tried."""
-    texts, files = await visit.form()
+    texts = await visit.form()
     try:
-        if "file" in files:
-            return await _uploaded(visit, files["file"])
         row = visit.service.columns.from_texts(_fields(texts, "f."))
         asked = _options(texts)
         told = json.loads(await visit.service.recourse([row], asked))
         facts = {**_case(visit, texts), "row": row, "answer": told["answers"][0], "about": told}
         facts["notes"] = told["notes"]
-        if "try" in texts:
-            facts["tried"] = await _tried(visit.service, row, _fields(texts, "w."))
     except VeriTracerError as error:
         problem = problem_of(error)
         return visit.render("case.html", problem.status, **_case(visit, texts), problem=problem)
     return visit.render("case.html", **facts)
 
 
-async def _uploaded(visit: Visit, content: bytes) -> Response:
-    """The application in an uploaded table; with several, decisions about all, and the first one open."""
-    columns = visit.service.columns
-    rows = columns.from_csv(content, MOST_UPLOADED)
-    told = json.loads(await visit.service.decide(rows))["decisions"]
-    if len(rows) > 1:
-        listed = [{"row": row, **decided} for row, decided in zip(rows, told, strict=True)]
-        return visit.render("case.html", **_case(visit, {}), uploaded=listed)
-    filled = {f"f.{name}": "" if value is None else str(value) for name, value in rows[0].items()}
-    return visit.render("case.html", **_case(visit, filled), filled=True)
-
-
-@router.post("/case/whatif", response_model=None)
-@visiting("decide")
-async def what_if(visit: Visit) -> Response:
-    """What the sliders show: decision, certified radius and cost of the values that they stand at."""
-    check_token(visit.session, visit.request.headers.get("x-csrf-token"))
-    if media_type(visit.request) != "application/json":
-        raise refused(415, "media-type", "application/json", "something else", "send it from the page")
-    try:
-        body = json.loads(await visit.request.body())
-        row, other = (dict(body[name]) for name in ("row", "other"))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise refused(422, "invalid-body", "two rows", "something else", "send it from the page") from None
-    own = visit.service.columns.from_texts({k: str(v) for k, v in row.items()})
-    return JSONResponse(await _tried(visit.service, own, {k: str(v) for k, v in other.items()}))
-
-
-async def _tried(service: Service, row: Row, texts: Mapping[str, str]) -> dict[str, Any]:
-    """A certificate for what somebody might become."""
-    other = {
-        c.name: c.read(texts[c.name]) if c.name in texts else row[c.name] for c in service.columns.listed
-    }
-    told = json.loads(await service.certify([{"row": row, "counterfactual": other}], None))
-    return {**told["certificates"][0], "kappa": told["kappa"], "values": other}
-
-
 @router.post("/case/letter", response_model=None)
 @visiting("decide")
 async def letter(visit: Visit) -> Response:
     """The letter as it would be sent, to read, print and, with the scope for it, to issue."""
-    texts, _ = await visit.form()
+    texts = await visit.form()
     row = visit.service.columns.from_texts(_fields(texts, "f."))
     asked = LetterAsked(recipient=texts.get("recipient") or None)
     told = json.loads(await visit.service.recourse([row], _options(texts), asked))
@@ -248,7 +195,7 @@ async def letter(visit: Visit) -> Response:
 @visiting("issue")
 async def issue(visit: Visit) -> Response:
     """The promise that was issued, with its number and its letter; sent twice it is issued once."""
-    texts, _ = await visit.form()
+    texts = await visit.form()
     person = texts.get("person", "").strip()
     if not person or len(person) > 200:
         raise DataError(message("the number of the applicant", "none", "go back and state it"))
@@ -299,7 +246,7 @@ async def compliance(visit: Visit) -> Response:
 @visiting("audit")
 async def verify(visit: Visit) -> Response:
     """The same, after the chain was checked."""
-    head = (await visit.form()).texts.get("head", "").strip() or None
+    head = (await visit.form()).get("head", "").strip() or None
     try:
         found = await visit.service.verify(head)
     except VeriTracerError as error:
@@ -308,54 +255,9 @@ async def verify(visit: Visit) -> Response:
     return visit.render("compliance.html", **await _standing(visit), verified=found)
 
 
-@router.post("/compliance/audits", response_model=None)
-@visiting("audit")
-async def start_audit(visit: Visit) -> Response:
-    """Start an audit of a candidate, by its name or by its two files."""
-    texts, files = await visit.form()
-    if name := texts.get("candidate", "").strip():
-        job = visit.service.audit_named(name)
-    else:
-        job = visit.service.audit_upload(*model_files(files))
-    return RedirectResponse(f"/compliance/audits/{job.id}", 303)
-
-
-@router.get("/compliance/audits/{job}", response_model=None)
-@visiting("audit")
-async def audit(visit: Visit) -> Response:
-    """How far an audit is, and the promises that it found broken."""
-    job = visit.service.audits.job(visit.request.path_params["job"])
-    told = None if job.audit is None else job.audit
-    facts: dict[str, Any] = {"job": job.plain(), "broken": [], "recourse": {}, "unchecked": []}
-    if told is not None:
-        facts["broken"] = told.broken.head(MOST_LISTED).to_dict("records")
-        facts["recourse"] = {one.sequence: one.sentence for one in told.recourse}
-        facts["unchecked"] = told.unchecked.head(MOST_LISTED).to_dict("records")
-    return visit.render("audit.html", **facts)
-
-
-@router.get("/compliance/audits/{job}/{what}", response_model=None)
-@visiting("audit")
-async def download(visit: Visit) -> Response:
-    """The report of an audit, or all of it as JSON."""
-    number, what = (visit.request.path_params[name] for name in ("job", "what"))
-    if what == "progress":
-        return JSONResponse(visit.service.audits.job(number).plain())
-    found = finished(visit.service, number)
-    if what == "report":
-        return report_page(found.report, number)
-    if what != "result":
-        raise refused(404, "http", "an address of this service", "another", "go to the first page")
-    response = raw(found.audit.to_json().encode())
-    response.headers["Content-Disposition"] = f'attachment; filename="audit-{number}.json"'
-    return response
-
-
 async def _standing(visit: Visit) -> dict[str, Any]:
-    candidates = visit.service.settings.candidates
-    names = sorted(p.name for p in candidates.iterdir() if p.is_dir()) if candidates else []
-    jobs = [job.plain() for job in reversed(visit.service.audits.jobs.values())]
-    return {"standing": await visit.service.standing(), "candidates": names, "jobs": jobs}
+    recorded = await visit.service.recorded_audits()
+    return {"standing": await visit.service.standing(), "audits": recorded[:MOST_LISTED]}
 
 
 # ---------------------------------------------------------------- how pages are made

@@ -6,8 +6,6 @@ what cannot be meant before it disturbs anybody. What it lets through is still c
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -162,29 +160,6 @@ class Columns:
     def from_texts(self, texts: Mapping[str, str]) -> Row:
         """The row that a form's fields are."""
         return {column.name: column.read(texts.get(column.name, "")) for column in self.listed}
-
-    def from_csv(self, content: bytes, most: int) -> list[Row]:
-        """The rows of a small CSV file with a header; other columns are left out."""
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise DataError(message("CSV in UTF-8", "other bytes", "save it as UTF-8")) from None
-        separator = ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
-        reader = csv.DictReader(io.StringIO(text), delimiter=separator)
-        names = reader.fieldnames or []
-        lacking = [name for name in self.names if name not in names]
-        if lacking:
-            raise DataError(
-                message("a header with all columns", f"none called {listing(lacking)}", "add them")
-            )
-        rows: list[Row] = []
-        for row in reader:
-            if len(rows) == most:
-                raise DataError(message(f"up to {most:,} rows", "more", "use veritracer explain for them"))
-            rows.append(self.from_texts({name: row.get(name) or "" for name in self.names}))
-        if not rows:
-            raise DataError(message("a row below the header", "none", "add one"))
-        return rows
 
 
 def _kind(value: Any) -> type:

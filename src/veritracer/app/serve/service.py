@@ -1,38 +1,21 @@
-"""The service behind both doors, the API and the page: it checks, batches, asks the host, and answers.
-
-Audits are jobs: a candidate model against every live promise, one at a time, with progress and a report.
-"""
+"""The service behind both doors, the API and the page: it checks, batches, asks the host, and answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-import shutil
-import tempfile
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from veritracer import model_folder
 from veritracer.app.serve.host import ModelHost
 from veritracer.app.serve.keys import EVERYBODY, Caller, Keys, RateLimit, Scope
 from veritracer.app.serve.messages import LetterAsked, Options
 from veritracer.app.serve.observing import Log, Metrics
-from veritracer.app.serve.problems import Problem, problem_of, raised, refused
+from veritracer.app.serve.problems import Problem, raised, refused
 from veritracer.app.serve.rows import Columns
 from veritracer.app.serve.settings import Settings
 from veritracer.app.serve.workers import Batcher, Observed, Pool, ProcessWorker, ThreadWorker, Worker
 from veritracer.errors import VeriTracerError, VeriTracerWarning
-
-if TYPE_CHECKING:
-    from veritracer.estimator import VeriTraCER
-    from veritracer.ledger import Audit
 
 T = TypeVar("T")
 Plain = dict[str, Any]
@@ -42,9 +25,6 @@ DRAIN = 20.0
 FAILURES = 20
 """Wrong keys that an address may try at once; one more every 6 seconds."""
 
-State = Literal["waiting", "running", "done", "failed"]
-MOST_WAITING, MOST_KEPT = 4, 20
-
 
 class Service:
     """Everything that a running service holds; ``start`` and ``stop`` are its life."""
@@ -52,17 +32,13 @@ class Service:
     host: ModelHost
     pool: Pool
     batcher: Batcher
-    audits: Audits
     columns: Columns
 
     def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings.checked()
         self.log, self.metrics = log or Log(), Metrics()
         self.keys = None if settings.keys is None else Keys.read(settings.keys)
-        self.rates = RateLimit(settings.rate, max(1.0, 2 * settings.rate))
         self.strangers = RateLimit(1 / 6, FAILURES)
-        self.reloading = asyncio.Lock()
-        self.issuing = 0
         self.ready = False
 
     async def start(self) -> None:
@@ -81,7 +57,6 @@ class Service:
             self.pool, chosen.window, chosen.batch_rows, chosen.queue_rows, chosen.timeout, watched
         )
         self.batcher.start()
-        self.audits = Audits(self.host, self.log.failure)
         self.ready = True
         self.log.line("started", workers=self.settings.workers, model=self.host.description["model_digest"])
 
@@ -90,30 +65,24 @@ class Service:
         self.ready = False
         await self.batcher.close(DRAIN)
         await self.pool.stop()
-        self.audits.close()
         self.host.close()
         self.log.line("stopped")
 
     # ------------------------------------------------------------ who may
 
     def admit(self, key: str | None, address: str, scope: Scope | None) -> Caller:
-        """Who asks, if they may: refused with 401, 403 or 429."""
-        caller = self.identify(key, address)
-        if (wait := self.rates.wait(caller.name)) > 0:
-            raise _too_often(wait)
-        return self.check_scope(caller, scope)
+        """Return who asks; refuse a missing scope with 403, an unknown key with 401, and soon with 429."""
+        return self.check_scope(self.identify(key, address), scope)
 
     def identify(self, key: str | None, address: str) -> Caller:
-        """Whose key this is; strangers are refused, and soon without being looked at."""
+        """Return whose key this is; a valid key is never delayed by the failures of others."""
         if self.keys is None:
             return EVERYBODY
-        if (wait := self.strangers.wait(address, spend=False)) > 0:
-            raise _too_often(wait)
         caller = None if key is None else self.keys.caller(key)
         if caller is None:
             received = "none" if key is None else "one that is not known"
-            if key is not None:
-                self.strangers.wait(address)
+            if key is not None and (wait := self.strangers.wait(address)) > 0:
+                raise _too_often(wait)
             remedy = "send Authorization: Bearer KEY"
             raise refused(401, "unauthorised", "an API key of this service", received, remedy)
         return caller
@@ -155,9 +124,6 @@ class Service:
             raise refused(422, "ids", "an id (and a choice) for each row", received, "give as many")
         self._check(rows)
         self._need_ledger()
-        if self.reloading.locked():
-            received = "one that is being exchanged"
-            raise refused(503, "reloading", "a model to promise with", received, "try again", retry_after=5)
         options = self.options(Options(**asked["options"]))
         payload = {
             **{name: asked[name] for name in ("rows", "ids", "choose", "expires", "allow_duplicate")},
@@ -165,11 +131,7 @@ class Service:
             "key": f"{caller.name}:{key}",
             "content": json.dumps(_asked(asked), sort_keys=True, ensure_ascii=False),
         }
-        self.issuing += 1
-        try:
-            body = await self.batcher.ask("issue", payload, options, len(rows))
-        finally:
-            self.issuing -= 1
+        body = await self.batcher.ask("issue", payload, options, len(rows))
         told = json.loads(body)
         if not told["again"]:
             self.metrics.promises.inc(len(told["promises"]))
@@ -216,6 +178,11 @@ class Service:
 
         return await self.with_ledger(look)
 
+    async def recorded_audits(self) -> list[Plain]:
+        """Return the audits and deployments that the ledger records, the newest first."""
+        recorded = await self.with_ledger(lambda host: host.ledger.history())
+        return [one for one in reversed(recorded) if one["kind"] in ("audit", "deployment")]
+
     async def verify(self, head: str | None) -> Plain:
         """What checking the chain found."""
         found = await self.with_ledger(lambda host: host.ledger.verify(head))
@@ -224,59 +191,6 @@ class Service:
             k: getattr(found, k) for k in ("ok", "count", "entries", "promises", "erased", "head", "newer")
         }
         return {**facts, "findings": listed}
-
-    # ------------------------------------------------------------ models
-
-    def audit_named(self, name: str) -> Job:
-        """An audit of a candidate of the service."""
-        self._need_ledger()
-        return self.audits.submit(name, named_candidate(self.settings.candidates, name), temporary=False)
-
-    def audit_upload(self, document: bytes, tensors: bytes) -> Job:
-        """An audit of a model that was sent."""
-        self._need_ledger()
-        return self.audits.submit("upload", saved_upload(document, tensors), temporary=True)
-
-    async def reload(self, name: str, by: str) -> Plain:
-        """The description of the new model, if it keeps every promise; 409 with the report otherwise.
-
-        Nothing is promised meanwhile: what is audited is all that there is. The ledger records the new model
-        and ``by`` whom it was chosen, so that a restart with the old one is refused.
-        """
-        folder = named_candidate(self.settings.candidates, name)
-        if self.reloading.locked():
-            received = "one already"
-            raise refused(409, "reloading", "one reload at a time", received, "wait for it", retry_after=5)
-        async with self.reloading:
-            while self.issuing:
-                await asyncio.sleep(0.02)
-            model, audit = await self.audits.gate(folder)
-            if audit is not None and not audit.ok:
-                self.metrics.reloads.labels("refused").inc()
-                told = str(audit)
-                raise refused(
-                    *(
-                        409,
-                        "broken-promises",
-                        "a model that keeps every promise",
-                        told,
-                        "update it with --keep",
-                    ),
-                    report=audit.to_plain(),
-                )
-            digests = model.param_set().center_digest, model.encoding_.digest
-            await self.pool.load(str(folder), digests, partial(self._adopt, str(folder), audit, by))
-            self.metrics.reloads.labels("loaded").inc()
-            self.log.line("reloaded", model=digests[0])
-            return self.host.description
-
-    async def _adopt(self, folder: str, audit: Audit | None, by: str) -> None:
-        def record() -> None:
-            if audit is not None:
-                self.host.ledger.record_deployment(audit, by=by, replace=True)
-
-        await asyncio.to_thread(self.host.load, folder, record)
-        self.columns = Columns.of(self.host.description["features"])
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if len(rows) > self.settings.most_rows:
@@ -317,119 +231,3 @@ def _too_often(wait: float) -> VeriTracerError:
     return raised(
         Problem(429, "rate", "fewer requests", "more than are allowed", remedy, retry_after=seconds)
     )
-
-
-@dataclass
-class Job:
-    """One audit: of which candidate, how far it is, and what came of it."""
-
-    id: str
-    candidate: str
-    created: float
-    state: State = "waiting"
-    progress: float = 0.0
-    audit: Audit | None = None
-    report: bytes = b""
-    problem: Problem | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """What is told of it."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "candidate": self.candidate,
-            "progress": round(self.progress, 4),
-            "passes": None if self.audit is None else self.audit.ok,
-            "counts": None if self.audit is None else self.audit.counts,
-            "problem": None if self.problem is None else self.problem.document(self.id),
-        }
-
-
-@dataclass
-class Audits:
-    """The audits of a service; the last ones are remembered, in memory."""
-
-    host: ModelHost
-    failed: Callable[[BaseException], None]
-    jobs: OrderedDict[str, Job] = field(default_factory=OrderedDict)
-    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "audit"))
-
-    def submit(self, candidate: str, folder: Path, *, temporary: bool) -> Job:
-        """The job, which waits for those before it; ``temporary`` folders are gone after it."""
-        if sum(job.state in ("waiting", "running") for job in self.jobs.values()) >= MOST_WAITING:
-            received = "more"
-            raise refused(
-                *(429, "audits", f"up to {MOST_WAITING} audits at once", received, "wait for one"),
-                retry_after=10,
-            )
-        job = Job(secrets.token_hex(12), candidate, time.time())
-        self.jobs[job.id] = job
-        while len(self.jobs) > MOST_KEPT:
-            self.jobs.popitem(last=False)
-        self.executor.submit(self._run, job, folder, temporary)
-        return job
-
-    def job(self, number: str) -> Job:
-        """The job of this id."""
-        if number not in self.jobs:
-            remedy = "start one: POST /v1/audits"
-            raise refused(404, "no-audit", "an audit of this service", "no such id", remedy)
-        return self.jobs[number]
-
-    async def gate(self, folder: Path) -> tuple[VeriTraCER, Audit | None]:
-        """A candidate, and the audit that it has to pass (None without a ledger): computed now."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.executor, self._audited, folder, lambda done, share: None)
-
-    def close(self) -> None:
-        """Start no more of them."""
-        self.executor.shutdown(wait=False, cancel_futures=True)
-
-    def _run(self, job: Job, folder: Path, temporary: bool) -> None:
-        job.state = "running"
-        try:
-            _, audit = self._audited(folder, lambda _, share: setattr(job, "progress", share or 0.0))
-            job.report = self._report(audit, job.candidate)
-            job.audit, job.progress, job.state = audit, 1.0, "done"
-        except Exception as error:
-            job.problem, job.state = problem_of(error), "failed"
-            if job.problem.status == 500:
-                self.failed(error)
-        finally:
-            if temporary:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _audited(self, folder: Path, watch: Callable[[int, float | None], None]) -> tuple[Any, Any]:
-        import veritracer as vt
-
-        model = vt.load(folder)
-        if self.host.settings.ledger is None:
-            return model, None
-        return model, vt.audit(self.host.ledger, model, watch=watch)
-
-    def _report(self, audit: Audit, candidate: str) -> bytes:
-        from veritracer.app.report import write_audit_page
-
-        with tempfile.TemporaryDirectory() as place:
-            title = f"Audit of promises: {candidate}"
-            return write_audit_page(Path(place) / "audit.html", audit, title=title).read_bytes()
-
-
-def saved_upload(document: bytes, tensors: bytes) -> Path:
-    """A temporary folder with an uploaded model; what is wrong with it will be seen when it is loaded."""
-    folder = Path(tempfile.mkdtemp(prefix="veritracer-candidate-"))
-    (folder / model_folder.DOCUMENT).write_bytes(document)
-    (folder / model_folder.TENSORS).write_bytes(tensors)
-    return folder
-
-
-def named_candidate(candidates: Path | None, name: str) -> Path:
-    """The folder of a candidate; a name never leads out of the folder of candidates."""
-    if candidates is None:
-        remedy = "start the service with --candidates, or upload the model"
-        raise refused(422, "no-candidates", "a folder of candidates", "a service without one", remedy)
-    place = candidates / name
-    if place.resolve().parent != candidates.resolve() or not (place / model_folder.DOCUMENT).is_file():
-        remedy = "save the model into the folder of candidates"
-        raise refused(404, "no-candidate", "a candidate of this service", "no such name", remedy)
-    return place

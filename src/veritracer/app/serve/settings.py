@@ -35,14 +35,10 @@ class Settings:
         Seconds for the search of each batch, where the request does not say less; None: as long as it takes.
     timeout
         Seconds after which a request is given up (504), whether it waits or is worked on.
-    most_bytes, most_model_bytes
-        The largest body, and the largest candidate model, that is read.
-    body_timeout, header_timeout
-        Seconds in which the body of a request, and its head, have to arrive.
-    rate
-        Requests a second for each key, with twice as many at once; 0: any number.
-    candidates
-        A folder of saved models that may be audited and loaded by name; None: only uploads are audited.
+    most_bytes
+        The largest body that is read.
+    body_timeout
+        Seconds in which the body of a request has to arrive.
     codes
         The reason codes of letters, a JSON file.
     fields
@@ -74,11 +70,7 @@ class Settings:
     time_budget: float | None = None
     timeout: float = 30.0
     most_bytes: int = 2**20
-    most_model_bytes: int = 2**27
     body_timeout: float = 10.0
-    header_timeout: float = 10.0
-    rate: float = 200.0
-    candidates: Path | None = None
     codes: Path | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     expires: str = f"{PROMISE_TERM.days}d"
@@ -102,7 +94,7 @@ class Settings:
             "most_bytes": 1024,
             "workers": 0,
         }
-        least |= {"window": 0, "rate": 0, "timeout": 0.1, "port": 0}
+        least |= {"window": 0, "timeout": 0.1, "port": 0}
         for name, lowest in least.items():
             if not lowest <= getattr(self, name):
                 received = repr(getattr(self, name))

@@ -29,7 +29,7 @@ import struct
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -78,9 +78,6 @@ class Worker(Protocol):
     ) -> list[Reply]:
         """An answer to each request of the batch."""
 
-    async def load(self, folder: str, digests: Sequence[str]) -> None:
-        """Answer with the model in this folder from now on, if it is the one with these digests."""
-
     def discard(self) -> None:
         """Give up the model that was loaded: start anew before the next batch."""
 
@@ -105,9 +102,6 @@ class ThreadWorker:
         call = getattr(self.host, operation)
         found = await asyncio.get_running_loop().run_in_executor(self.executor, call, requests, options)
         return [Reply(*answer) for answer in found]
-
-    async def load(self, folder: str, digests: Sequence[str]) -> None:
-        """The host, which is shared, is loaded by whoever shares it."""
 
     def discard(self) -> None:
         """Keep the host, which whoever shares it has not loaded then."""
@@ -169,16 +163,6 @@ class ProcessWorker:
             replies.append(Reply(bodies[start : start + one["size"]], problem))
             start += one["size"]
         return replies
-
-    async def load(self, folder: str, digests: Sequence[str]) -> None:
-        """Answer with the model in this folder from now on, if it is the one with these digests."""
-        if not self.usable:
-            await self.start()
-        head, _ = await self._ask({"load": folder}, "digests")
-        if head.get("digests") != list(digests):
-            remedy = "leave a candidate as it is while it is loaded"
-            raise ServiceError(message("the model that was audited", "another one", remedy))
-        self.folder = folder
 
     def discard(self) -> None:
         """Kill the process: another one is started before the worker computes again."""
@@ -261,30 +245,6 @@ class Pool:
         finally:
             self.idle.put_nowait(worker)
 
-    async def load(self, folder: str, digests: Sequence[str], also: Callable[[], Awaitable[None]]) -> None:
-        """All workers answer with the model in this folder, from one moment on: none is lent meanwhile.
-
-        ``also`` runs while they are held. If anything fails, all of them have the old model again.
-        """
-        held = [await self.idle.get() for _ in self.workers]
-        old = [getattr(worker, "folder", folder) for worker in held]
-        try:
-            ended = await asyncio.gather(
-                *(worker.load(folder, digests) for worker in held), return_exceptions=True
-            )
-            for error in ended:
-                if error is not None:
-                    raise error
-            await also()
-        except BaseException:
-            for worker, before in zip(held, old, strict=True):
-                worker.folder = before  # type: ignore[attr-defined]  # what it starts with
-                worker.discard()
-            raise
-        finally:
-            for worker in held:
-                self.idle.put_nowait(worker)
-
     async def stop(self) -> None:
         """End all of them."""
         await asyncio.gather(*(worker.stop() for worker in self.workers))
@@ -306,9 +266,6 @@ def answer_frames(source: BinaryIO, out: BinaryIO) -> None:
             if host is None:
                 host = _host(frame["settings"])
                 head: dict[str, Any] = {"ready": True}
-            elif "load" in frame:
-                told = host.load(frame["load"])
-                head = {"digests": [told["model_digest"], told["encoding_digest"]]}
             else:
                 answers = getattr(host, frame["operation"])(frame["requests"], frame["options"])
                 head, bodies = {"answers": _listed(answers)}, [one.body for one in answers]
@@ -325,7 +282,7 @@ def answer_frames(source: BinaryIO, out: BinaryIO) -> None:
 def _host(inside: dict[str, Any]) -> ModelHost:
     from veritracer.app.serve.host import ModelHost
 
-    for name in ("model", "codes", "keys", "candidates"):
+    for name in ("model", "codes", "keys"):
         inside[name] = None if inside[name] is None else Path(inside[name])
     return ModelHost(Settings(**inside))
 
