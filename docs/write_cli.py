@@ -28,8 +28,8 @@ document, `--quiet` nothing.
 Exit codes:
 
 - 0: done.
-- 1: done, but something was not achieved: `explain --require-certified` with a row that has no certificate,
-  `certify` with a pair that has no proof, `verify` with a ledger that was changed.
+- 1: done, but something was not achieved: `certify` with a pair that has no proof, `verify` with a
+  changed ledger, `audit` with a broken promise.
 - 2: bad input. One sentence on stderr says what was expected, what was found and what to do; nothing was
   written, unless work is done in blocks: those that were done stay, and the same command goes on.
 - 130: interrupted (Ctrl-C); nothing was written, with the same exception.

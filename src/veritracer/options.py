@@ -161,7 +161,7 @@ def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> D
 
 def _expected(name: str, field: FieldInfo) -> str:
     """Describe the values that a field takes."""
-    kinds = set(_kinds(field.annotation))
+    kinds = set(allowed_kinds(field.annotation))
     if Mapping in kinds:
         return f"a mapping from features to numbers as {name}"
     if bool in kinds:
@@ -173,14 +173,14 @@ def _expected(name: str, field: FieldInfo) -> str:
     return f"{name} to be one of {listing(sorted(choices))}" if choices else f"another {name}"
 
 
-def _kinds(annotation: Any) -> Iterable[Any]:
+def allowed_kinds(annotation: Any) -> Iterable[Any]:
     """Yield the types and literals that an annotation allows."""
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         for part in get_args(annotation):
-            yield from _kinds(part)
+            yield from allowed_kinds(part)
     elif origin is Annotated:
-        yield from _kinds(get_args(annotation)[0])
+        yield from allowed_kinds(get_args(annotation)[0])
     elif origin is Literal:
         yield from get_args(annotation)
     else:

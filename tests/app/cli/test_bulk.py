@@ -73,6 +73,7 @@ BAD = {
     ),
     "rejects": (["certify", "model", "in", "out", "--rejects", "r.csv"], "block by block, got --rejects"),
     "no target": ([*UPDATE, "--target", "nothing", "--out", "never"], "'nothing'"),
+    "a model alone": (["explain", "model"], "missing argument 'TABLE'"),
 }
 
 
@@ -88,7 +89,6 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     people[:30].assign(id=[f"p{i}" for i in range(30)]).to_csv(place / "named.csv", index=False)
     crunch = pd.read_csv(place / "train.csv").head(400)  # nearly everybody is turned down
     crunch.assign(approved=["yes", *["no"] * 79] * 5).to_csv(place / "crunch.csv", index=False)
-    (place / "key").write_text("secret\n")
     return place
 
 

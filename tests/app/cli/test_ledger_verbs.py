@@ -98,7 +98,7 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 def _far(place: str) -> list[list[str]]:
     """Commands that ask for more than can be proved of everybody: left out first, then kept as advice."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
-    return [far, [*far, "--advice"]]
+    return [far, [*far, "--uncertified", "advice"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:

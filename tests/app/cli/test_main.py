@@ -18,7 +18,8 @@ import typer
 from veritracer import datasets as library
 from veritracer.app import cli
 from veritracer.app.cli import app, datasets, demo, options, output
-from veritracer.app.cli.options import Bulk, check_table
+from veritracer.app.cli.checks import check_table
+from veritracer.app.cli.options import ReadOptions, RunOptions, TableOptions
 from veritracer.distributed import Outcome
 from veritracer.errors import DataError, message
 from veritracer.streaming import Explained
@@ -168,14 +169,14 @@ def test_steps_of_the_demo_turn_a_spinner(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_standard_input_is_read_once() -> None:
-    assert check_table("-", ",") is None
-    bulk = Bulk("local", 1, 10, "csv")
+    assert check_table("-", ReadOptions()) is None
+    run = RunOptions(workers=1, block_rows=10, block_format="csv")
     with pytest.raises(DataError, match="expected tables that can be read again, got standard input"):
-        bulk.inputs("-", ",")
+        run.inputs("-", ReadOptions())
     with pytest.raises(DataError, match="expected a folder for the blocks, got no --out"):
-        bulk.folder(None, {})
+        run.folder(None, {})
     with pytest.raises(DataError, match="expected what can be done block by block, got --letters"):
-        bulk.refuse({"--rejects": None, "--letters": "folder"})
+        run.refuse({"--rejects": None, "--letters": "folder"})
 
 
 def test_an_outcome_is_told_in_words_or_as_json(
@@ -185,17 +186,17 @@ def test_an_outcome_is_told_in_words_or_as_json(
         10, 3, 5, 1, 1, kappa=0.01, models="near", radii={}, center_digest="d", notes=("a note",), rejected=0
     )
     made = Outcome(4, 2, ended, ())
-    bulk = Bulk("local", 1, 10, "csv")
-    folder = bulk.folder(str(tmp_path / "out"), {"verb": "explain"})
-    found = bulk.run("explaining", lambda *args, watch: made, folder=folder, quiet=False)
+    run = RunOptions(workers=1, block_rows=10, block_format="csv")
+    folder = run.folder(str(tmp_path / "out"), {"verb": "explain"})
+    found = run.run("explaining", lambda *args, watch: made, folder=folder, quiet=False)
     assert found is made
     assert "a note" in capsys.readouterr().err
-    options.print_outcome(made, "out", ["10 rows"], quiet=False, as_json=False)
+    options.print_outcome(made, TableOptions(out="out"), ["10 rows"])
     assert capsys.readouterr().out == "10 rows\n4 blocks, 2 of which were there already: out\n"
-    options.print_outcome(made, "out", [], quiet=False, as_json=True)
+    options.print_outcome(made, TableOptions(out="out", as_json=True), [])
     told = json.loads(capsys.readouterr().out)
     assert (told["out"], told["blocks"], told["promises"], told["certified"]) == ("out", 4, 0, 5)
-    options.print_outcome(made, "out", [], quiet=True, as_json=False)
+    options.print_outcome(made, TableOptions(out="out", quiet=True), [])
     assert capsys.readouterr().out == ""
 
 

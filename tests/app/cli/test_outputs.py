@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from processes import run_many
-from veritracer.app.cli.options import check_output
+from veritracer.app.cli.checks import check_output
 from veritracer.errors import DataError
 
 

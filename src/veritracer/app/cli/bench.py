@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from veritracer.app.cli.options import AsJson, DataDir, EngineName, Quiet, names
-from veritracer.app.cli.output import note, patience, print_json, print_table, say
+from veritracer.app.cli.output import note, print_json, print_table, say, spinner
 from veritracer.engines import make_engine
 from veritracer.errors import DataError, message
 from veritracer.files import output_folder, writable
@@ -156,7 +156,7 @@ def _reproduce(
         out=str(out), recipe=recipe, data_dir=None if folder is None else str(folder), **options
     )
     _make(out)
-    with patience("training", quiet=quiet):
+    with spinner("training", quiet=quiet):
         left = reproduction.run(jobs, chosen, workers, float("inf") if stop_after is None else stop_after)
     found = reproduction.summaries(out)
     if as_json:
@@ -183,7 +183,7 @@ def figures(
     from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, certificates, draw
 
     only_compute()
-    with output_folder(out), patience("Drawing"):
+    with output_folder(out), spinner("Drawing"):
         found = certificates()
         picture = draw(out / "paper_examples.png")
     if as_json:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from veritracer import tables
-from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe, check_output
-from veritracer.app.cli.output import note, patience, print_json, print_table, say
+from veritracer.app.cli.checks import check_output
+from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe
+from veritracer.app.cli.output import note, print_json, print_table, say, spinner
 from veritracer.errors import DatasetError, message
 
 app = typer.Typer(help="List, fetch and write the datasets.")
@@ -51,7 +52,7 @@ def fetch(
         datasets.info(name)  # refuses an unknown name before anything is downloaded
     folder = data_dir or Path("data")
     for name in names:
-        with patience(f"downloading {name}"):
+        with spinner(f"downloading {name}"):
             path = datasets.fetch(name, data_dir=folder, url=url)
         say(f"{name}: {path}")
     if data_dir is None:
@@ -87,7 +88,7 @@ def write(
         pieces = iter([data.X.assign(**{str(data.schema.target or "target"): data.y})])
     count = 0
     opened = tables.open_sink(out, spreadsheet_safe=spreadsheet_safe)
-    with patience(f"writing {name}", quiet=quiet), opened as sink:
+    with spinner(f"writing {name}", quiet=quiet), opened as sink:
         for piece in pieces:
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())
             count += len(piece)

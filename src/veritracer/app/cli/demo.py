@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veritracer.app.cli.options import AsJson, Quiet, Seed
-from veritracer.app.cli.output import patience, percent, print_json, print_table, say
+from veritracer.app.cli.output import percent, print_json, print_table, say, spinner
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.files import output_folder
 from veritracer.threads import cores, one_thread, only_compute
@@ -255,11 +255,11 @@ def _retraining(accuracy: float, audits: dict[str, Audit]) -> Retraining:
 @contextmanager
 def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step: a spinner on a terminal, a line elsewhere."""
-    with patience("Starting", quiet=quiet) as spinner:
+    with spinner("Starting", quiet=quiet) as shown:
 
         def tell(step: str) -> None:
-            if spinner is not None and sys.stderr.isatty():
-                spinner.update(step)  # type: ignore[attr-defined]  # it is rich's Status
+            if shown is not None and sys.stderr.isatty():
+                shown.update(step)  # type: ignore[attr-defined]  # it is rich's Status
             elif not quiet:
                 print(f"{step} ...", file=sys.stderr, flush=True)
 

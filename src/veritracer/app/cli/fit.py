@@ -13,40 +13,27 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
+from veritracer.app.cli.checks import check_folder, check_rejects
 from veritracer.app.cli.options import (
     AsJson,
     Force,
-    IdColumn,
-    Ignore,
-    MultilineCells,
-    Query,
     Quiet,
-    ReadOptions,
     RejectsFile,
     Seed,
-    Separator,
-    TextEncoding,
+    amounts,
+    with_flags,
 )
-from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say
+from veritracer.app.cli.output import note, percent, print_json, print_table, say, spinner
 from veritracer.app.cli.schema_options import (
-    DecreaseOnly,
     Described,
-    Favourable,
-    Free,
-    Immutable,
-    IncreaseOnly,
-    NumberFormats,
-    Target,
-    check_rejects,
-    described,
+    SchemaOverrides,
     in_one_line,
     label_note,
     protected_note,
-    said,
+    read_described,
 )
-from veritracer.errors import DataError, ModelFileError, TrainingWarning, VeriTracerWarning, message
+from veritracer.errors import DataError, TrainingWarning, VeriTracerWarning, message
 from veritracer.files import writable
-from veritracer.model_folder import DOCUMENT
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
@@ -60,18 +47,11 @@ ClassWeight = Annotated[
 ]
 
 
+@with_flags
 def fit(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.")],
     out: Annotated[Path, typer.Option(help="The folder for the model: new, or a model to replace.")],
-    target: Target = None,
-    favourable: Favourable = None,
-    immutable: Immutable = None,
-    increase_only: IncreaseOnly = None,
-    decrease_only: DecreaseOnly = None,
-    free: Free = None,
-    ignore: Ignore = None,
-    id_column: IdColumn = None,
-    formats: NumberFormats = None,
+    given: SchemaOverrides,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -112,10 +92,6 @@ def fit(
     ] = None,
     rejects: RejectsFile = None,
     seed: Seed = 0,
-    separator: Separator = None,
-    encoding: TextEncoding = "utf-8",
-    multiline_cells: MultilineCells = False,
-    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -128,18 +104,10 @@ def fit(
     check_folder(out)
     _check_decision(threshold, approval_rate, holdout)
     check_rejects(rejects, [table], force=force)
-    actions = {
-        "immutable": immutable,
-        "increase_only": increase_only,
-        "decrease_only": decrease_only,
-        "free": free,
-    }
-    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
-    told = said(target, favourable, actions, ignore, id_column, formats, reading)
     with ExitStack() as stack:
         rejected = stack.enter_context(tables.open_rejects(rejects))
-        with patience("reading", quiet=quiet):
-            data = described(table, told, schema, rejected)
+        with spinner("reading", quiet=quiet):
+            data = read_described(table, given, schema, rejected)
         params = {
             "method": method,
             "recipe": recipe,
@@ -155,7 +123,7 @@ def fit(
         save_model(model, out, found)
     note(label_note(data.schema), quiet=quiet)
     if schema is None:
-        note(protected_note(data.schema, told.named), quiet=quiet)
+        note(protected_note(data.schema, given.named), quiet=quiet)
     note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
     facts = _facts(model, found, out, len(data.X), 0 if rejected is None else rejected.count)
     if as_json:
@@ -179,8 +147,6 @@ def _check_decision(threshold: float | None, rate: float | None, holdout: float)
 
 def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] | None:
     """What errors on each label weigh."""
-    from veritracer.app.cli.options import amounts
-
     if text is None or text == "balanced":
         return text
     labels = {str(label): label for label in (data.schema.favourable, data.schema.unfavourable)}
@@ -219,24 +185,6 @@ def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = Non
         beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
     with writable(out / SCHEMA if out.is_dir() else out):
         save(model, out, beside)
-
-
-def check_folder(out: Path) -> None:
-    """Refuse a place that a model cannot be saved to before anything is trained."""
-    remedy = "choose another name"
-    if out.exists() and not out.is_dir():
-        raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))
-    if out.is_dir() and not (out / DOCUMENT).exists() and any(out.iterdir()):
-        raise ModelFileError(message("a new folder or a saved model to replace", f"the folder {out}", remedy))
-    place = out.absolute().parent
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
-    probe = place / f".{out.name}.probe"
-    with writable(probe):
-        probe.mkdir()
-        probe.rmdir()
 
 
 def _facts(

@@ -13,32 +13,17 @@ import typer
 from veritracer import model_folder, tables
 from veritracer.app.cli.options import (
     AsJson,
-    IdColumn,
-    Ignore,
-    MultilineCells,
-    Query,
-    ReadOptions,
-    Separator,
-    TextEncoding,
     saved_model,
     schema_file,
+    with_flags,
 )
 from veritracer.app.cli.output import percent, print_json, print_table, say, say_commands
 from veritracer.app.cli.schema_options import (
-    DecreaseOnly,
-    Favourable,
-    Free,
-    Immutable,
-    IncreaseOnly,
-    NumberFormats,
-    Said,
-    Target,
+    SchemaOverrides,
     in_one_line,
-    inspected,
     label_note,
-    said,
+    read_inspected,
 )
-from veritracer.errors import as_option
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
@@ -52,24 +37,13 @@ CATEGORIES = 4
 NO_TARGET = "Which column is the decision? None has two values: add one, and name it with --target."
 
 
+@with_flags
 def inspect(
     what: Annotated[
         str,
         typer.Argument(metavar="WHAT", help="A model folder, a schema file, or a table (CSV, Parquet, -)."),
     ],
-    target: Target = None,
-    favourable: Favourable = None,
-    immutable: Immutable = None,
-    increase_only: IncreaseOnly = None,
-    decrease_only: DecreaseOnly = None,
-    free: Free = None,
-    ignore: Ignore = None,
-    id_column: IdColumn = None,
-    formats: NumberFormats = None,
-    separator: Separator = None,
-    encoding: TextEncoding = "utf-8",
-    multiline_cells: MultilineCells = False,
-    query: Query = None,
+    given: SchemaOverrides,
     as_json: AsJson = False,
 ) -> None:
     """Show what a saved model is, or what a table would be taken for before any fit: one page, with reasons.
@@ -87,19 +61,11 @@ def inspect(
         else:
             _features(schema, f"{len(schema)} columns of {what}")
         return
-    actions = {
-        "immutable": immutable,
-        "increase_only": increase_only,
-        "decrease_only": decrease_only,
-        "free": free,
-    }
-    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
-    told = said(target, favourable, actions, ignore, id_column, formats, reading)
-    found = inspected(what, told)
+    found = read_inspected(what, given)
     if as_json:
         print_json(_plain(found))
     else:
-        _table(found, tables.without_password(what), told)
+        _table(found, tables.without_password(what), given)
 
 
 def _plain(found: Inspection) -> dict[str, Any]:
@@ -113,7 +79,7 @@ def _plain(found: Inspection) -> dict[str, Any]:
     }
 
 
-def _table(found: Inspection, what: str, told: Said) -> None:
+def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
     """One page: what was inferred, why, what to look at, and how to change it."""
     rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
     head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
@@ -123,7 +89,7 @@ def _table(found: Inspection, what: str, told: Said) -> None:
         say(in_one_line(found.schema), f"labels: {shares} of the rows", *label_note(found.schema), "")
     if found.findings:
         say("Worth a look:", *(f"  {finding}" for finding in found.findings), "")
-    _say_how_to_go_on(found, what, told)
+    _say_how_to_go_on(found, what, given)
 
 
 def _read_as(feature: Feature) -> str:
@@ -139,11 +105,11 @@ def _read_as(feature: Feature) -> str:
     return "; ".join(parts)
 
 
-def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
+def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> None:
     """Print the commands that fit this table, one for each label that may be the wanted one."""
     from veritracer.schema.labels import label_doubt
 
-    target, options = found.schema.target, _again(told)
+    target, options = found.schema.target, given.as_flags()
     if target is None:
         named = ", ".join(map(repr, found.targets[:5]))
         say(f"Which column is the decision? Two values have: {named}. For example:" if named else NO_TARGET)
@@ -161,17 +127,6 @@ def _say_how_to_go_on(found: Inspection, what: str, told: Said) -> None:
         "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
         "(docs/how-to/describe-a-table.md).",
     )
-
-
-def _again(told: Said) -> list[str]:
-    """What was said, as options of fit."""
-    options = [] if told.favourable is None else ["--favourable", told.favourable]
-    for action, columns in told.actions.items():
-        options += [f"--{action.replace('_', '-')}", as_option(columns)] if columns else []
-    options += ["--ignore", as_option(told.ignore)] if told.ignore else []
-    for name, example in told.formats.items():
-        options += ["--number-format", f"{name}={example}"]
-    return [*options, *told.reading.as_options()]
 
 
 def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:

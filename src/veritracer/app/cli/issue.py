@@ -1,274 +1,188 @@
-"""``veritracer issue``: recourse for everybody in a table, as promises in the ledger."""
+"""``issue``: promise recourse to everybody in a table, and keep the promises in a ledger."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import veritracer as vt
 from veritracer import distributed, model_folder, streaming, tables
-from veritracer.app.cli import options as typed
-from veritracer.app.cli.asking import Asked
+from veritracer.app.cli.checks import check_openings
 from veritracer.app.cli.options import (
-    Bulk,
-    ReadOptions,
-    amounts,
-    check_openings,
-    drifts,
-    letter_terms,
-    names,
+    Applicants,
+    KeyFile,
+    LetterOptions,
+    ModelFolder,
+    RecourseTableOptions,
+    RunOptions,
     print_outcome,
     read_key,
     saved_model,
-    schema_file,
+    with_flags,
 )
 from veritracer.app.cli.output import note, outcome_lines, print_json, progress, say
-from veritracer.options import BLOCK_ROWS, PROMISE_TERM, IssueOptions
-from veritracer.times import format_time, parse_expiry
+from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
+from veritracer.times import format_time
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, IssueTerms, LetterTerms, PendingOutputs
+    from veritracer.streaming import Explained, IssueTerms, PendingOutputs
 
 
+class IssueRequest(NamedTuple):
+    """The arguments of one command."""
+
+    model: str
+    table: str
+    options: IssueOptions
+    rows: RecourseTableOptions
+    key: str | None
+
+    def terms(self) -> IssueTerms:
+        """Return the terms of the promises; torch is imported for it."""
+        given = self.options
+        return streaming.IssueTerms(
+            given.ids, given.expires, given.original, self.key, given.uncertified, given.allow_duplicate
+        )
+
+    def explain_options(self, schema: Schema) -> dict[str, Any]:
+        """Return the options of ``explain``, with the drift that the schema states until promises end."""
+        until = self.options.expires
+        left = until - datetime.now(UTC) if isinstance(until, datetime) else until
+        drift = yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
+        given = {field.name: getattr(self.options, field.name) for field in fields(ExplainOptions)}
+        return {**given, "drift": {**drift, **self.options.drift}}
+
+
+@with_flags
 def issue(
-    model: typed.ModelFolder,
-    table: typed.Applicants,
-    ledger: typed.LedgerPlace,
-    id_column: Annotated[
-        str, typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False)
-    ],
-    expires: Annotated[
-        str, typer.Option(help="Until when promises hold: 365d, 52w, 1y, a date, or never.")
-    ] = f"{PROMISE_TERM.days}d",
-    require_certified: Annotated[
-        bool,
-        typer.Option(
-            "--require-certified/--advice",
-            help="Leave out what is not certified, or keep it as advice, which is no promise.",
-        ),
-    ] = IssueOptions.uncertified == "skip",
-    allow_duplicate: Annotated[
-        bool,
-        typer.Option(
-            "--allow-duplicate", help="Promise again what the same application was promised already."
-        ),
-    ] = IssueOptions.allow_duplicate,
-    original: Annotated[
-        Literal["plain", "encrypted", "commitment"],
-        typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
-    ] = "plain",
-    key_file: typed.KeyFile = None,
-    out: Annotated[
-        str | None,
-        typer.Option(help="Also write the recourse: CSV, Parquet or JSON lines.", show_default=False),
-    ] = None,
-    kappa: typed.Kappa = None,
-    max_changes: typed.MaxChanges = None,
-    cost: typed.Cost = None,
-    overshoot: typed.Overshoot = 0.0,
-    drift: typed.Drift = None,
-    agreement: typed.Agreement = None,
-    plausible: typed.Plausible = False,
-    limit: typed.Limits = None,
-    extremes: typed.Extremes = False,
-    n: typed.Alternatives = 1,
-    schema: typed.Rules = None,
-    letters: typed.Letters = None,
-    codes: typed.Codes = None,
-    template: typed.LetterTemplate = None,
-    letter_format: typed.LetterFormat = None,
-    field: typed.LetterFields = None,
-    field_column: typed.LetterColumns = None,
-    language: typed.LetterLanguage = "en",
-    pdf: typed.Pdf = False,
-    keep: typed.Keep = None,
-    ignore: typed.Ignore = None,
-    rejects: typed.RejectsFile = None,
-    sentences: typed.Sentences = False,
-    spreadsheet_safe: typed.SpreadsheetSafe = False,
-    separator: typed.Separator = None,
-    encoding: typed.TextEncoding = "utf-8",
-    multiline_cells: typed.MultilineCells = False,
-    query: typed.Query = None,
-    engine: typed.EngineName = "local",
-    workers: typed.Workers = None,
-    block_rows: typed.BlockRows = BLOCK_ROWS,
-    block_format: typed.BlockFormat = "parquet",
-    force: typed.Force = False,
-    quiet: typed.Quiet = False,
-    as_json: typed.AsJson = False,
+    model: ModelFolder,
+    table: Applicants,
+    options: IssueOptions,
+    rows: RecourseTableOptions,
+    letters: LetterOptions,
+    run: RunOptions,
+    key_file: KeyFile = None,
 ) -> None:
     """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
 
-    All of them are issued, or none is; what is not certified becomes no promise. If the command is
-    interrupted, repeat it: it completes the files of promises that were issued, or begins anew. With
-    --workers or --engine ray, or for a folder or pattern of tables, this holds for each block: --out is a
-    folder with a file for each, and the same command goes on where a run was stopped, without promising
-    anything twice. The last line is the head of the ledger: noted elsewhere, it shows in veritracer verify
-    whether the ledger's end was cut off or rewritten.
+    Either all promises are issued or none; by default a counterfactual that is not certified becomes no
+    promise. If the command is interrupted, repeat it: it completes the files of promises that were issued, or
+    starts again. With --workers or --engine ray, or for a folder or pattern of tables, this holds for each
+    block: --out is a folder with a file for each, and the same command continues a run that was stopped,
+    without promising anything twice. The last line is the head of the ledger: with a copy kept elsewhere,
+    veritracer verify detects whether the end of the ledger was cut off or rewritten.
     """
-    until = parse_expiry(expires)
     key = None if key_file is None else read_key(key_file)
-    options: dict[str, Any] = {
-        "kappa": kappa,
-        "max_changes": max_changes,
-        "cost": amounts("--cost", cost),
-        "overshoot": overshoot,
-        "drift": drifts("--drift", drift),
-        "agreement": agreement,
-        "plausible": plausible,
-        "limits": amounts("--limit", limit),
-        "extremes": extremes,
-        "n": n,
-    }
-    asked = Asked(
-        table=table,
-        out=out,
-        options=options,
-        keep=names(keep),
-        ignore=names(ignore),
-        rules=None if schema is None else schema_file(schema),
-        sentences=sentences,
-        rejects=rejects,
-        spreadsheet_safe=spreadsheet_safe,
-        reading=ReadOptions.of(separator, encoding, multiline_cells, query),
-        quiet=quiet,
-        as_json=as_json,
-    )
-    uncertified: Literal["skip", "advice"] = "skip" if require_certified else "advice"
-
-    def terms() -> IssueTerms:  # torch comes with it: not before the table is looked at
-        return streaming.IssueTerms(id_column, until, original, key, uncertified, allow_duplicate)
-
-    bulk = Bulk(engine, workers, block_rows, block_format)
-    if bulk.wanted(table, query):
-        bulk.refuse({"--letters": letters, "--rejects": rejects})
-        _in_blocks(asked, model, bulk, ledger, terms())
+    asked = IssueRequest(model, table, options, rows, key)
+    if run.wanted(table, rows.query):
+        run.refuse({"--letters": letters.letters, "--rejects": rows.rejects})
+        _issue_in_blocks(asked, run)
         return
-    own = {
-        "id_column": id_column,
-        "expires": expires,
-        "original": original,
-        "allow_duplicate": allow_duplicate,
-    }
-    own |= {"uncertified": uncertified, "language": language, "pdf": pdf}
-    own |= {"codes": codes, "template": template, "letter_format": letter_format}
-    own |= {"field": field, "field_column": field_column}
-    outputs = {"out": out, "rejects": rejects, "letters": letters}
-    pending = streaming.PendingOutputs(outputs, lambda: {**_identified(asked, model), **own})
-    if not (pending.is_left and _finished(asked, pending, model, ledger)):
-        asked.check(ledger, force=force)
-        check_openings(out, force=force)
-        pending.check(allow_duplicate=allow_duplicate, original=original)
-        wanted = letter_terms(letters, codes, template, letter_format, field, field_column, language, pdf)
-        _at_hand(asked, model, ledger, id_column, terms, wanted, pending)
-    if letters is not None and not (quiet or as_json):
-        say(f"The letters: {letters}")
+    outputs = {"out": rows.out, "rejects": rows.rejects, "letters": letters.letters}
+    pending = streaming.PendingOutputs(outputs, lambda: _identified(asked, letters))
+    if not (pending.is_left and _finished(asked, pending)):
+        rows.check(table, options.ledger)
+        check_openings(rows.out, force=rows.force)
+        pending.check(allow_duplicate=options.allow_duplicate, original=options.original)
+        _issue_table(asked, letters, pending)
+    if letters.letters is not None and not (rows.quiet or rows.as_json):
+        say(f"The letters: {letters.letters}")
 
 
-def _identified(asked: Asked, model: str) -> dict[str, Any]:
-    """What was asked about the rows, of which model: what a repetition has to ask too."""
-    rules = None if asked.rules is None else asked.rules.to_json()
-    said = {name: getattr(asked, name) for name in ("options", "keep", "ignore", "sentences")}
-    said |= {"query": asked.reading.query, "csv": asdict(asked.reading.csv)}
-    said["spreadsheet_safe"] = asked.spreadsheet_safe
-    return {"model": distributed.model_digest(model), "rules": rules, **said}
+def _identified(asked: IssueRequest, letters: LetterOptions) -> dict[str, Any]:
+    """Return what a repetition of the command has to repeat."""
+    rows = asked.rows
+    rules = None if rows.rules is None else rows.rules.to_json()
+    given: dict[str, Any] = {"model": distributed.model_digest(asked.model), "rules": rules}
+    options = asdict(asked.options) | {"expires": str(asked.options.expires)}
+    del options["ledger"]  # its URL may contain a password
+    given |= {"options": options}
+    given |= {"keep": rows.kept(), "ignore": rows.ignored, "sentences": rows.sentences}
+    given |= {"query": rows.query, "csv": asdict(rows.csv), "spreadsheet_safe": rows.spreadsheet_safe}
+    return {**given, "letters": {k: v and str(v) for k, v in asdict(letters).items() if k != "letters"}}
 
 
-def _finished(asked: Asked, pending: PendingOutputs, model: str, ledger: str) -> bool:
-    """Whether an earlier command had issued all this: then its files are in their places now."""
+def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
+    """Complete the files of an earlier command that had issued all promises; return whether it had."""
+    rows = asked.rows
 
-    def rows() -> str:
-        ragged = None if asked.rejects is None else (lambda *_: None)
-        with tables.open_table(
-            asked.table, asked.reading.query, csv=asked.reading.csv, ragged=ragged
-        ) as table:
+    def digest() -> str:
+        ragged = None if rows.rejects is None else (lambda *_: None)
+        with tables.open_table(asked.table, rows.query, csv=rows.csv, ragged=ragged) as table:
             return streaming.table_digest(table)
 
-    model_folder.verified(model)
-    with vt.Ledger(ledger, create=False) as place:
-        found = pending.resume(place, rows)
+    model_folder.verified(asked.model)
+    with vt.Ledger(asked.options.ledger, create=False) as place:
+        found = pending.resume(place, digest)
     if found is None:
         return False
     said = "an earlier command had issued these promises: its files were completed, and nothing was issued"
-    note([said, *found.notes], quiet=asked.quiet)
-    print_summary(found.explained, found.issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
+    note([said, *found.notes], quiet=rows.quiet)
+    print_summary(found.explained, found.issued, rows)
     return True
 
 
-def _at_hand(
-    asked: Asked,
-    model: str,
-    ledger: str,
-    id_column: str,
-    terms: Callable[[], IssueTerms],
-    letters: LetterTerms | None,
-    pending: PendingOutputs,
-) -> None:
+def _issue_table(asked: IssueRequest, letters: LetterOptions, pending: PendingOutputs) -> None:
     """Issue for one table in this process."""
-    known = model_folder.columns(model)
+    rows, keep = asked.rows, asked.rows.kept()
+    known, written = model_folder.columns(asked.model), letters.terms()
     with ExitStack() as stack:
         stack.enter_context(pending)
-        opened = stack.enter_context(asked.opened(known, letters, ids=[id_column], pending=pending))
-        loaded = saved_model(model)
-        promised = terms()
-        drifting = _drifting(asked, asked.rules or loaded.schema_, promised)
-        place = stack.enter_context(vt.Ledger(ledger))
+        opened = stack.enter_context(
+            rows.opened(asked.table, known, keep, written, ids=[asked.options.ids], pending=pending)
+        )
+        loaded = saved_model(asked.model)
+        place = stack.enter_context(vt.Ledger(asked.options.ledger))
         explained, issued = streaming.issue_table(
-            loaded.recourse(asked.rules),
+            loaded.recourse(rows.rules),
             pending.watched(opened.source),
             opened.sink,
             place,
-            promised,
-            request=pending.request(place, lambda found: asked.notes(found.notes, opened)),
+            asked.terms(),
+            request=pending.request(
+                place, lambda found: rows.notes(found.notes, opened.sink, opened.rejected)
+            ),
             numbered=pending.numbered,
-            options=drifting.options,
-            keep=asked.keep,
-            sentences=asked.sentences,
-            watch=stack.enter_context(progress("issuing", quiet=asked.quiet)),
+            options=asked.explain_options(rows.rules or loaded.schema_),
+            keep=keep,
+            sentences=rows.sentences,
+            watch=stack.enter_context(progress("issuing", quiet=rows.quiet)),
             letters=opened.letters,
-            ignore=asked.ignore,
+            ignore=rows.ignored,
             rejects=opened.rejected,
         )
         pending.publish()
-    asked.tell(explained.notes, opened)
-    print_summary(explained, issued, asked.out, quiet=asked.quiet, as_json=asked.as_json)
+    note(rows.notes(explained.notes, opened.sink, opened.rejected), quiet=rows.quiet)
+    print_summary(explained, issued, rows)
 
 
-def _yearly(schema: Schema, until: timedelta | datetime | None) -> dict[str, tuple[float, float]]:
-    """What changes by itself while promises hold; in one year where there is no end."""
-    from veritracer.options import yearly_drift
-
-    left = until - datetime.now(UTC) if isinstance(until, datetime) else until
-    return yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
-
-
-def _drifting(asked: Asked, schema: Schema, promised: IssueTerms) -> Asked:
-    """The same question, with what changes by itself until promises end."""
-    drift = {**_yearly(schema, promised.expires), **asked.options["drift"]}
-    return asked._replace(options={**asked.options, "drift": drift})
-
-
-def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: IssueTerms) -> None:
+def _issue_in_blocks(asked: IssueRequest, run: RunOptions) -> None:
     """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
-    engine = bulk.engine_for()
-    asked = _drifting(asked, asked.rules or saved_model(model).schema_, promised)
-    question, inputs = asked.question(model, bulk), bulk.inputs(asked.table, asked.reading)
-    said = {"ledger": ledger, "id_column": promised.id_column, "original": promised.original}
-    folder = bulk.folder(
-        asked.out, {**question.asked("issue", inputs), **said, "expires": str(promised.expires)}
+    rows, options = asked.rows, asked.options
+    engine = run.engine_for()
+    question = run.question(
+        asked.model,
+        asked.explain_options(rows.rules or saved_model(asked.model).schema_),
+        keep=tuple(rows.kept()),
+        ignore=tuple(rows.ignored),
+        sentences=rows.sentences,
+        rules=rows.rules,
+        spreadsheet_safe=rows.spreadsheet_safe,
     )
-    args = question, inputs, folder, engine, ledger, promised
-    outcome = bulk.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=asked.quiet)
-    with vt.Ledger(ledger) as place:
+    inputs = run.inputs(asked.table, rows)
+    given = {"ledger": options.ledger, "id_column": options.ids, "original": options.original}
+    folder = run.folder(
+        rows.out, {**question.asked("issue", inputs), **given, "expires": str(options.expires)}
+    )
+    args = question, inputs, folder, engine, options.ledger, asked.terms()
+    outcome = run.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=rows.quiet)
+    with vt.Ledger(options.ledger) as place:
         head = place.head
     lines = [
         *outcome_lines(cast("Explained", outcome.ended)),
@@ -276,28 +190,33 @@ def _in_blocks(asked: Asked, model: str, bulk: Bulk, ledger: str, promised: Issu
         *_left_out(outcome.left_out),
         f"The head, to be noted elsewhere: {head}",
     ]
-    print_outcome(outcome, asked.out, lines, quiet=asked.quiet, as_json=asked.as_json)
+    print_outcome(outcome, rows, lines)
 
 
-def print_summary(
-    explained: Explained, issued: Issued, out: str | None, *, quiet: bool, as_json: bool
-) -> None:
+def print_summary(explained: Explained, issued: Issued, rows: RecourseTableOptions) -> None:
     """Print how the rows ended, and the head."""
-    if as_json:
+    if rows.as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
         until = {"expires": format_time(issued.expires)}
         promises = len(issued) - issued.advice
         print_json(
-            {"promises": promises, **issued.left_out, **numbers, **until, "head": issued.head, "out": out}
+            {
+                "promises": promises,
+                **issued.left_out,
+                **numbers,
+                **until,
+                "head": issued.head,
+                "out": rows.out,
+            }
             | asdict(explained)
         )
-    elif not quiet:
+    elif not rows.quiet:
         say(
             *outcome_lines(explained),
             f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
             + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
             *_left_out(issued.left_out),
-            *([] if out is None else [f"The recourse: {out}"]),
+            *([] if rows.out is None else [f"The recourse: {rows.out}"]),
             f"The head, to be noted elsewhere: {issued.head}",
         )
 

@@ -10,6 +10,7 @@ import typer
 
 import veritracer as vt
 from veritracer import engines, model_folder, streaming, tables
+from veritracer.app.cli.checks import check_ledger, check_output
 from veritracer.app.cli.options import (
     AsJson,
     EngineName,
@@ -17,12 +18,10 @@ from veritracer.app.cli.options import (
     KeyFile,
     LedgerPlace,
     Quiet,
-    check_ledger,
-    check_output,
     read_key,
     saved_model,
 )
-from veritracer.app.cli.output import note, patience, percent, print_json, print_table, progress, say
+from veritracer.app.cli.output import note, percent, print_json, print_table, progress, say, spinner
 from veritracer.errors import LedgerError, message
 from veritracer.files import writable
 from veritracer.options import AUDIT_RECOURSE
@@ -209,7 +208,7 @@ def verify(
     cut off, or the whole rewritten.
     """
     check_ledger(ledger)
-    with patience("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
+    with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
         found = opened.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
@@ -294,7 +293,7 @@ def audit_(
     noted = None if head is None else vt.ledger.head_of(head)
     notes, many = streaming.Notes(), workers is not None or engine == "ray"
     with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
-        with patience("verifying", quiet=quiet):
+        with spinner("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)

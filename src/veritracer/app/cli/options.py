@@ -1,96 +1,107 @@
-"""Options that several verbs have, and what follows from them: texts that are read, files, work in blocks.
+"""Options of the command line: one flag for each field of a group of options.
 
-A verb never writes over what it reads, and of what is there only over our own. A folder, a pattern or several
-cores make it work in blocks (``Bulk``).
+``with_flags`` gives a command the flags of its parameters that are groups. Those of ``ExplainOptions`` and
+``IssueOptions`` come from the fields of these types; the other groups are here and in ``schema_options``.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
+import dataclasses
+import functools
+import inspect
 import json
 import math
-import os
-import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import typer
 
 import veritracer as vt
 from veritracer import distributed, engines, model_folder, streaming, tables
+from veritracer.app.cli.checks import check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
-from veritracer.errors import DataError, LedgerError, SchemaError, message
+from veritracer.errors import DataError, SchemaError, message
+from veritracer.options import BLOCK_ROWS, allowed_kinds
 from veritracer.threads import only_compute
+from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from veritracer.distributed import Outcome, RunFolder
     from veritracer.estimator import VeriTraCER
+    from veritracer.model_folder import Columns
     from veritracer.schema import Schema
-    from veritracer.streaming import LetterTerms
-    from veritracer.tables import CSVFormat, Rejects, TableSource
+    from veritracer.streaming import LetterTerms, PendingOutputs
+    from veritracer.streaming.letters import LetterWriter
+    from veritracer.tables import Rejects, Sink, TableSource
 
+FLAGS = {
+    "limits": "--limit",
+    "only_unfavourable": "--only-unfavourable/--all",
+    "search_radius": "--radius/--no-radius",
+    "ids": "--id-column",
+}
+"""Flags that are not called after their field. On the command line ``ids`` is the name of a column."""
+
+# ---------------------------------------------------------------- options of several commands
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, no notes and no summary.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace an existing file, whoever wrote it.", show_default=False),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of all random choices.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="VERITRACER_DATA", help="The folder of the datasets' files.", show_default=False),
+    typer.Option(envvar="VERITRACER_DATA", help="Folder with the files of the datasets.", show_default=False),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes, no summary.")]
-Query = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SQL", help="TABLE is a database (its URL): read the answer to this.", show_default=False
-    ),
-]
-Separator = Annotated[
-    str | None,
-    typer.Option(
-        help="The separator of CSV: a character, or comma, semicolon, tab, pipe; else from the header.",
-        show_default=False,
-    ),
-]
-TextEncoding = Annotated[
-    str, typer.Option("--encoding", metavar="NAME", help="The encoding of CSV, such as cp1252 or utf-16.")
-]
-MultilineCells = Annotated[
-    bool, typer.Option("--multiline-cells", help="Allow line breaks inside the quoted cells of CSV.")
-]
-Seed = Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of everything random.")]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME,...", help="Columns to carry along, such as an identity.", show_default=False),
+    typer.Option(
+        metavar="NAME,...", help="Columns to copy to the output, such as an identifier.", show_default=False
+    ),
 ]
 Ignore = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME,...",
-        help="Columns that nobody looks at; a model remembers those of its fit.",
+        help="Columns to leave unread; a model remembers those of its training.",
         show_default=False,
     ),
 ]
 IdColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The column that says whose each row is.", show_default=False),
+    typer.Option(metavar="NAME", help="Column that identifies the applicants.", show_default=False),
 ]
 RejectsFile = Annotated[
     Path | None,
     typer.Option(
         "--rejects",
         metavar="FILE",
-        help="Collect rows that cannot be read here (CSV), with reasons, and go on without them.",
+        help="Collect unreadable rows in this CSV file, with reasons, and continue without them.",
         show_default=False,
     ),
 ]
-ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet-safe", help="In CSV, put an apostrophe before text that begins like a formula."
+    ),
+]
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a saved model.")]
 Applicants = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet, a folder or pattern of them, or a URL; - is standard input.",
+        help="CSV or Parquet file, a folder or pattern of files, or a URL; - reads standard input.",
         show_default=False,
     ),
 ]
@@ -98,7 +109,7 @@ OneTable = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV or Parquet, a file or a URL; - is standard input.",
+        help="CSV or Parquet file, or a URL; - reads standard input.",
         show_default=False,
     ),
 ]
@@ -106,131 +117,123 @@ Kappa = Annotated[
     float | None,
     typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),
 ]
-MaxChanges = Annotated[
-    int | None, typer.Option(min=1, help="Change at most so many features.", show_default=False)
-]
-Cost = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=PRICE,...", help="What moving along a feature costs.", show_default=False),
-]
-Overshoot = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Cover going further by this share of the range.")
-]
-Drift = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=AMOUNT,...",
-        help="Cover features that move unasked, both ways; one way: age=0:2.",
-        show_default=False,
-    ),
-]
-Agreement = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0, max=1.0, help="Require so much of the panel's held-out members.", show_default=False
-    ),
-]
-Plausible = Annotated[
-    bool, typer.Option("--plausible", help="Require answers that are no outliers among accepted people.")
-]
-Limits = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=SHARE,...",
-        help="Change by at most this share of the person's own value.",
-        show_default=False,
-    ),
-]
-Extremes = Annotated[
-    bool, typer.Option("--extremes", help="Let proposals go to the ends of what the data show.")
-]
-Alternatives = Annotated[int, typer.Option("--n", min=1, help="Up to so many alternatives for each row.")]
-Rules = Annotated[
-    Path | None,
-    typer.Option(help="Other rules of what may change: schema.json, edited.", show_default=False),
-]
-Sentences = Annotated[bool, typer.Option("--sentences", help="Add each recourse as a person should read it.")]
-SpreadsheetSafe = Annotated[
-    bool,
-    typer.Option("--spreadsheet-safe", help="In CSV: an apostrophe before text that begins like a formula."),
-]
 LedgerPlace = Annotated[
     str,
     typer.Option(
         "--ledger",
         metavar="PLACE",
-        help="A SQLite file, or a URL: postgresql://user@host/name.",
+        help="SQLite file, or the URL of a database: postgresql://user@host/name.",
         show_default=False,
     ),
-]
-
-Letters = Annotated[
-    Path | None,
-    typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
-]
-Codes = Annotated[Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)]
-LetterTemplate = Annotated[
-    Path | None,
-    typer.Option("--template", help="Another template for letters (Jinja2).", show_default=False),
-]
-LetterFormat = Annotated[
-    Literal["text", "html"] | None,
-    typer.Option(help="text or html; else what the template is, or text.", show_default=False),
-]
-LetterFields = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field", metavar="NAME=TEXT", help="What letters say: institution, contact, ...", show_default=False
-    ),
-]
-LetterColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field-column",
-        metavar="NAME=COLUMN",
-        help="What each letter says from a column: recipient, address, reference, date, ...",
-        show_default=False,
-    ),
-]
-LetterLanguage = Annotated[
-    str, typer.Option("--language", help="The letters' language: en, de, or a catalogue (JSON).")
-]
-Pdf = Annotated[bool, typer.Option("--pdf", help="Also write each letter as PDF.")]
-
-EngineName = Annotated[
-    Literal["local", "ray"],
-    typer.Option("--engine", help="Where blocks are done: processes of this machine, or a Ray cluster."),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="Work in blocks on so many cores; --out is a folder.", show_default=False),
-]
-BlockRows = Annotated[int, typer.Option(min=1, help="Rows of a block, which is a file of its own.")]
-BlockFormat = Annotated[
-    Literal["parquet", "csv", "jsonl"], typer.Option(help="What the files of blocks are.")
 ]
 KeyFile = Annotated[
-    Path | None, typer.Option(help="The key for encrypted rows, in a file.", show_default=False)
+    Path | None, typer.Option(help="File with the key of encrypted rows.", show_default=False)
+]
+EngineName = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="Run on processes of this machine, or on a Ray cluster."),
 ]
 
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Write over a file that is there, whoever made it.", show_default=False),
-]
 
-MARKS = (b"recourse.", b'name="generator" content="veritracer')
-"""One of these is near an end of every file that a verb writes: a column's name, or a page's maker."""
+# ---------------------------------------------------------------- flags from types
 
-OPENING = b"recourse.opening"
-"""The column of what opens the commitments to people's own rows."""
 
-LOOKED_AT = 1 << 16
-"""Bytes at either end of a file in which its mark is looked for."""
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a flag for each field of its parameters that are groups of options.
+
+    A group is a dataclass. Typer sees the flags; the command receives the groups.
+    """
+    groups: dict[str, Any] = {}
+    flags: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if dataclasses.is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            flags += flags_of(parameter.annotation)
+        else:
+            flags.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group) if field.name in given]
+            given[name] = _made(group, {field: given.pop(field) for field in fields})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    call.__annotations__ = {flag.name: flag.annotation for flag in flags}
+    return call
+
+
+def flags_of(group: Any) -> list[inspect.Parameter]:
+    """Return the flag of each field of a group, as a parameter that Typer understands."""
+    if hasattr(group, "__pydantic_fields__"):
+        hints = get_type_hints(group)
+        return [_flag(name, hints[name], field) for name, field in group.__pydantic_fields__.items()]
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hints[field.name],
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(group)
+    ]
+
+
+def _flag(name: str, hint: Any, field: FieldInfo) -> inspect.Parameter:
+    """Derive a flag from the type, the bounds, the description and the default of an option."""
+    kinds = set(allowed_kinds(hint))
+    default: Any = inspect.Parameter.empty if field.is_required() else field.default
+    more: dict[str, Any] = {"help": field.description}
+    declared = FLAGS.get(name, f"--{name.replace('_', '-')}")
+    if bool in kinds and default is True and name not in FLAGS:
+        declared += f"/--no-{name.replace('_', '-')}"
+    elif Mapping in kinds:
+        example = next(iter(field.examples or ({},)))
+        typed = ",".join(f"{key}={_written(value)}" for key, value in example.items())
+        more |= {"metavar": "NAME=VALUE,...", "help": f"{field.description} For example {typed}."}
+        hint, default = list[str] | None, None
+    elif timedelta in kinds:
+        hint, default = str, f"{default.days}d"
+        more["help"] = f"{field.description} For example 52w, 1y, 2027-01-31 or never."
+    elif Any in kinds:
+        hint = str
+    elif kinds & {int, float}:
+        more |= _bounds(field.metadata)
+    option = typer.Option(declared, show_default=default is not None, **more)
+    annotation = Annotated[hint, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _written(value: Any) -> str:
+    """Write the value of an example as it is typed."""
+    return ":".join(f"{end:g}" for end in value) if isinstance(value, tuple) else f"{value:g}"
+
+
+def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
+    """Return the inclusive bounds of a field."""
+    found = {"min": "ge", "max": "le"}
+    return {name: getattr(one, end) for one in metadata for name, end in found.items() if hasattr(one, end)}
+
+
+def _made(group: Any, given: dict[str, Any]) -> Any:
+    """Create a group from the values of its flags."""
+    if not hasattr(group, "__pydantic_fields__"):
+        return group(**given)
+    hints = get_type_hints(group)
+    for name, value in given.items():
+        kinds = set(allowed_kinds(hints[name]))
+        if Mapping in kinds:
+            ranges = tuple in set(allowed_kinds(get_args(hints[name])[1]))
+            given[name] = amounts(FLAGS.get(name, f"--{name}"), value, ranges=ranges)
+        elif timedelta in kinds:
+            given[name] = parse_expiry(value)
+    return group(**given)
 
 
 def names(given: Sequence[str] | None) -> list[str]:
-    """The names in an option that takes a list: repeated, or separated by commas.
+    """Split an option that takes a list of names: repeated, or separated by commas.
 
     A name with a comma inside is written in double quotes.
 
@@ -243,46 +246,30 @@ def names(given: Sequence[str] | None) -> list[str]:
     return [cell.strip() for cell in cells if cell.strip()]
 
 
-def amounts(option: str, given: Sequence[str] | None) -> dict[str, float]:
-    """The numbers of an option such as ``--cost income=2,savings=0.5``.
+def amounts(option: str, given: Sequence[str] | None, *, ranges: bool = False) -> dict[str, Any]:
+    """Parse the numbers of an option such as ``--cost income=2,savings=0.5``; ``ranges`` allows LOW:HIGH.
 
     >>> amounts("--cost", ["income=2", "age=inf"])
     {'income': 2.0, 'age': inf}
-    """
-    found: dict[str, float] = {}
-    for part in names(given):
-        name, equals, text = part.rpartition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not equals or not name.strip() or math.isnan(value):
-            remedy = f"write {option} NAME=NUMBER,NAME=NUMBER"
-            raise DataError(message(f"a name and a number for {option}", repr(part), remedy))
-        found[name.strip()] = value
-    return found
-
-
-def drifts(option: str, given: Sequence[str] | None) -> dict[str, float | tuple[float, float]]:
-    """The amounts of ``--drift savings=200,age=0:2``: one number goes both ways, two are its ends.
-
-    >>> drifts("--drift", ["savings=200,age=0:2"])
+    >>> amounts("--drift", ["savings=200,age=0:2"], ranges=True)
     {'savings': 200.0, 'age': (0.0, 2.0)}
     """
-    found: dict[str, float | tuple[float, float]] = {}
+    found: dict[str, Any] = {}
     for part in names(given):
         name, _, text = part.rpartition("=")
-        least, colon, most = text.partition(":")
-        if not colon:
-            found |= amounts(option, [part])
-            continue
-        low, high = (amounts(option, [f"{name}={end}"])[name.strip()] for end in (least, most))
-        found[name.strip()] = low, high
+        try:
+            ends = tuple(map(float, text.split(":")))
+        except ValueError:
+            ends = ()
+        if not name.strip() or len(ends) not in ((1, 2) if ranges else (1,)) or any(map(math.isnan, ends)):
+            remedy = f"write {option} NAME=NUMBER,NAME=NUMBER"
+            raise DataError(message(f"a name and a number for {option}", repr(part), remedy))
+        found[name.strip()] = ends if len(ends) == 2 else ends[0]
     return found
 
 
 def texts(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """The texts of an option such as ``--field "contact=Call us."``, one each time that it is given.
+    """Parse an option such as ``--field "contact=Call us."``, with one text each time that it is given.
 
     >>> texts("--field", ["contact=Call us, or write."])
     {'contact': 'Call us, or write.'}
@@ -297,31 +284,326 @@ def texts(option: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def letter_terms(
-    folder: Path | None,
-    codes: Path | None,
-    template: Path | None,
-    kind: Literal["text", "html"] | None,
-    fields: Sequence[str] | None,
-    columns: Sequence[str] | None,
-    language: str,
-    pdf: bool,
-) -> LetterTerms | None:
-    """What letters are to be written; None if none are asked for."""
-    if folder is None:
-        given = {"--codes": codes, "--template": template, "--field": fields, "--field-column": columns}
-        used = [name for name, value in {**given, "--pdf": pdf}.items() if value]
-        if used:
-            received = f"{used[0]} without --letters"
-            raise DataError(message("options of letters with a folder for them", received, "add --letters"))
-        return None
-    own = {k: v.strip() for k, v in texts("--field-column", columns).items()}
-    said = texts("--field", fields)
-    return streaming.LetterTerms(folder, codes, template, kind, said, own, language, pdf)
+# ---------------------------------------------------------------- groups of options
+
+
+@dataclass(frozen=True, kw_only=True)
+class CSVOptions:
+    """How CSV files are written."""
+
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            help="Separator of CSV: a character, or comma, semicolon, tab or pipe; by default detected.",
+            show_default=False,
+        ),
+    ] = None
+    encoding: Annotated[
+        str, typer.Option("--encoding", metavar="NAME", help="Encoding of CSV, such as cp1252 or utf-16.")
+    ] = "utf-8"
+    multiline_cells: Annotated[
+        bool, typer.Option("--multiline-cells", help="Allow line breaks inside quoted cells of CSV.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Check the separator and the encoding."""
+        assert self.csv
+
+    @functools.cached_property
+    def csv(self) -> tables.CSVFormat:
+        """Return the format for readers of tables."""
+        return tables.CSVFormat(self.separator, self.encoding, self.multiline_cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(CSVOptions):
+    """How tables are read: from files, or as the answer of a database."""
+
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Read the answer to this query; TABLE is the URL of a database.",
+            show_default=False,
+        ),
+    ] = None
+
+    def as_flags(self) -> list[str]:
+        """Return the flags that differ from their defaults, as they are typed."""
+        given = {
+            "--separator": self.separator,
+            "--encoding": None if self.encoding == "utf-8" else self.encoding,
+            "--query": self.query,
+        }
+        typed = [word for name, value in given.items() if value is not None for word in (name, value)]
+        return [*typed, *(["--multiline-cells"] if self.multiline_cells else [])]
+
+    def for_results(self) -> ReadOptions:
+        """Return the options for files that ``explain`` wrote: UTF-8, and a separator to detect."""
+        return ReadOptions(multiline_cells=self.multiline_cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(ReadOptions):
+    """How a command goes through a table, and where its results go."""
+
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File for the results: CSV, Parquet or JSON lines (.jsonl); a folder for blocks.",
+            show_default=False,
+        ),
+    ] = None
+    keep: Keep = None
+    ignore: Ignore = None
+    rejects: RejectsFile = None
+    spreadsheet_safe: SpreadsheetSafe = False
+    force: Force = False
+    quiet: Quiet = False
+    as_json: AsJson = False
+
+    @property
+    def ignored(self) -> list[str]:
+        """Return the names of the columns to leave unread."""
+        return names(self.ignore)
+
+    def kept(self, id_column: str | None = None) -> list[str]:
+        """Return the names of the columns to copy, the identifier first."""
+        return list(dict.fromkeys([*([] if id_column is None else [id_column]), *names(self.keep)]))
+
+    def check(self, *inputs: str) -> None:
+        """Refuse outputs that are inputs, or files that somebody else wrote."""
+        check_output(self.out, inputs, force=self.force)
+        check_rejects(self.rejects, inputs, self.out, force=self.force)
+
+    def open_sink(self, place: Path | None = None) -> AbstractContextManager[Sink]:
+        """Open the output, a file (under the name ``place`` for now) or standard output."""
+        kind = "jsonl" if self.as_json and self.out is None else tables.format_of(self.out)
+        out = self.out if place is None else str(place)
+        return tables.open_sink(out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
+
+    def notes(self, notes: Iterable[str], sink: Sink | None, rejected: Rejects | None) -> list[str]:
+        """Return the notes on the rows, the output and the rejected rows."""
+        written = [] if sink is None else sink.notes()
+        return [*notes, *written, *([] if rejected is None else rejected.note(str(self.rejects)))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecourseTableOptions(TableOptions):
+    """How ``explain`` and ``issue`` go through a table."""
+
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="Schema with other actions than the model's: schema.json, edited.", show_default=False
+        ),
+    ] = None
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Add a sentence for each counterfactual.")
+    ] = False
+
+    @functools.cached_property
+    def rules(self) -> Schema | None:
+        """Return the schema that replaces the model's, if one was given."""
+        return None if self.schema is None else schema_file(self.schema)
+
+    @contextmanager
+    def opened(
+        self,
+        table: str,
+        known: Columns | None,
+        keep: Sequence[str],
+        letters: LetterTerms | None = None,
+        *,
+        ids: Sequence[str] = (),
+        pending: PendingOutputs | None = None,
+    ) -> Iterator[Opened]:
+        """Open the table and all outputs, after the columns were compared with those of the model.
+
+        Files appear when the block ends; with ``pending``, when that publishes them.
+        """
+        with ExitStack() as stack:
+            files, pages = (stack, stack) if pending is None else (pending.files, pending.letters)
+            into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
+            rejected = files.enter_context(tables.open_rejects(into.get("rejects", self.rejects)))
+            source = stack.enter_context(open_applicants(table, self, rejected))
+            carry = [] if letters is None else list(letters.columns.values())
+            if known is not None:
+                for name in ids:
+                    tables.check_ids(source, name)
+                tables.check_columns(source, known, [*ids, *keep, *carry], self.ignored)
+            writer = None
+            if letters is not None and "letters" in into:
+                writer = pages.enter_context(streaming.letters_at(into["letters"], letters))
+            elif letters is not None:
+                writer = pages.enter_context(streaming.letter_folder(letters))
+            if self.out is None and ids:  # promises alone, without a file
+                sink: Sink = streaming.NullSink()
+            else:
+                sink = files.enter_context(self.open_sink(into.get("out")))
+            yield Opened(source, sink, rejected, writer, carry)
+
+
+class Opened(NamedTuple):
+    """The table and the outputs of a command; ``carry`` are columns that letters need."""
+
+    source: TableSource
+    sink: Sink
+    rejected: Rejects | None
+    letters: LetterWriter | None
+    carry: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterOptions:
+    """Letters that ``explain`` and ``issue`` write beside their results."""
+
+    letters: Annotated[
+        Path | None,
+        typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
+    ] = None
+    codes: Annotated[
+        Path | None, typer.Option(help="Reason codes of the letters (JSON).", show_default=False)
+    ] = None
+    template: Annotated[
+        Path | None, typer.Option(help="Template of the letters (Jinja2).", show_default=False)
+    ] = None
+    letter_format: Annotated[
+        Literal["text", "html"] | None,
+        typer.Option(help="text or html; by default that of the template, or text.", show_default=False),
+    ] = None
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TEXT", help="Text for all letters: institution, contact, ...", show_default=False
+        ),
+    ] = None
+    field_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Text for each letter from a column: recipient, address, reference, date, ...",
+            show_default=False,
+        ),
+    ] = None
+    language: Annotated[str, typer.Option(help="Language of the letters: en, de, or a catalogue (JSON).")] = (
+        "en"
+    )
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write each letter as PDF.")] = False
+
+    def terms(self) -> LetterTerms | None:
+        """Return how letters are written, or None if there are none."""
+        if self.letters is None:
+            given: dict[str, Any] = {
+                "--codes": self.codes,
+                "--template": self.template,
+                "--field": self.field,
+            }
+            given |= {"--field-column": self.field_column, "--pdf": self.pdf}
+            used = [name for name, value in given.items() if value]
+            if used:
+                received = f"{used[0]} without --letters"
+                raise DataError(
+                    message("options of letters with a folder for them", received, "add --letters")
+                )
+            return None
+        own = {k: v.strip() for k, v in texts("--field-column", self.field_column).items()}
+        return streaming.LetterTerms(
+            self.letters,
+            self.codes,
+            self.template,
+            self.letter_format,
+            texts("--field", self.field),
+            own,
+            self.language,
+            self.pdf,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a command works in blocks: on several cores, or on many tables."""
+
+    engine: EngineName = "local"
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Work in blocks on this many cores; --out is a folder.", show_default=False),
+    ] = None
+    block_rows: Annotated[int, typer.Option(min=1, help="Rows of a block, which is a file.")] = BLOCK_ROWS
+    block_format: Annotated[
+        Literal["parquet", "csv", "jsonl"], typer.Option(help="Format of the files of blocks.")
+    ] = "parquet"
+
+    def wanted(self, table: str, query: str | None) -> bool:
+        """Return whether to work in blocks: a folder or pattern, several cores, or a cluster."""
+        return self.engine == "ray" or self.workers is not None or tables.is_many(table, query)
+
+    def refuse(self, given: Mapping[str, Any]) -> None:
+        """Refuse options that need the whole table in one process."""
+        for name, value in given.items():
+            if value is not None:
+                remedy = f"leave {name} out, or work on one table without --workers"
+                raise DataError(message("what can be done block by block", name, remedy))
+
+    def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
+        """Return the request for all blocks, after the model was verified."""
+        model_folder.verified(model)
+        return distributed.Question(model=model, options=options, **more)
+
+    def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:
+        """Return the tables; refuse a pipe, which cannot be read again."""
+        if table == tables.STANDARD:
+            remedy = "save it as a file first"
+            raise DataError(message("tables that can be read again", "standard input", remedy))
+        return distributed.Inputs(table, reading.query, reading.csv, self.block_rows)
+
+    def folder(self, out: str | None, asked: dict[str, Any]) -> RunFolder:
+        """Return the folder of the run, new or to continue in."""
+        if out is None:
+            remedy = "add --out FOLDER, in which each block is a file"
+            raise DataError(message("a folder for the blocks", "no --out", remedy))
+        if out.startswith("memory:"):
+            remedy = "name a folder, or the URL of one: s3://bucket/folder"
+            raise DataError(message("an --out that outlasts the command", out, remedy))
+        return distributed.RunFolder.open(out, asked, self.block_format)
+
+    def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
+        """Run all blocks that are missing, and print the notes."""
+        try:
+            with folder.unless_begun(), progress(text, quiet=quiet) as watch:
+                outcome: Outcome = call(*args, watch=watch)
+        except BaseException:
+            if done := folder.count():
+                said = f"{done:,} blocks are complete in {folder.storage}; the same command continues"
+                note([said], quiet=quiet)
+            raise
+        note(outcome.ended.notes, quiet=quiet)
+        return outcome
+
+    def engine_for(self) -> engines.Engine:
+        """Return the engine; one local worker is this process itself."""
+        if self.engine == "local" and self.workers == 1:
+            only_compute()
+        return engines.make_engine(self.engine, self.workers)
+
+
+def print_outcome(outcome: Outcome, rows: TableOptions, lines: list[str]) -> None:
+    """Print how the rows ended, and the number of blocks."""
+    if rows.as_json:
+        counts = {"out": rows.out, "blocks": outcome.blocks, "skipped": outcome.skipped}
+        promised = {"promises": outcome.promises, **outcome.left_out}
+        print_json({**promised, **counts, **asdict(outcome.ended)})  # here blocks are skipped, not rows
+    elif not rows.quiet:
+        before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
+        say(*lines, f"{outcome.blocks:,} blocks{before}: {rows.out}")
+
+
+# ---------------------------------------------------------------- reading what the options name
 
 
 def schema_file(path: Path) -> Schema:
-    """The schema in a JSON or a TOML file."""
+    """Read a schema from a JSON or TOML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -338,7 +620,7 @@ def schema_file(path: Path) -> Schema:
 
 
 def read_key(path: Path) -> str:
-    """The key in a file."""
+    """Read a key from a file."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -348,199 +630,17 @@ def read_key(path: Path) -> str:
 
 
 def saved_model(folder: str) -> VeriTraCER:
-    """The model in a folder, ready to compute; a folder that is none is refused before torch is imported."""
+    """Load a model; what is no model folder is refused before torch is imported."""
     model_folder.verified(folder)
     only_compute()
     return vt.load(folder)
 
 
-class ReadOptions(NamedTuple):
-    """How tables are read: the query of a database, and how CSV is written."""
-
-    query: str | None
-    csv: CSVFormat
-
-    @classmethod
-    def of(cls, separator: str | None, encoding: str, multiline_cells: bool, query: str | None) -> Self:
-        """Return the options of a command, after they were checked."""
-        return cls(query, tables.CSVFormat(separator, encoding, multiline_cells))
-
-    def as_options(self) -> list[str]:
-        """Return the options as they are typed; none where all are the defaults."""
-        given = {
-            "--separator": self.csv.separator,
-            "--encoding": None if self.csv.encoding == "utf-8" else self.csv.encoding,
-            "--query": self.query,
-        }
-        typed = [word for name, value in given.items() if value is not None for word in (name, value)]
-        return [*typed, *(["--multiline-cells"] if self.csv.multiline_cells else [])]
-
-    def for_results(self) -> Self:
-        """Return the options for counterfactuals, which are written in UTF-8 with a separator to detect."""
-        return self._replace(query=None, csv=replace(self.csv, separator=None, encoding="utf-8"))
-
-
-def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tuple[str, ...] | None:
-    """The columns of a table; one that cannot be opened is refused before anything is imported for it.
-
-    None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
-    """
-    if path == tables.STANDARD:
-        return None
-    ragged = (lambda *_: None) if lenient else None
-    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
-        return table.columns
-
-
-def carried(keep: Sequence[str] | None, id_column: str | None) -> list[str]:
-    """The columns that go along into the output: the one that says whose each row is first."""
-    return list(dict.fromkeys([*([] if id_column is None else [id_column]), *names(keep)]))
-
-
 @contextmanager
 def open_applicants(path: str, reading: ReadOptions, rejects: Rejects | None) -> Iterator[TableSource]:
-    """The table to go through, whose rows with too few or too many cells go to ``rejects``."""
+    """Open a table; rows with too few or too many cells go to ``rejects``."""
     ragged = None if rejects is None else rejects.add
     with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
         if rejects is not None:
             rejects.begin(table.columns)
         yield table
-
-
-def check_ledger(place: str) -> None:
-    """Refuse the file of a ledger that is not there before anything is imported for it."""
-    if "://" not in place and not Path(place).exists():
-        remedy = "check the path, or issue a promise first"
-        raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))
-
-
-def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force: bool) -> None:
-    """Refuse to write to ``out`` where it is a file that is read, or one that is not ours.
-
-    Links are followed: another name of an input is still the input. Standard input is its file, where it
-    was redirected from one. ``force`` allows all but folders and what is no file.
-    """
-    if out is None or str(out) == tables.STANDARD or not os.path.lexists(out):
-        return
-    path = Path(out)
-    if not path.is_file() or force:
-        return  # folders and devices are the opener's to refuse
-    for name in inputs:
-        if _same(path, name):
-            read = "standard input" if str(name) == tables.STANDARD else str(name)
-            got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
-            raise DataError(message("an output apart from what is read", got, "name another file"))
-    if not _ours(path):
-        got = f"{path}, which is there and was not written by veritracer"
-        raise DataError(message("a new file", got, "name another one, or write over it with --force"))
-
-
-def check_openings(out: str | None, *, force: bool) -> None:
-    """Refuse to write over the openings of commitments, which are kept nowhere else."""
-    path = Path(out or tables.STANDARD)
-    if path.is_file() and not force and OPENING in _ends(path):
-        remedy = "name another file, or write over it with --force"
-        received = f"{path}, which has openings of commitments"
-        raise DataError(message("a new file", received, remedy))
-
-
-def _same(path: Path, name: str | Path) -> bool:
-    """Whether both are one file, by whatever names."""
-    try:
-        local = tables.local_path(str(name))
-        there = os.fstat(0) if local == tables.STANDARD else Path(local).stat()
-    except OSError:
-        return False
-    return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)
-
-
-def _ours(path: Path) -> bool:
-    """Whether a file is empty or bears one of our marks."""
-    try:
-        ends = _ends(path)
-    except OSError:
-        return False
-    return not ends or any(mark in ends for mark in MARKS)
-
-
-def _ends(path: Path) -> bytes:
-    """The first and the last bytes of a file, unpacked where it is compressed (then only the first)."""
-    if path.suffix.casefold() == ".gz":
-        with gzip.open(path) as packed:
-            return packed.read(LOOKED_AT)
-    with path.open("rb") as file:
-        first = file.read(LOOKED_AT)
-        file.seek(max(0, path.stat().st_size - LOOKED_AT))
-        return first + file.read(LOOKED_AT)
-
-
-class Bulk(NamedTuple):
-    """How a verb was asked to work in blocks."""
-
-    engine: Literal["local", "ray"]
-    workers: int | None
-    rows: int
-    kind: Literal["parquet", "csv", "jsonl"]
-
-    def wanted(self, table: str, query: str | None) -> bool:
-        """Whether it was: by a folder or a pattern, by several cores, or by a cluster."""
-        return self.engine == "ray" or self.workers is not None or tables.is_many(table, query)
-
-    def refuse(self, given: dict[str, Any]) -> None:
-        """Refuse what is made of one table as a whole."""
-        for name, value in given.items():
-            if value is not None:
-                remedy = f"leave {name} out, or work on one table without --workers"
-                raise DataError(message("what can be done block by block", name, remedy))
-
-    def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
-        """What is asked, of a model that is there and whole."""
-        model_folder.verified(model)
-        return distributed.Question(model=model, options=options, **more)
-
-    def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:
-        """The tables; refuses a pipe, which cannot be read again."""
-        if table == tables.STANDARD:
-            remedy = "save it as a file first"
-            raise DataError(message("tables that can be read again", "standard input", remedy))
-        return distributed.Inputs(table, reading.query, reading.csv, self.rows)
-
-    def folder(self, out: str | None, asked: dict[str, Any]) -> RunFolder:
-        """The folder of the run, new or to go on in."""
-        if out is None:
-            remedy = "add --out FOLDER, in which each block is a file"
-            raise DataError(message("a folder for the blocks", "no --out", remedy))
-        if out.startswith("memory:"):
-            remedy = "name a folder, or the URL of one: s3://bucket/folder"
-            raise DataError(message("an --out that outlasts the command", out, remedy))
-        return distributed.RunFolder.open(out, asked, self.kind)
-
-    def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
-        """What became of all blocks."""
-        try:
-            with folder.unless_begun(), progress(text, quiet=quiet) as watch:
-                outcome: Outcome = call(*args, watch=watch)
-        except BaseException:
-            if done := folder.count():
-                said = f"{done:,} blocks are done in {folder.storage}; the same command goes on"
-                note([said], quiet=quiet)
-            raise
-        note(outcome.ended.notes, quiet=quiet)
-        return outcome
-
-    def engine_for(self) -> engines.Engine:
-        """Where the blocks are done: by this process, if by one worker of this machine."""
-        if self.engine == "local" and self.workers == 1:
-            only_compute()
-        return engines.make_engine(self.engine, self.workers)
-
-
-def print_outcome(outcome: Outcome, out: str | None, lines: list[str], *, quiet: bool, as_json: bool) -> None:
-    """Print how the rows ended, and how many blocks that took."""
-    if as_json:
-        counts = {"out": out, "blocks": outcome.blocks, "skipped": outcome.skipped}
-        promised = {"promises": outcome.promises, **outcome.left_out}
-        print_json({**promised, **counts, **asdict(outcome.ended)})  # what is skipped here are blocks
-    elif not quiet:
-        before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
-        say(*lines, f"{outcome.blocks:,} blocks{before}: {out}")

@@ -39,8 +39,8 @@ def _errors() -> Console:
     return Console(stderr=True, force_terminal=watched, quiet=not watched)
 
 
-def patience(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
-    """A spinner on stderr while the block runs, if somebody is watching."""
+def spinner(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """Show a spinner on stderr while the block runs, if it is a terminal."""
     return nullcontext() if quiet else _errors().status(text)
 
 

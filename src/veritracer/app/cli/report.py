@@ -8,50 +8,43 @@ from typing import Annotated
 import typer
 
 from veritracer import model_folder, streaming, tables
+from veritracer.app.cli.checks import check_output, check_table
 from veritracer.app.cli.options import (
     AsJson,
     Force,
     IdColumn,
     Ignore,
     ModelFolder,
-    MultilineCells,
-    Query,
     Quiet,
     ReadOptions,
-    Separator,
-    TextEncoding,
-    check_output,
-    check_table,
     saved_model,
+    with_flags,
 )
-from veritracer.app.cli.output import note, patience, print_json, say
+from veritracer.app.cli.output import note, print_json, say, spinner
 from veritracer.app.cli.schema_options import ignored
 from veritracer.files import writable
 
 
+@with_flags
 def report(
     model: ModelFolder,
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Test rows: CSV or Parquet; - is standard input.")
     ],
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    reading: ReadOptions,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Its title.", show_default=False)] = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
-    separator: Separator = None,
-    encoding: TextEncoding = "utf-8",
-    multiline_cells: MultilineCells = False,
-    query: Query = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
     model_folder.verified(model)
-    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     check_output(out, [table], force=force)
-    with writable(out), patience("writing the report", quiet=quiet):
+    with writable(out), spinner("writing the report", quiet=quiet):
         from veritracer.app.report import write_report
 
         loaded, notes = saved_model(model), streaming.Notes()

@@ -6,10 +6,11 @@ model remembers what it ignored when it was trained.
 
 from __future__ import annotations
 
+import functools
 import shlex
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +18,14 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.options import ReadOptions, check_output, check_table, names, schema_file
+from veritracer.app.cli.checks import check_table
+from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, names, schema_file
 from veritracer.errors import (
     DataError,
     DataWarning,
     SchemaError,
     TargetError,
+    as_option,
     as_typed,
     message,
     unknown_name,
@@ -35,97 +38,95 @@ if TYPE_CHECKING:
     from veritracer.schema.inspection import Inspection
     from veritracer.tables import Rejects
 
-Target = Annotated[str | None, typer.Option(help="The column with the decision.", show_default=False)]
-Favourable = Annotated[
-    str | None,
-    typer.Option(
-        help="The label that people want. Never guessed, but for pairs such as approved and denied.",
-        show_default=False,
-    ),
-]
-Immutable = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
-]
-IncreaseOnly = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME,...", help="Columns that can only grow.", show_default=False),
-]
-DecreaseOnly = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME,...", help="Columns that can only fall.", show_default=False),
-]
-Free = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME,...",
-        help="Columns that may change although they look protected, or are left out by themselves.",
-        show_default=False,
-    ),
-]
-NumberFormats = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--number-format",
-        metavar="NAME=EXAMPLE",
-        help="How a column writes 1234.5, such as 'income=1.234,5'; once for each column.",
-        show_default=False,
-    ),
-]
 
+@dataclass(frozen=True, kw_only=True)
+class SchemaOverrides(ReadOptions):
+    """What is stated about the columns of a table, instead of being inferred from it."""
 
-@dataclass(frozen=True)
-class Said:
-    """What was said about the columns of a table."""
+    target: Annotated[str | None, typer.Option(help="Column with the decision.", show_default=False)] = None
+    favourable: Annotated[
+        str | None,
+        typer.Option(
+            help="Label that people want. Never guessed, except for pairs such as approved and denied.",
+            show_default=False,
+        ),
+    ] = None
+    immutable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
+    ] = None
+    increase_only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME,...", help="Columns that can only grow.", show_default=False),
+    ] = None
+    decrease_only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME,...", help="Columns that can only fall.", show_default=False),
+    ] = None
+    free: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Columns that may change, although they look protected or would be left out.",
+            show_default=False,
+        ),
+    ] = None
+    ignore: Ignore = None
+    id_column: IdColumn = None
+    number_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--number-format",
+            metavar="NAME=EXAMPLE",
+            help="How a column writes 1234.5, such as 'income=1.234,5'; once for each column.",
+            show_default=False,
+        ),
+    ] = None
 
-    target: str | None = None
-    favourable: str | None = None
-    actions: dict[str, list[str]] = field(default_factory=dict)
-    ignore: dict[str, str] = field(default_factory=dict)
-    formats: dict[str, str] = field(default_factory=dict)
-    reading: ReadOptions = field(default_factory=lambda: ReadOptions.of(None, "utf-8", False, None))
+    @functools.cached_property
+    def actions(self) -> dict[str, list[str]]:
+        """Return the columns that each action was stated for."""
+        given = {"immutable": self.immutable, "increase_only": self.increase_only}
+        given |= {"decrease_only": self.decrease_only, "free": self.free}
+        return {action: names(columns) for action, columns in given.items()}
+
+    @functools.cached_property
+    def ignored(self) -> dict[str, str]:
+        """Return the columns that are no features, and why."""
+        return ignored(self.ignore, self.id_column)
+
+    @functools.cached_property
+    def formats(self) -> dict[str, str]:
+        """Return how columns write 1234.5."""
+        found: dict[str, str] = {}
+        for part in self.number_format or ():
+            name, equals, example = part.rpartition("=")
+            if not equals or not name.strip():
+                remedy = "write --number-format 'income=1.234,5'"
+                raise DataError(message("a column and how it writes 1234.5", repr(part), remedy))
+            found[name.strip()] = example
+        return found
 
     @property
     def named(self) -> set[str]:
-        """The columns of which something was said."""
+        """Return the columns whose action was stated."""
         return {name for columns in self.actions.values() for name in columns}
 
-
-def said(
-    target: str | None,
-    favourable: str | None,
-    actions: dict[str, list[str] | None],
-    ignore: list[str] | None,
-    id_column: str | None,
-    formats: list[str] | None,
-    reading: ReadOptions,
-) -> Said:
-    """The options of ``fit`` and ``inspect`` as one value."""
-    return Said(
-        target,
-        favourable,
-        {action: names(columns) for action, columns in actions.items()},
-        ignored(ignore, id_column),
-        _formats(formats),
-        reading,
-    )
+    def as_flags(self) -> list[str]:
+        """Return the flags that differ from their defaults, without the target, as they are typed."""
+        flags = [] if self.favourable is None else ["--favourable", self.favourable]
+        for action, columns in self.actions.items():
+            flags += [f"--{action.replace('_', '-')}", as_option(columns)] if columns else []
+        flags += ["--ignore", as_option(self.ignored)] if self.ignored else []
+        for name, example in self.formats.items():
+            flags += ["--number-format", f"{name}={example}"]
+        return [*flags, *super().as_flags()]
 
 
 def ignored(ignore: Sequence[str] | None, id_column: str | None) -> dict[str, str]:
-    """The columns that are no features, and why."""
+    """Return the columns that are no features, and why."""
     found = dict.fromkeys(names(ignore), "as was said (--ignore)")
     return found if id_column is None else {**found, id_column: "says whose each row is (--id-column)"}
-
-
-def _formats(given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in given or ():
-        name, equals, example = part.rpartition("=")
-        if not equals or not name.strip():
-            remedy = "write --number-format 'income=1.234,5'"
-            raise DataError(message("a column and how it writes 1234.5", repr(part), remedy))
-        found[name.strip()] = example
-    return found
 
 
 @dataclass(frozen=True)
@@ -138,27 +139,29 @@ class Described:
     notes: tuple[str, ...] = ()
 
 
-def described(table: str, told: Said, schema: Path | None, rejects: Rejects | None = None) -> Described:
+def read_described(
+    table: str, given: SchemaOverrides, schema: Path | None, rejects: Rejects | None = None
+) -> Described:
     """The table as a model learns from it; refused where a column cannot be told, or a label is missing."""
     known = None if schema is None else schema_file(schema)
-    chosen = _target(told, known, schema)
+    chosen = _target(given, known, schema)
     lenient = rejects is not None
-    _check_target(chosen, check_table(table, told.reading, lenient=lenient) or [chosen])
+    _check_target(chosen, check_table(table, given, lenient=lenient) or [chosen])
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", DataWarning)
-        frame = _read(table, told, known, rejects)
+        frame = _read(table, given, known, rejects)
         _check_target(chosen, list(map(str, frame.columns)))
         frame = labelled(frame, chosen, rejects)
         y = frame[chosen]
-        wanted = None if told.favourable is None else _label(told.favourable, y)
+        wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
-            hints: dict[str, Any] = {**told.actions, "number_formats": told.formats}
+            hints: dict[str, Any] = {**given.actions, "number_formats": given.formats}
             found = vt.Schema.infer(frame, chosen, wanted, **hints)
         else:
             found = known
         found = _stated(found, chosen, y, wanted)
     notes = tuple(str(warning.message) for warning in noticed)
-    return Described(found.ignoring(told.ignore), frame.drop(columns=chosen), y, notes)
+    return Described(found.ignoring(given.ignored), frame.drop(columns=chosen), y, notes)
 
 
 def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Schema:
@@ -174,34 +177,34 @@ def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Sche
     return schema.with_labels(y, wanted)
 
 
-def inspected(table: str, told: Said) -> Inspection:
+def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
     """What ``described`` would make of a table, and what somebody should look at; labels may be missing."""
-    columns = check_table(table, told.reading)
-    if told.target is not None and columns is not None:
-        _check_target(told.target, columns)
-    frame = _read(table, told, None, None)
+    columns = check_table(table, given)
+    if given.target is not None and columns is not None:
+        _check_target(given.target, columns)
+    frame = _read(table, given, None, None)
     from veritracer.schema.inspection import inspect_table  # here: the table is refused first
 
-    if told.target is not None:
-        _check_target(told.target, list(map(str, frame.columns)))
+    if given.target is not None:
+        _check_target(given.target, list(map(str, frame.columns)))
     wanted = None
-    if told.target is not None and told.favourable is not None:
-        wanted = _label(told.favourable, frame[told.target])
+    if given.target is not None and given.favourable is not None:
+        wanted = _label(given.favourable, frame[given.target])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # what is left out is among the findings
         found = inspect_table(
-            frame, told.target, favourable=wanted, number_formats=told.formats, **told.actions
+            frame, given.target, favourable=wanted, number_formats=given.formats, **given.actions
         )
-    return replace(found, schema=found.schema.ignoring(told.ignore))
+    return replace(found, schema=found.schema.ignoring(given.ignored))
 
 
-def _read(table: str, told: Said, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
+def _read(table: str, given: SchemaOverrides, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
     return tables.read_table(
         table,
-        told.reading.query,
+        given.query,
         schema=known,
-        ignore=list(told.ignore),
-        csv=told.reading.csv,
+        ignore=list(given.ignored),
+        csv=given.csv,
         rejects=rejects,
     )
 
@@ -218,21 +221,21 @@ def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.Da
     return frame[~missing]
 
 
-def _target(told: Said, known: Schema | None, schema: Path | None) -> str:
-    spoken = [option for option, columns in told.actions.items() if columns]
-    spoken += ["number_format"] if told.formats else []
+def _target(given: SchemaOverrides, known: Schema | None, schema: Path | None) -> str:
+    spoken = [option for option, columns in given.actions.items() if columns]
+    spoken += ["number_format"] if given.formats else []
     if known is not None and spoken:
         received = f"--schema and --{spoken[0].replace('_', '-')}"
         remedy = "edit the feature in the schema"
         raise SchemaError(message("one description of the columns", received, remedy))
-    if known is not None and known.target is not None and told.target not in (None, known.target):
-        received = f"{told.target!r}, and {known.target!r} in {schema}"
+    if known is not None and known.target is not None and given.target not in (None, known.target):
+        received = f"{given.target!r}, and {known.target!r} in {schema}"
         raise SchemaError(message("one target", received, "leave --target out, or edit the schema"))
-    chosen = told.target or (known.target if known else None)
+    chosen = given.target or (known.target if known else None)
     if chosen is None:
         remedy = "pass --target with the column of the decision; veritracer inspect TABLE proposes some"
         raise TargetError(message("a target", "neither --target nor one in a schema", remedy))
-    if chosen in told.ignore:
+    if chosen in given.ignored:
         raise TargetError(message("a target that is read", f"{chosen!r}, ignored too", "name another one"))
     return chosen
 
@@ -281,14 +284,3 @@ def protected_note(schema: Schema, named: set[str]) -> list[str]:
     said = ", ".join(f"{name} ({kind})" for name, kind in looks)
     lifted = as_typed([name for name, _ in looks])
     return [f"protected, so nobody is told to change it: {said}; --free {lifted} lifts that"]
-
-
-def check_rejects(
-    rejects: Path | None, inputs: Sequence[str | Path], out: str | Path | None = None, *, force: bool
-) -> None:
-    """Refuse a file for rejected rows that is something else."""
-    check_output(rejects, inputs, force=force)
-    if rejects is not None and out is not None and rejects.absolute() == Path(out).absolute():
-        raise DataError(message("a file of its own for rejected rows", f"{out} for both", "name another one"))
-    if rejects is not None and rejects.suffix.casefold() != ".csv":
-        raise DataError(message("a .csv file for rejected rows", str(rejects), "name it rejects.csv"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,27 +10,24 @@ import typer
 
 import veritracer as vt
 from veritracer import model_folder, streaming, tables
-from veritracer.app.cli.fit import check_folder, save_model
+from veritracer.app.cli.checks import check_folder, check_ledger, check_table
+from veritracer.app.cli.fit import save_model
 from veritracer.app.cli.options import (
     AsJson,
+    CSVOptions,
     IdColumn,
     Ignore,
     KeyFile,
     ModelFolder,
-    MultilineCells,
-    Query,
     Quiet,
     ReadOptions,
     Seed,
-    Separator,
-    TextEncoding,
-    check_ledger,
-    check_table,
     names,
     read_key,
     saved_model,
+    with_flags,
 )
-from veritracer.app.cli.output import note, patience, percent, print_json, print_table, say, stages
+from veritracer.app.cli.output import note, percent, print_json, print_table, say, spinner, stages
 from veritracer.app.cli.schema_options import ignored
 from veritracer.errors import DataError, TargetError, message, unknown_name
 from veritracer.options import FINE_TUNING_EPOCHS
@@ -49,6 +47,7 @@ MAX_LIMITS_SHOWN = 8
 """Limits that the terminal shows."""
 
 
+@with_flags
 def update(
     model: ModelFolder,
     table: Annotated[
@@ -57,7 +56,8 @@ def update(
             metavar="TABLE", help="New rows with their labels: CSV or Parquet; - is standard input."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder for the updated model.")],
+    out: Annotated[Path, typer.Option(help="Folder for the updated model.")],
+    reading: ReadOptions,
     keep: Annotated[
         str | None,
         typer.Option(metavar="LEDGER", help="Keep every live promise in this ledger.", show_default=False),
@@ -97,10 +97,6 @@ def update(
     key_file: KeyFile = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
-    separator: Separator = None,
-    encoding: TextEncoding = "utf-8",
-    multiline_cells: MultilineCells = False,
-    query: Query = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -112,7 +108,6 @@ def update(
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     model_folder.verified(model)
-    reading = ReadOptions.of(separator, encoding, multiline_cells, query)
     check_table(table, reading)
     if keep is not None:
         check_ledger(keep)
@@ -130,7 +125,7 @@ def update(
         X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
         promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
         try:
-            with patience("updating", quiet=quiet):
+            with spinner("updating", quiet=quiet):
                 made = loaded.update(
                     X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options
                 )
@@ -225,8 +220,10 @@ def _verdict_cells(way: UpdateVariant) -> list[str]:
     return [f"{way.counts[name]:,}" for name in shown]
 
 
+@with_flags
 def calibrate(
     model: ModelFolder,
+    text: CSVOptions,
     history: Annotated[
         list[str] | None,
         typer.Option(
@@ -265,9 +262,6 @@ def calibrate(
     id_column: IdColumn = None,
     ignore: Ignore = None,
     seed: Seed = 0,
-    separator: Separator = None,
-    encoding: TextEncoding = "utf-8",
-    multiline_cells: MultilineCells = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -276,7 +270,7 @@ def calibrate(
     From the models of the past (--history), or by simulated updates: fine-tune and next go on from the
     model, on samples of --table or of --next-table; seeds and bootstrap train from scratch.
     """
-    reading = ReadOptions.of(separator, encoding, multiline_cells, None)
+    reading = ReadOptions(**asdict(text))
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
         model_folder.verified(folder)

@@ -1,0 +1,135 @@
+"""Checks before any work starts: inputs exist, and outputs replace nothing that somebody needs."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from veritracer import tables
+from veritracer.errors import DataError, LedgerError, ModelFileError, message
+from veritracer.files import writable
+from veritracer.model_folder import DOCUMENT
+
+if TYPE_CHECKING:
+    from veritracer.app.cli.options import ReadOptions
+
+MARKS = (b"recourse.", b'name="generator" content="veritracer')
+"""One of these is near an end of every file that a command writes: a column, or the maker of a page."""
+
+OPENING = b"recourse.opening"
+"""Column with the openings of the commitments to people's own rows."""
+
+LOOKED_AT = 1 << 16
+"""Bytes at either end of a file that are searched for a mark."""
+
+
+def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tuple[str, ...] | None:
+    """The columns of a table; one that cannot be opened is refused before anything is imported for it.
+
+    None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
+    """
+    if path == tables.STANDARD:
+        return None
+    ragged = (lambda *_: None) if lenient else None
+    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
+        return table.columns
+
+
+def check_ledger(place: str) -> None:
+    """Refuse the file of a ledger that is not there before anything is imported for it."""
+    if "://" not in place and not Path(place).exists():
+        remedy = "check the path, or issue a promise first"
+        raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))
+
+
+def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force: bool) -> None:
+    """Refuse to write to ``out`` where it is a file that is read, or one that is not ours.
+
+    Links are followed: another name of an input is still the input. Standard input is its file, where it
+    was redirected from one. ``force`` allows all but folders and what is no file.
+    """
+    if out is None or str(out) == tables.STANDARD or not os.path.lexists(out):
+        return
+    path = Path(out)
+    if not path.is_file() or force:
+        return  # folders and devices are the opener's to refuse
+    for name in inputs:
+        if _same(path, name):
+            read = "standard input" if str(name) == tables.STANDARD else str(name)
+            got = f"{path}, which is {read}" if str(path) != read else f"{path} for both"
+            raise DataError(message("an output apart from what is read", got, "name another file"))
+    if not _ours(path):
+        got = f"{path}, which is there and was not written by veritracer"
+        raise DataError(message("a new file", got, "name another one, or write over it with --force"))
+
+
+def check_openings(out: str | None, *, force: bool) -> None:
+    """Refuse to write over the openings of commitments, which are kept nowhere else."""
+    path = Path(out or tables.STANDARD)
+    if path.is_file() and not force and OPENING in _ends(path):
+        remedy = "name another file, or write over it with --force"
+        received = f"{path}, which has openings of commitments"
+        raise DataError(message("a new file", received, remedy))
+
+
+def _same(path: Path, name: str | Path) -> bool:
+    """Whether both are one file, by whatever names."""
+    try:
+        local = tables.local_path(str(name))
+        there = os.fstat(0) if local == tables.STANDARD else Path(local).stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(there.st_mode) and os.path.samestat(path.stat(), there)
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file is empty or bears one of our marks."""
+    try:
+        ends = _ends(path)
+    except OSError:
+        return False
+    return not ends or any(mark in ends for mark in MARKS)
+
+
+def _ends(path: Path) -> bytes:
+    """The first and the last bytes of a file, unpacked where it is compressed (then only the first)."""
+    if path.suffix.casefold() == ".gz":
+        with gzip.open(path) as packed:
+            return packed.read(LOOKED_AT)
+    with path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+        file.seek(max(0, path.stat().st_size - LOOKED_AT))
+        return first + file.read(LOOKED_AT)
+
+
+def check_rejects(
+    rejects: Path | None, inputs: Sequence[str | Path], out: str | Path | None = None, *, force: bool
+) -> None:
+    """Refuse a file for rejected rows that is something else."""
+    check_output(rejects, inputs, force=force)
+    if rejects is not None and out is not None and rejects.absolute() == Path(out).absolute():
+        raise DataError(message("a file of its own for rejected rows", f"{out} for both", "name another one"))
+    if rejects is not None and rejects.suffix.casefold() != ".csv":
+        raise DataError(message("a .csv file for rejected rows", str(rejects), "name it rejects.csv"))
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place that a model cannot be saved to before anything is trained."""
+    remedy = "choose another name"
+    if out.exists() and not out.is_dir():
+        raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))
+    if out.is_dir() and not (out / DOCUMENT).exists() and any(out.iterdir()):
+        raise ModelFileError(message("a new folder or a saved model to replace", f"the folder {out}", remedy))
+    place = out.absolute().parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise ModelFileError(message("a folder for the model", f"{place}, which is a file", remedy))
+    probe = place / f".{out.name}.probe"
+    with writable(probe):
+        probe.mkdir()
+        probe.rmdir()
