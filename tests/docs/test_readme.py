@@ -51,7 +51,7 @@ def strictest(truth: Truth, dataset: str, method: str) -> float:
 
 
 def line(truth: Truth, dataset: str) -> list[str]:
-    """The cells of a dataset, made again from what was stored; bold where a goal is missed."""
+    """The cells of a dataset, made again from what was stored; a dagger where a goal is missed."""
 
     def mean(kind: str, method: str, number: str) -> float:
         return mean_of(truth.results.values(kind, dataset, method, number))
@@ -62,10 +62,10 @@ def line(truth: Truth, dataset: str) -> list[str]:
     best = max(BASELINES, key=lambda method: accepted[method])
     accuracy, acceptance = f"{own:.3f}", f"{accepted[default]:.3f}"
     return [
-        f"**{accuracy}**" if own < standard - LOSS else accuracy,
+        f"{accuracy} †" if own < standard - LOSS else accuracy,
         f"{standard:.3f}",
         f"{mean('truth', default, 'certified'):.3f}",
-        f"**{acceptance}**" if accepted[default] < GOAL else acceptance,
+        f"{acceptance} †" if accepted[default] < GOAL else acceptance,
         f"{mean('truth', default, 'distance'):.3f}",
         BASELINES[best],
         f"{accepted[best]:.3f}",
