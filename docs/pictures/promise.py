@@ -169,7 +169,7 @@ def draw(today: nn.Module, later: nn.Module, models: vt.ParamSet) -> None:
     point_at(right, "new boundary", (0.41, 0.17), (0.195, 0.17))
     point_at(right, "old boundary", (0.41, 0.06), (0.055, 0.06))
     left.set_title("Today: both are accepted", fontsize=14, loc="left", weight="bold")
-    right.set_title("After retraining: only one still is", fontsize=14, loc="left", weight="bold")
+    right.set_title("After a bounded update: one still is", fontsize=14, loc="left", weight="bold")
     figure.tight_layout(w_pad=2.5)
     figure.savefig(PICTURE, dpi=110)
 
