@@ -57,9 +57,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/reference/api.md and docs/reference/cli.md from the code, docs/RESULTS.md from the stored results.
+# The tables of docs/explanation/architecture.md and docs/reference/cli.md from the code, docs/RESULTS.md from the
+# stored results.
 docs: $(READY)
-	$(BIN)/python docs/write_api.py
+	$(BIN)/python docs/write_architecture.py
 	$(BIN)/python docs/write_cli.py
 	$(BIN)/python docs/write_results.py
 

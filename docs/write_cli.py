@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md: every verb of the command line with its arguments, from the code.
+"""Write docs/reference/cli.md: every verb of the command line with its arguments, from the code.
 
 ``python docs/write_cli.py``, or ``make docs``; tests/app/cli/test_reference.py compares.
 """
@@ -39,7 +39,7 @@ Completion for your shell: `veritracer --install-completion`.
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     return HEAD + "".join(_verbs(typer.main.get_command(app), "veritracer"))
 
 

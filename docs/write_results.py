@@ -1,4 +1,4 @@
-"""Writes docs/RESULTS.md from the stored tables of full runs.
+"""Write docs/RESULTS.md from the stored tables of full runs.
 
 ``python docs/write_results.py``; tests/bench/test_results.py compares.
 """
@@ -29,7 +29,7 @@ and 2 by `veritracer bench figures`.
 
 
 def text() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     picture = f"../benchmarks/results/{TRUTH.name}/frontier.png"
     truth = truth_tables.page(bench.read_results(TRUTH), picture)
     return bench.page(bench.read_results(STORED), head=HEAD, truth=truth)
