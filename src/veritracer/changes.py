@@ -23,7 +23,6 @@ from veritracer.formatting import (
     as_written,
     decimal_of,
     format_percent,
-    format_value,
     is_missing,
     round_down,
     to_python,
@@ -149,22 +148,25 @@ def region_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
     ends: dict[str, tuple[Any, Any]] = {}
     requested = found.overshoot > 0 or bool(found.drift)
     for name, (_, cells) in found.cells.items() if requested and found.proved[i] else ():
-        feature, drift = found.encoding.schema[name], _drift(found, name)
-        shown, limit = to_python(cells[i]), _limit(found, name, i)
-        if is_missing(shown) or shown in feature.missing_codes:
-            continue
-        if feature.is_numeric:
-            on = [shown] if limit is None else [shown, limit]
-            pair = _moved(min(on), drift.least), _moved(max(on), drift.most)
-        elif feature.kind != "categorical":
-            at, last = feature.categories.index(shown), len(feature.categories) - 1
-            low, high = (min(max(at + int(way), 0), last) for way in drift)
-            pair = feature.categories[low], feature.categories[high]
-        else:
-            continue
-        if pair != (shown, shown):
+        feature, shown = found.encoding.schema[name], to_python(cells[i])
+        pair = covered_ends(feature, shown, _limit(found, name, i), _drift(found, name))
+        if pair is not None:
             ends[name] = pair
     return ends
+
+
+def covered_ends(feature: Feature, shown: Any, limit: Any, drift: Drift) -> tuple[Any, Any] | None:
+    """Return between which two values a feature may end up; None where only ``shown`` is covered."""
+    if is_missing(shown) or shown in feature.missing_codes or feature.kind == "categorical":
+        return None
+    if feature.is_numeric:
+        on = [shown] if limit is None else [shown, limit]
+        pair = _moved(min(on), drift.least), _moved(max(on), drift.most)
+    else:
+        at, last = feature.categories.index(shown), len(feature.categories) - 1
+        low, high = (min(max(at + int(way), 0), last) for way in drift)
+        pair = feature.categories[low], feature.categories[high]
+    return None if pair == (shown, shown) else pair
 
 
 def read_cells(encoding: Encoding, original: pd.DataFrame, frame: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
@@ -231,7 +233,36 @@ def _moved(value: Any, by: float) -> Any:
     return int(end) if end == end.to_integral_value() else float(end)
 
 
+def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
+    """Return what a ledger keeps of counterfactual ``i`` besides its rows, so that a notice can be written.
+
+    ``reasons`` are the principal reasons as pairs of feature and direction, ``limits`` how far changes may go
+    on, and ``drift`` how far values may move by themselves.
+    """
+    return {
+        "sentence": found.sentence(i),
+        "reasons": [[reason.feature, reason.direction] for reason in found.principal_reasons(i)],
+        "limits": {change.feature.name: change.limit for change in found.changes_of(i) if change.goes_on},
+        "drift": {move.feature.name: list(move.drift) for move in found.moves_of(i)},
+    }
+
+
 # -------------------------------------------------------------------------------------------------- sentences
+
+
+def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
+    """Write counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+    say = translate.gettext
+    if found.status[i] == "none":
+        return say("No change is proposed: %(reason)s.", reason=found.reason[i])
+    changes, holds = found.changes_of(i), bool(found.certified[i])
+    parts = [describe_change(change, translate) for change in changes]
+    parts += describe_region(changes, found.moves_of(i), translate)
+    if not holds and found.radius[i] == 0:
+        parts.append(say("This is valid today; nothing is proved about later versions of the model."))
+    else:
+        parts.append(describe_promise(found.promise(i), translate, holds=holds))
+    return " ".join(parts)
 
 
 def describe_change(

@@ -1,7 +1,8 @@
 """Translate messages, and write numbers, dates and lists as people do in a locale.
 
 Messages are English sentences with named fields, ``%(name)s``. A catalogue is a gettext file,
-``LOCALE/LC_MESSAGES/veritracer.po``; ours lie in ``app/locale``, and are compiled in memory when they are used.
+``LOCALE/LC_MESSAGES/veritracer.po``; ours lie in ``app/locale``, and are compiled in memory when they are
+used.
 Numbers, dates and lists are written with Babel, from the data of Unicode's CLDR.
 """
 
