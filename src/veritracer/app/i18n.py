@@ -156,7 +156,7 @@ def _check(catalogue: Catalog, path: Path) -> None:
             continue
         sentence = wanted.id if isinstance(wanted.id, str) else wanted.id[0]
         found = catalogue.get(wanted.id)
-        texts = [] if found is None or found.fuzzy else _texts(found.string)
+        texts = [] if found is None or found.fuzzy else _texts(found.string or "")
         if not texts or not all(texts):
             raise NoticeError(message(f"a translation of {sentence!r}", "none", f"add it to {path}"))
         fields = _fields(_texts(wanted.id))
@@ -170,11 +170,10 @@ def _texts(text: str | Iterable[str]) -> list[str]:
 
 
 def _fields(texts: Iterable[str]) -> set[str]:
-    """Return the names of the fields, and a text that is no name where nothing could fill them in."""
-    found = {name for text in texts for name in _FIELD.findall(text)}
-    try:
-        for text in texts:
-            _ = text % dict.fromkeys(found, "")
-    except (ValueError, TypeError, KeyError):
-        return {"a sentence that can be filled in"}
+    """Return the names of the fields, and a text that is no name where a sign stands for nothing."""
+    found = set()
+    for text in texts:
+        found |= set(_FIELD.findall(text))
+        if "%" in _FIELD.sub("", text).replace("%%", ""):
+            found.add("each % doubled")
     return found

@@ -163,8 +163,8 @@ class Subject:
         changes, moves = _recorded_changes(shown["values"], opened, model)
         models = _by_rule(model.param_set(shown["kappa"]))
         reasons = [(feature, way) for feature, way in opened["reasons"]]
-        told = {"reasons": reasons, "changes": changes, "moves": moves, "models": models}
-        return cls(**about, **told, conditional=shown["conditional"])
+        about |= {"reasons": reasons, "changes": changes, "moves": moves, "models": models}
+        return cls(**about, conditional=shown["conditional"])
 
 
 def _recorded_changes(
@@ -174,7 +174,7 @@ def _recorded_changes(
     from veritracer.ledger.records import table_of
 
     encoding, schema = model.encoding, model.encoding.schema
-    own, shown = (table_of([row], list(values)) for row in (opened["row"], values))
+    own, shown = (table_of([dict(row)], list(values)) for row in (opened["row"], values))
     x, x_cf = (encoding.encode(table, out_of_range="ignore") for table in (own, shown))
     changed = {schema.names[k] for k in encoding.changed(x_cf, x)[0].nonzero().squeeze(-1).tolist()}
     changes, moves = [], []
@@ -214,6 +214,7 @@ def _end(text: str) -> datetime.datetime | None:
 def render_notice(
     source: Counterfactuals | Ledger,
     number: int,
+    /,
     codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     template: str | os.PathLike[str] | None = None,
@@ -316,6 +317,7 @@ class NoticeForm:
             **dict.fromkeys((*GIVEN, *RECORDED)),
             **self._dated(fields, recorded),
             "draft": draft,
+            "mark": f"{say('DRAFT')}: " if draft else "",
             "outcome": "accepted" if subject.favourable else "promised" if promised else subject.proposal,
             "record": self._record(subject),
             "reasons": self._reasons(subject),
