@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
-
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants

@@ -145,9 +145,8 @@ class Subject:
         ``opened`` is what ``Ledger.opened`` says where the person's own row is not in the ledger.
         """
         number = shown["sequence"]
-        if shown["status"] != "live" or not shown["certified"] or shown["kappa"] <= 0:
+        if shown["status"] != "live":
             received = f"number {number}, which is {shown['status']}"
-            received = received if shown["status"] != "live" else f"number {number}, which is not certified"
             raise NoticeError(message("a live promise", received, "write notices of those that are live"))
         opened = opened or {"row": shown["original"], **shown}
         if opened["row"] is None or opened.get("reasons") is None:
@@ -160,10 +159,13 @@ class Subject:
         about |= {"digest": model.model_digest, "proposal": "certified", "outcome": Outcome.CERTIFIED}
         if shown["favourable"]:
             return cls(**{**about, "proposal": "none", "outcome": Outcome.FAVOURABLE})
+        about["reasons"] = [(feature, way) for feature, way in opened["reasons"]]
         changes, moves = _recorded_changes(shown["values"], opened, model)
+        if not (shown["certified"] and shown["kappa"] > 0):  # what is valid today alone is no promise
+            changes = [change._replace(limit=None) for change in changes]
+            return cls(**{**about, "proposal": "valid", "recorded": None, "changes": changes})
         models = _by_rule(model.param_set(shown["kappa"]))
-        reasons = [(feature, way) for feature, way in opened["reasons"]]
-        about |= {"reasons": reasons, "changes": changes, "moves": moves, "models": models}
+        about |= {"changes": changes, "moves": moves, "models": models}
         return cls(**about, conditional=shown["conditional"])
 
 
@@ -591,11 +593,16 @@ def promise_notices(
         yield Notice(f"{number:06}", subject, own.get(number, {}))
 
 
-def draft_notices(found: Counterfactuals, own: Sequence[Mapping[str, Any]] | None = None) -> Iterator[Notice]:
-    """Yield a draft for each declined row of a result; ``own`` are the fields by position of the row."""
+def draft_notices(
+    found: Counterfactuals, own: Sequence[Mapping[str, Any]] | None = None, before: int = 0
+) -> Iterator[Notice]:
+    """Yield a draft for each declined row of a result.
+
+    ``own`` are the fields by position of the row; ``before`` rows of the table come before the result's.
+    """
     for i in np.flatnonzero(~found.favourable).tolist():
         row = int(found.row[i])
-        name = f"{row + 1:06}" + (f"-{found.alternative[i] + 1}" if found.n > 1 else "")
+        name = f"{before + row + 1:06}" + (f"-{found.alternative[i] + 1}" if found.n > 1 else "")
         yield Notice(name, Subject.of_result(found, i), {} if own is None else own[row])
 
 
