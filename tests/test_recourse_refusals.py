@@ -13,7 +13,7 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.notices import page_pdf
+from veritracer.app.notice_templates import page_pdf
 from veritracer.errors import DataError, NoticeError, NotSupportedError
 
 

@@ -36,7 +36,7 @@ from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.param_sets import ParamSet
 from veritracer.options import ExplainOptions
-from veritracer.principal_reasons import PrincipalReason, principal_reasons
+from veritracer.principal_reasons import PrincipalReason, accepted_rows, principal_reasons
 from veritracer.search.problem import Drift, cost_weights
 from veritracer.search.reference import ReferenceData
 
@@ -227,6 +227,11 @@ class Counterfactuals:
     def cells(self) -> Mapping[str, tuple[Any, Any]]:
         """Return the cells of each column of ``original`` and ``frame``, numbers also where they are text."""
         return read_cells(self.encoding, self.original, self.frame)
+
+    @cached_property
+    def accepted(self) -> Tensor:
+        """Return accepted training rows that people are compared with, encoded."""
+        return accepted_rows(self)
 
     @cached_property
     def limits(self) -> Mapping[str, tuple[Any, NDArray[np.bool_]]]:

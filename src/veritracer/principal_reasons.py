@@ -44,7 +44,7 @@ def principal_reasons(found: Counterfactuals, i: int) -> list[PrincipalReason]:
 
     None where the row is favourable, or no accepted training row is known.
     """
-    accepted = accepted_rows(found)
+    accepted = found.accepted
     if found.favourable[i] or len(accepted) == 0:
         return []
     x = found.x[i].double().cpu()

@@ -21,10 +21,10 @@ from edited_results import edited
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.app.i18n import Translator
+from veritracer.app.notice_templates import page_pdf
 from veritracer.app.notices import (
     NoticeForm,
     draft_notices,
-    page_pdf,
     promise_notices,
     render_notice,
     write_notices,

@@ -3,212 +3,40 @@
 A notice promises only what the ledger has recorded, and names the number and the last day of the promise.
 ``render_notice`` writes it from the ledger's record, as often as anybody asks. A notice of a result of
 ``explain`` is a draft: it says so on every page, and commits to nothing.
-
-Templates are filled in in a sandbox that sees nothing but its fields.
 """
 
 from __future__ import annotations
 
 import datetime
-import io
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from veritracer.app.i18n import Translator
+from veritracer.app.notice_subjects import Recorded, Subject
+from veritracer.app.notice_templates import Format, Template, page_pdf
 from veritracer.app.reason_codes import Reason, ReasonCodes, as_codes
-from veritracer.changes import (
-    Change,
-    Direction,
-    Move,
-    codes_within,
-    covered_ends,
-    describe_change,
-    describe_models,
-    describe_move,
-    read_cells,
-)
+from veritracer.changes import Change, Direction, Move, describe_change, describe_models, describe_move
 from veritracer.counterfactuals import Counterfactuals
-from veritracer.errors import NoticeError, listing, message, unknown_name
+from veritracer.errors import NoticeError, message, unknown_name
 from veritracer.files import whole_folder, writable
-from veritracer.formatting import as_written, to_python
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.schema import Schema
-from veritracer.search.outcomes import LEAST_AGREEMENT, Outcome
-from veritracer.search.problem import Drift
+from veritracer.formatting import as_written
+from veritracer.search.outcomes import Outcome
 
 if TYPE_CHECKING:
     from veritracer.ledger import Ledger
     from veritracer.ledger.promises import IssuingModel
 
-Format = Literal["text", "html"]
-FILES: dict[Format, str] = {"text": "notice.txt", "html": "notice.html"}
-PLACE = Path(__file__).parent / "templates"
-
-Proposal = Literal["certified", "valid", "none"]
-"""What a notice proposes: changes that are proved for later models, or for today's alone, or nothing."""
-
 GIVEN = ("institution", "recipient", "address", "reference", "date", "contact", "rights")
 """What the institution says; the default templates leave out what it does not."""
 
-TRANSLATING = ("_", "gettext", "ngettext")
-"""What a template translates with."""
-
 RECORDED = ("number", "expires")
 """What only the ledger says; None in a notice without a promise."""
-
-ROUNDING = 1e-12
-"""Share by which computing a radius anew may differ."""
-
-
-class Recorded(NamedTuple):
-    """A promise in the ledger: its number, when it was issued, and when it ends (None: never), in UTC."""
-
-    number: int
-    issued: datetime.datetime
-    expires: datetime.datetime | None
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a notice is about: one application, the decision on it, and what would change that.
-
-    Attributes
-    ----------
-    schema, favourable, digest
-        The columns and labels, whether the application is accepted, and the digest of the model that decided.
-    proposal, outcome
-        What is proposed, and how the search ended where that is nothing.
-    reasons
-        The principal reasons, as pairs of feature and direction.
-    changes, moves
-        What to change, and what may change by itself.
-    models, conditional
-        The set of models that this is proved for, and whether these have to decide the application as today.
-    recorded
-        The promise of it in the ledger; None in a draft.
-    """
-
-    schema: Schema
-    favourable: bool
-    digest: str
-    proposal: Proposal
-    outcome: Outcome
-    reasons: Sequence[tuple[str, Direction]] = ()
-    changes: Sequence[Change] = ()
-    moves: Sequence[Move] = ()
-    models: ParamSet | None = None
-    conditional: bool = False
-    recorded: Recorded | None = None
-
-    @classmethod
-    def of_result(cls, found: Counterfactuals, i: int) -> Self:
-        """Return the subject of a draft about row ``i`` of a result.
-
-        What a panel does not believe is not recommended to anybody, whatever was proved of it; and what was
-        proved for today's model alone is no promise.
-        """
-        if not -len(found) <= i < len(found):
-            raise NoticeError(
-                message(f"one of {len(found):,} counterfactuals", f"number {i}", "count from 0")
-            )
-        favourable, ended = bool(found.favourable[i]), found.outcome[i]
-        about: dict[str, Any] = {"schema": found.encoding.schema, "favourable": favourable}
-        about |= {"digest": found.model_digest, "outcome": ended, "proposal": "none"}
-        if favourable:
-            return cls(**about)
-        about["reasons"] = [(one.feature, one.direction) for one in found.principal_reasons(i)]
-        if found.status[i] == "none":
-            return cls(**about)
-        if found.agreement[i] < LEAST_AGREEMENT:
-            return cls(**{**about, "outcome": Outcome.UNMET})
-        if not (found.certified[i] and found.kappa > 0):  # how far one may go on is proved with the rest only
-            about["changes"] = [change._replace(limit=None) for change in found.changes_of(i)]
-            return cls(**{**about, "proposal": "valid"})
-        about |= {"proposal": "certified", "changes": found.changes_of(i), "moves": found.moves_of(i)}
-        promise = found.promise(i)
-        return cls(**about, models=promise.models, conditional=promise.conditional)
-
-    @classmethod
-    def of_promise(
-        cls, shown: Mapping[str, Any], model: IssuingModel, opened: Mapping[str, Any] | None = None
-    ) -> Self:
-        """Return the subject of the notice about a promise, as ``Ledger.shown`` has it.
-
-        ``opened`` is what ``Ledger.opened`` says where the person's own row is not in the ledger.
-        """
-        number = shown["sequence"]
-        if shown["status"] != "live":
-            received = f"number {number}, which is {shown['status']}"
-            raise NoticeError(message("a live promise", received, "write notices of those that are live"))
-        opened = opened or {"row": shown["original"], **shown}
-        if opened["row"] is None or opened.get("reasons") is None:
-            received = f"a commitment to it in promise {number}" if opened["row"] is None else "an old entry"
-            remedy = "give the key of the ledger, or the opening of the promise"
-            raise NoticeError(message("the person's own row in the ledger", received, remedy))
-        recorded = Recorded(number, _moment(shown["issued"]), _end(shown["expires"]))
-        schema = model.encoding.schema
-        about: dict[str, Any] = {"schema": schema, "favourable": shown["favourable"], "recorded": recorded}
-        about |= {"digest": model.model_digest, "proposal": "certified", "outcome": Outcome.CERTIFIED}
-        if shown["favourable"]:
-            return cls(**{**about, "proposal": "none", "outcome": Outcome.FAVOURABLE})
-        about["reasons"] = [(feature, way) for feature, way in opened["reasons"]]
-        changes, moves = _recorded_changes(shown["values"], opened, model)
-        if not (shown["certified"] and shown["kappa"] > 0):  # what is valid today alone is no promise
-            changes = [change._replace(limit=None) for change in changes]
-            return cls(**{**about, "proposal": "valid", "recorded": None, "changes": changes})
-        models = _by_rule(model.param_set(shown["kappa"]))
-        about |= {"changes": changes, "moves": moves, "models": models}
-        return cls(**about, conditional=shown["conditional"])
-
-
-def _recorded_changes(
-    values: Mapping[str, Any], opened: Mapping[str, Any], model: IssuingModel
-) -> tuple[list[Change], list[Move]]:
-    """Return the changes and moves of a promise, from the rows that the ledger has."""
-    from veritracer.ledger.records import table_of
-
-    encoding, schema = model.encoding, model.encoding.schema
-    own, shown = (table_of([dict(row)], list(values)) for row in (opened["row"], values))
-    x, x_cf = (encoding.encode(table, out_of_range="ignore") for table in (own, shown))
-    changed = {schema.names[k] for k in encoding.changed(x_cf, x)[0].nonzero().squeeze(-1).tolist()}
-    changes, moves = [], []
-    for name, (before, after) in read_cells(encoding, own, shown).items():
-        feature, limit = schema[name], opened["limits"].get(name)
-        shown_cell = to_python(after[0])
-        if name in changed:
-            changes.append(Change(feature, to_python(before[0]), shown_cell, limit))
-        drift = Drift(*opened["drift"].get(name, (0.0, 0.0)))
-        ends = covered_ends(feature, shown_cell, limit, drift) if any(drift) else None
-        if ends is not None:
-            moves.append(Move(feature, drift, codes_within(feature, *ends)))
-    return changes, moves
-
-
-def _by_rule(models: ParamSet) -> ParamSet:
-    """Return the same set, with its radii as a share of the weights where that is what they are."""
-    for rule in get_args(RadiusRule):
-        named = ParamSet.of(models.network, models.center, models.kappa, models.norm, rule)
-        pairs = [(float(a), float(b)) for a, b in zip(named.radii, models.radii, strict=True)]
-        if all(abs(a - b) <= ROUNDING * b for a, b in pairs):
-            return named
-    return models
-
-
-def _moment(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
-
-
-def _end(text: str) -> datetime.datetime | None:
-    return None if text == "never" else _moment(text)
-
 
 # ------------------------------------------------------------------------------------------ writing notices
 
@@ -637,109 +465,3 @@ def write_notices(
             count += 1
         form.codes.named([*missing], "every changed feature and every principal reason")
     return count
-
-
-# ------------------------------------------------------------------------------------------------ templates
-
-
-@dataclass(frozen=True)
-class Template:
-    """The source of a template, what it writes, and what it is called in a message."""
-
-    source: str
-    format: Format
-    name: str
-
-    @classmethod
-    def of(cls, template: str | os.PathLike[str] | None, kind: Format | None) -> Template:
-        """Return the template that is meant: a file, the text itself (a brace or two lines), or our own.
-
-        Without ``kind`` a file that ends in .html is HTML, everything else text.
-        """
-        if kind is not None and kind not in get_args(Format):
-            raise NoticeError(message("format 'text' or 'html'", repr(kind), "choose one of them"))
-        if template is None:
-            own = FILES[kind or "text"]
-            return cls((PLACE / own).read_text(encoding="utf-8"), kind or "text", own)
-        if isinstance(template, str) and ("{" in template or "\n" in template):
-            return cls(template, kind or "text", "the template")
-        place = Path(template)
-        is_page = place.suffix.casefold() in (".html", ".htm")
-        return cls(_read(place), kind or ("html" if is_page else "text"), place.name)
-
-    def render(self, fields: Mapping[str, Any], translate: Translator) -> str:
-        """Fill in the template; refuse an unknown field by name."""
-        jinja2 = _jinja2()
-        environment = _environment(translate, autoescape=self.format == "html")
-        try:
-            unknown = sorted(
-                jinja2.meta.find_undeclared_variables(environment.parse(self.source))
-                - {*fields, *TRANSLATING}
-            )
-            if unknown:
-                remedy = f"pass it as a field, or use one of {', '.join(sorted(fields))}"
-                raise NoticeError(message(f"known fields in {self.name}", listing(unknown), remedy))
-            return str(environment.from_string(self.source).render(fields)).strip() + "\n"
-        except jinja2.TemplateSyntaxError as error:
-            received = f"line {error.lineno}: {error.message}"
-            raise NoticeError(message(f"a Jinja2 template in {self.name}", received, "correct it")) from None
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            if isinstance(error, NoticeError):
-                raise
-            remedy = "see the fields of a notice in docs/how-to/write-notices.md"
-            expected = f"a template that can be filled in, {self.name}"
-            raise NoticeError(message(expected, str(error) or type(error).__name__, remedy)) from None
-
-
-def page_pdf(page: str) -> bytes:
-    """Return a notice in HTML as PDF, as it would be printed; nothing is fetched from anywhere for it."""
-    try:
-        # Warnings are of what it imports. Without Pango it prints a few lines as well, before the error.
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            import weasyprint
-            from weasyprint.urls import URLFetcher
-    except ModuleNotFoundError as error:
-        said = message("the package weasyprint", "an install without it", "pip install 'veritracer[pdf]'")
-        raise NoticeError(said) from error
-    except OSError as error:  # what it needs from the system: Pango
-        remedy = "install Pango (Debian: apt install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0)"
-        received = str(error).splitlines()[0]
-        raise NoticeError(message("the libraries that weasyprint needs", received, remedy)) from None
-    fetcher = URLFetcher(allowed_protocols=("data",))
-    made: bytes = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_tags=True)
-    return made
-
-
-def _environment(translate: Translator, *, autoescape: bool) -> Any:
-    """Return an environment whose templates can reach our own ones (to extend them), and no other file."""
-    jinja2 = _jinja2()
-    found = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        loader=jinja2.FileSystemLoader(PLACE),
-        autoescape=autoescape,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    translate.install(found)
-    return found
-
-
-def _jinja2() -> Any:
-    """Return the package, which the base install does not have."""
-    try:
-        import jinja2.meta
-        import jinja2.sandbox
-    except ModuleNotFoundError as error:
-        said = message("the package jinja2", "an install without it", "pip install 'veritracer[report]'")
-        raise ModuleNotFoundError(said, name=error.name) from None
-    return jinja2
-
-
-def _read(place: Path) -> str:
-    try:
-        return place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8"
-        received = f"{place}, which cannot be read ({why})"
-        raise NoticeError(message("a template file, or the template itself", received, "name one")) from None

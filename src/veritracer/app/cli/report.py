@@ -224,6 +224,8 @@ def _check_sources(
             raise DataError(message("--ledger without options of explain", "some", remedy))
     elif number:
         raise DataError(message("--number with --ledger", "--model", "leave it out"))
+    else:
+        model_folder.verified(str(model))
     if look.columns and table is None:
         raise DataError(message("--field-column with --table", "no --table", "add the table"))
 
