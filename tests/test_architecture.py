@@ -26,7 +26,7 @@ ORDER = [
     ["bounds", "proving", "certificate"],
     ["training"],
     ["search"],
-    ["wording", "changes", "reasons", "letter", "counterfactuals", "explaining", "recourse"],
+    ["changes", "principal_reasons", "counterfactuals", "explaining", "recourse"],
     ["estimator"],
     ["persistence", "metrics", "evaluation"],
     ["datasets", "ledger", "tables"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,12 @@ from torch import nn
 import veritracer as vt
 from edited_results import edited
 from recourse_tables import LEVELS, fitted
-from veritracer.changes import Advice
+from veritracer.app.notices import render_notice
+from veritracer.changes import describe_change
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
+from veritracer.options import yearly_drift
 from veritracer.schema import Feature, Schema
-from veritracer.wording import change_in_words
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
 
@@ -123,7 +125,7 @@ def test_each_way_to_drift_has_its_words(drift: float | tuple[float, float], wor
     i = int(np.flatnonzero(found.certified)[0])
     assert words in found.sentence(i)
     codes = {name: {"code": "R1", "text": "t", "unit": "euros"} for name in ("savings", "loan")}
-    letter = " ".join(found.letter(i, codes=codes).split())
+    letter = " ".join(render_notice(found, i, codes).split())
     amount = re.search(rf"by up to {NUMBER}", words)[1].strip(",")
     assert f"by up to {amount} euros" in letter
     assert ("must not" in words) == ("must not" in letter)
@@ -204,7 +206,7 @@ def test_levels_drift_by_levels_and_missing_cells_do_not_drift() -> None:
     found = model.explain(gaps, drift={"education": (0, 1), "rating": 0.1})
     for i in np.flatnonzero(found.certified):
         may = found.frame["education"].iloc[i] != LEVELS[-1]
-        assert ("education may rise by up to 1 level, but must not fall" in found.sentence(i)) == may
+        assert ("education may grow by up to 1 level, but must not fall" in found.sentence(i)) == may
     asked = [i for i in np.flatnonzero(found.certified) if pd.isna(found.frame["rating"].iloc[i])]
     assert asked
     assert not any("rating may" in found.sentence(i) for i in asked)
@@ -226,9 +228,9 @@ def test_words_have_no_more_digits_than_the_grid(dtype: str) -> None:
     recourse = linear(features, [-1.0], 0.55, frame)
     found = recourse.explain(frame, overshoot=0.15, drift={"rate": 0.1 * 3})
     said = " ".join(found.sentence(i) for i in range(len(found)))
-    assert "by at least 0." in said
+    assert " or further" in said
     codes = {"rate": ("R1", "t")}
-    letters = " ".join(found.letter(i, codes=codes) for i in range(len(found)))
+    letters = " ".join(render_notice(found, i, codes) for i in range(len(found)))
     for text in (said, letters, found.to_json(), " ".join(found.reason)):
         of_machines = r'"(cost|radius|worst_logit|[Wb]\d)": [-.e\d]+'
         assert not re.search(r"\d\.\d{9,}", re.sub(of_machines, "", text))
@@ -289,16 +291,51 @@ def test_numbers_that_are_text_are_compared_and_moved_as_numbers() -> None:
     table = pd.DataFrame({"income": income, "age": rng.integers(20, 60, 200)})
     written = {"income": "1.234,5 €"}
     known = table.assign(ok=rng.permutation(["yes", "no"] * 100))
-    schema = vt.Schema.infer(known, target="ok", number_formats=written)
+    schema = vt.Schema.infer(known, target="ok", favourable="yes", number_formats=written)
     encoding = vt.Encoding.fit(schema, table)
     own = pd.DataFrame({"income": ["983 €"], "age": [30]})
     shown = pd.DataFrame({"income": ["5.880 €"], "age": [30]})
-    rows = [encoding.encode(each) for each in (own, shown)]
-    advice = Advice(encoding, own, shown, *rows, 0.05, {"age": (0, 2), "income": 50}, np.array([True]))
-    (change,) = advice.changes_of(0)
+    layer = nn.Linear(encoding.dim, 1, dtype=torch.float64)
+    result = vt.Recourse(nn.Sequential(layer), encoding=encoding, kappa=0.0).explain(own, refine=False)
+    found = replace(
+        edited(
+            result,
+            overshoot=0.05,
+            drift={"age": (0, 2), "income": 50},
+            certified=np.array([True]),
+            original=own,
+            frame=shown,
+        ),
+        x=encoding.encode(own),
+        x_cf=encoding.encode(shown),
+    )
+    (change,) = found.changes_of(0)
     assert (change.before, change.after) == (983, 5880)
-    assert change_in_words(change).startswith("raise income from 983 to ")
-    region = advice.region_of(0)
+    assert describe_change(change).startswith("Raise income from 983 to ")
+    region = found.region_of(0)
     assert region["age"] == (30, 32)
     assert region["income"][0] == 5830
     assert region["income"][1] == change.limit + 50 > 5930
+
+
+def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
+    model, X = fitted()
+    rules = vt.Schema(
+        [f.replace(yearly=(0, 1)) if f.name == "age" else f for f in model.schema_.features],
+        model.schema_.target,
+        model.schema_.favourable,
+        model.schema_.unfavourable,
+    )
+    again = vt.Schema.from_json(rules.to_json())
+    assert again == rules
+    assert '"yearly"' not in model.schema_.to_json()
+    found = model.recourse(again).explain(X[:12], search_radius=False)
+    codes = dict.fromkeys(rules.names, ("R1", "t"))
+    i = int(np.flatnonzero(found.status == "certified")[0])
+    assert found.drift == {"age": (0.0, 1.0)}
+    assert "age (which may grow by up to 1, but must not fall)" in " ".join(
+        render_notice(found, i, codes).split()
+    )
+    assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
+    assert not model.explain(X[:2]).drift
+    assert yearly_drift(again, 2.1) == {"age": (0.0, 3.0)}

@@ -13,10 +13,10 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import fitted
+from veritracer.changes import Change, describe_change
 from veritracer.errors import DataError, TargetError
 from veritracer.formatting import format_value, round_down
 from veritracer.schema import Feature, Schema
-from veritracer.wording import Change, change_in_words
 
 
 def linear_problem(schema: Schema, n: int = 300) -> tuple[pd.DataFrame, vt.Encoding, np.ndarray]:
@@ -84,10 +84,10 @@ def test_parquet_and_json_keep_rows_apart_whose_labels_repeat(tmp_path) -> None:
 
 def test_words_never_promise_more_than_was_proved() -> None:
     number = Feature("a", "integer", missing="impute", missing_codes=[-9])
-    assert change_in_words(Change(number, 0, 6, limit=6)) == "raise a from 0 to 6"
-    assert change_in_words(Change(number, 0, 6, limit=7)) == "raise a from 0 to at least 6"
-    assert change_in_words(Change(number, -9, 51)) == "state a as 51"
-    assert change_in_words(Change(number, pd.NA, 51, limit=60)) == "state a as 51"
+    assert describe_change(Change(number, 0, 6, limit=6)) == "Raise a from 0 to 6."
+    assert describe_change(Change(number, 0, 6, limit=7)) == "Raise a from 0 to at least 6."
+    assert describe_change(Change(number, -9, 51)) == "State a: 51."
+    assert describe_change(Change(number, pd.NA, 51, limit=60)) == "State a: 51."
     assert format_value(1000000000.5006) == "1,000,000,000.5006"
     assert [round_down(x) for x in (0.0749, 2.996, 100 * 0.2, 100 * 0.07)] == ["0.0749", "2.99", "20", "7"]
     for value in np.random.default_rng(0).uniform(1e-4, 100, 300):

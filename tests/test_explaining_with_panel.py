@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import veritracer as vt
+from veritracer.app.notices import render_notice
 from veritracer.errors import AdviceWarning, DataError
 from veritracer.search.problem import CoveredRegion, SearchProblem
 from veritracer.search.prototypes import (
@@ -147,14 +148,14 @@ def test_a_requirement_can_be_met_by_another_alternative(recourse, declined) -> 
         assert (found.agreement[mine] >= 0.5).all() or (mine.sum() == 1 and found.status[mine] == "none")
 
 
-def test_letters_do_not_recommend_what_nobody_believes(recourse, declined) -> None:
+def test_notices_do_not_recommend_what_nobody_believes(recourse, declined) -> None:
     found = recourse.explain(declined, plausibility=0, extremes=True)
     i = int(np.flatnonzero(found.agreement < 0.5)[0])
     assert found.status[i] == "certified"  # what was proved stays what it is
     codes = {name: {"code": "R1", "text": "..."} for name in SCHEMA.names}
-    letter = found.letter(i, codes=codes)
-    assert "but not one that we can recommend" in letter
-    assert "inquiries" not in letter
+    notice = render_notice(found, i, codes)
+    assert "but not one that we can recommend" in notice
+    assert "inquiries" not in notice
 
 
 def test_requirements_need_somebody_to_judge(declined) -> None:

@@ -128,6 +128,7 @@ VERBS = [
     "calibrate",
     "inspect",
     "report",
+    "notices",
     "bench",
     "datasets",
 ]
@@ -172,6 +173,9 @@ def test_bad_paths_and_tables_are_refused_without_torch(folder: Path) -> None:
         ["certify", "model", "good.csv", "nobody.csv"],
         ["issue", "model", "nobody.csv", "--ledger", "l.db", "--id-column", "id"],
         ["report", "model", "nobody.csv"],
+        ["notices", "--ledger", "nobody.db", "--out", "new"],
+        ["notices", "--model", "nobody", "--table", "good.csv", "--out", "new"],
+        ["notices", "--model", "model", "--table", "nobody.csv", "--out", "new"],
         ["update", "nobody", "good.csv", "--out", "new"],
         ["update", "model", "good.csv", "--out", "new", "--keep", "nobody.db"],
         ["audit", "--model", "model", "--ledger", "nobody.db"],

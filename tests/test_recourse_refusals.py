@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from torch import nn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.errors import DataError, LetterError, NotSupportedError
-from veritracer.letter import page_pdf
-from veritracer.wording import PLACE, language
+from veritracer.app.notice_templates import page_pdf
+from veritracer.errors import DataError, NoticeError, NotSupportedError
 
 
 def network(width: int) -> nn.Sequential:
@@ -59,21 +57,6 @@ def test_limits_are_for_numbers() -> None:
         made.explain(frame.head(2), limits={"job": 0.1})
 
 
-def test_a_catalogue_of_phrases_is_read_or_refused(tmp_path: Path) -> None:
-    place = tmp_path / "own.json"
-    place.write_text("{")
-    with pytest.raises(LetterError, match=r"expected a catalogue of phrases, got .*which cannot be read"):
-        language(place)
-    place.write_text("[]")
-    with pytest.raises(LetterError, match="no object"):
-        language(place)
-    phrases = json.loads((PLACE / "en.json").read_text())
-    name = next(k for k, v in phrases.items() if isinstance(v, str) and "{" in v)
-    place.write_text(json.dumps({**phrases, name: "half a {brace"}))
-    with pytest.raises(LetterError, match=f"in the phrase '{name}'"):
-        language(place)
-
-
 def test_a_system_without_pango_is_told_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +65,6 @@ def test_a_system_without_pango_is_told_what_to_install(
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "weasyprint"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(LetterError, match=r"got cannot load library pango — install Pango"):
+    with pytest.raises(NoticeError, match=r"got cannot load library pango — install Pango"):
         page_pdf("<p>letter</p>")
     assert capsys.readouterr().out == ""  # which is for results

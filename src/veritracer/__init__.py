@@ -46,6 +46,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from veritracer import datasets
+    from veritracer.app.reason_codes import ReasonCodes
     from veritracer.app.serve import Client
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
     from veritracer.counterfactuals import Counterfactuals
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from veritracer.ledger import Calibration, Ledger, audit, calibrate
     from veritracer.models import ParamSet
     from veritracer.persistence import load
-    from veritracer.reasons import ReasonCodes
     from veritracer.recourse import Recourse
     from veritracer.schema import POSITIVE, Feature, Schema
     from veritracer.training import Panel
@@ -67,9 +67,9 @@ _NAMES = {
     "models": ["ParamSet"],
     "counterfactuals": ["Counterfactuals"],
     "persistence": ["load"],
-    "reasons": ["ReasonCodes"],
     "recourse": ["Recourse"],
     "schema": ["POSITIVE", "Feature", "Schema"],
+    "app.reason_codes": ["ReasonCodes"],
     "app.serve": ["Client"],
     "training": ["Panel"],
 }

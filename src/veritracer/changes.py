@@ -1,13 +1,15 @@
-"""What a person is advised to change, how far that may be carried on, and what may move by itself."""
+"""Describe counterfactuals: what changes, what is covered around that, and what is promised, in words.
+
+There is one function for each sentence. ``translate`` is English, or a ``Translator`` for another language.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
@@ -15,143 +17,452 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import Texts, widened
-from veritracer.formatting import decimal_of, is_missing, to_python
+from veritracer.formatting import (
+    ENGLISH,
+    English,
+    as_written,
+    decimal_of,
+    format_percent,
+    is_missing,
+    round_down,
+    to_python,
+)
+from veritracer.models.param_sets import ParamSet
 from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import OUTWARDS, Drift
-from veritracer.wording import Change, Move
+
+if TYPE_CHECKING:
+    from veritracer.counterfactuals import Counterfactuals
+
+Direction = Literal["raise", "reduce", "change", "state"]
+"""What a person is asked to do with a feature; ``state`` is to give a value that was missing."""
+
+DIRECTIONS = get_args(Direction)
+
+FEWEST_PEOPLE = 20
+"""Fewer people than this have too little in common to speak of."""
+
+MOST_PEOPLE = 0.5
+"""More than this share of them is most people."""
 
 
-@dataclass(frozen=True, eq=False)
-class Advice:
-    """People's own rows beside what is shown to them, as tables and encoded (n, d).
+class Change(NamedTuple):
+    """One feature that changes: from which value to which, and how far it may go beyond that (None: not)."""
 
-    ``overshoot`` and ``drift`` are what was asked to be covered beyond the values that are shown; ``proved``
-    (n,) says of which rows, with all of that, there is a proof at whichever kappa.
+    feature: Feature
+    before: Any
+    after: Any
+    limit: Any = None
+
+    @property
+    def was_missing(self) -> bool:
+        """Return whether there was no value before."""
+        return is_missing(self.before) or self.before in self.feature.missing_codes
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether a person may go further than they were told."""
+        number = self.feature.is_numeric and not self.was_missing
+        return number and self.limit is not None and bool(self.limit != self.after)
+
+    @property
+    def direction(self) -> Direction:
+        """Return what the person is asked to do with the feature."""
+        if self.was_missing:
+            return "state"
+        before, after = self.before, self.after
+        if self.feature.kind == "ordinal":
+            before, after = (self.feature.categories.index(v) for v in (before, after))
+        elif not self.feature.is_numeric:
+            return "change"
+        return "raise" if after > before else "reduce"
+
+
+class Move(NamedTuple):
+    """What may become of one value by itself, on top of whatever its owner does.
+
+    ``codes`` are numbers within reach that mean "missing", and are no values.
     """
 
-    encoding: Encoding
-    original: pd.DataFrame
-    frame: pd.DataFrame
-    x: Tensor
-    x_cf: Tensor
-    overshoot: float
-    drift: Mapping[str, float | Sequence[float]]
-    proved: NDArray[np.bool_]
+    feature: Feature
+    drift: Drift
+    codes: tuple[Any, ...] = ()
 
-    def changes_of(self, i: int) -> list[Change]:
-        """The changes of counterfactual ``i``, in the order of the columns."""
-        differs = self.encoding.changed(self.x_cf[i], self.x[i])
-        every = self.encoding.schema.names
-        names = {every[k] for k in differs.nonzero().squeeze(-1).tolist()}
-        return [
-            Change(
-                self.encoding.schema[name], to_python(before[i]), to_python(after[i]), self._limit(name, i)
-            )
-            for name, (before, after) in self.cells.items()
-            if name in names
-        ]
 
-    def moves_of(self, i: int) -> list[Move]:
-        """What may become of the values of counterfactual ``i`` by themselves, as far as that is proved.
+class Promise(NamedTuple):
+    """What a certificate promises about later models: which ones, and whether x must keep its decision."""
 
-        A cell that is missing has no value that could move.
-        """
-        region = self.region_of(i) if self.drift else {}
-        found = []
-        for name in [name for name in self.drift if name in region]:
-            feature, (low, high), drift = self.encoding.schema[name], region[name], self._drift(name)
-            codes = [c for c in feature.missing_codes if feature.is_numeric and is_number(c)]
-            if any(drift):
-                found.append(Move(feature, drift, tuple(c for c in codes if low <= float(c) <= high)))
-        return found
+    models: ParamSet
+    conditional: bool
+    favourable: bool
 
-    def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
-        """Between which two values each feature of counterfactual ``i`` may end up, all of them at once.
+    @property
+    def kappa(self) -> float:
+        """Return what the radii of the set are multiples by."""
+        return self.models.kappa
 
-        Everything that is covered: changes carried on, and values that move by themselves from wherever they
-        are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
-        Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code
-        that means "missing" is no number.
-        """
-        found: dict[str, tuple[Any, Any]] = {}
-        asked = self.overshoot > 0 or bool(self.drift)
-        for name, (_, cells) in self.cells.items() if asked and self.proved[i] else ():
-            feature, drift = self.encoding.schema[name], self._drift(name)
-            shown, limit = to_python(cells[i]), self._limit(name, i)
-            if is_missing(shown) or shown in feature.missing_codes:
-                continue
-            if feature.is_numeric:
-                on = [shown] if limit is None else [shown, limit]
-                ends = _moved(min(on), drift.least), _moved(max(on), drift.most)
-            elif feature.kind != "categorical":
-                at, last = feature.categories.index(shown), len(feature.categories) - 1
-                low, high = (min(max(at + int(way), 0), last) for way in drift)
-                ends = feature.categories[low], feature.categories[high]
-            else:
-                continue
-            if ends != (shown, shown):
-                found[name] = ends
-        return found
 
-    @cached_property
-    def cells(self) -> dict[str, tuple[Any, Any]]:
-        """The columns of ``original`` and ``frame``: looking up a single cell of a DataFrame is slow.
+# ------------------------------------------------------------------------------- changes and covered regions
 
-        Numbers are numbers here, also where the table writes them as text.
-        """
-        both = widened(self.encoding, self.original), widened(self.encoding, self.frame)
-        features = [self.encoding.schema[name] for name in self.frame.columns]
-        return {
-            one.name: (_cells(one, both[0][one.name]), _cells(one, both[1][one.name])) for one in features
-        }
 
-    def _drift(self, name: str) -> Drift:
-        """How far a feature may move by itself; an ordered one by whole levels."""
-        drift = Drift.of(self.drift.get(name, 0.0))
-        return drift if self.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
+def changes_of(found: Counterfactuals, i: int) -> list[Change]:
+    """Return the changes of counterfactual ``i``, in the order of the columns."""
+    schema = found.encoding.schema
+    differs = found.encoding.changed(found.x_cf[i], found.x[i])
+    names = {schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()}
+    return [
+        Change(schema[name], to_python(before[i]), to_python(after[i]), _limit(found, name, i))
+        for name, (before, after) in found.cells.items()
+        if name in names
+    ]
 
-    def _limit(self, name: str, i: int) -> Any:
-        """The last value that a changed number may be carried on to; None where that is not proved."""
-        if name not in self._limits or not self.proved[i]:
-            return None
-        cells, inside = self._limits[name]
-        return to_python(cells[i]) if inside[i] else None
 
-    @cached_property
-    def _limits(self) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
-        """How far every changed number may be carried on: legal values, and where they are really inside.
+def moves_of(found: Counterfactuals, i: int) -> list[Move]:
+    """Return what may become of the values of counterfactual ``i`` by themselves, as far as that is proved.
 
-        What moves by itself is not in it: that may come on top.
-        """
-        if self.overshoot == 0:
-            return {}
-        grown = self.x_cf > self.x
-        way = torch.where(grown, 1.0, -1.0).to(self.x_cf)
-        far = (self.x_cf + self.overshoot * way).clamp(0.0, 1.0)
-        far = far.where(self.x_cf != self.x, self.x_cf)
-        last = self.encoding.snap(far, self.x, ~grown)
-        shown = self.encoding.decode(last, original=self.original, start=self.x)
-        # As anybody's application would be read: rounding to the grid, or to the column's dtype, may pass it.
-        read = self.encoding.encode(shown, out_of_range="ignore")
-        between = (read >= self.x_cf) & (read <= far + OUTWARDS)
-        inside = torch.where(grown, between, (read <= self.x_cf) & (read >= far - OUTWARDS))
-        return {
-            block.feature.name: (
-                _cells(block.feature, shown[block.feature.name]),
-                inside[:, block.start].numpy(),
-            )
-            for block in self.encoding.blocks
-            if block.feature.is_numeric
-        }
+    A cell that is missing has no value that could move.
+    """
+    region = region_of(found, i) if found.drift else {}
+    moves = []
+    for name in [name for name in found.drift if name in region]:
+        feature, drift = found.encoding.schema[name], _drift(found, name)
+        if any(drift):
+            moves.append(Move(feature, drift, codes_within(feature, *region[name])))
+    return moves
+
+
+def codes_within(feature: Feature, low: Any, high: Any) -> tuple[Any, ...]:
+    """Return the numbers between two ends that mean "missing" instead of a value."""
+    codes = [code for code in feature.missing_codes if feature.is_numeric and is_number(code)]
+    return tuple(code for code in codes if low <= float(code) <= high)
+
+
+def region_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
+    """Return between which two values each feature of counterfactual ``i`` may end up, all of them at once.
+
+    This is everything that is covered: changes carried on, and values that move by themselves from wherever
+    they are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
+    Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code that
+    means "missing" is no number.
+    """
+    ends: dict[str, tuple[Any, Any]] = {}
+    requested = found.overshoot > 0 or bool(found.drift)
+    for name, (_, cells) in found.cells.items() if requested and found.proved[i] else ():
+        feature, shown = found.encoding.schema[name], to_python(cells[i])
+        pair = covered_ends(feature, shown, _limit(found, name, i), _drift(found, name))
+        if pair is not None:
+            ends[name] = pair
+    return ends
+
+
+def covered_ends(feature: Feature, shown: Any, limit: Any, drift: Drift) -> tuple[Any, Any] | None:
+    """Return between which two values a feature may end up; None where only ``shown`` is covered."""
+    if is_missing(shown) or shown in feature.missing_codes or feature.kind == "categorical":
+        return None
+    if feature.is_numeric:
+        on = [shown] if limit is None else [shown, limit]
+        pair = _moved(min(on), drift.least), _moved(max(on), drift.most)
+    else:
+        at, last = feature.categories.index(shown), len(feature.categories) - 1
+        low, high = (min(max(at + int(way), 0), last) for way in drift)
+        pair = feature.categories[low], feature.categories[high]
+    return None if pair == (shown, shown) else pair
+
+
+def read_cells(encoding: Encoding, original: pd.DataFrame, frame: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
+    """Return the columns of both tables: looking up a single cell of a DataFrame is slow.
+
+    Numbers are numbers here, also where the table writes them as text.
+    """
+    both = widened(encoding, original), widened(encoding, frame)
+    features = [encoding.schema[name] for name in frame.columns]
+    return {one.name: (_cells(one, both[0][one.name]), _cells(one, both[1][one.name])) for one in features}
+
+
+def read_limits(found: Counterfactuals) -> dict[str, tuple[Any, NDArray[Any]]]:
+    """Return how far every changed number may be carried on: legal values, and where they are really inside.
+
+    What moves by itself is not in it: that may come on top.
+    """
+    if found.overshoot == 0:
+        return {}
+    encoding, x, x_cf = found.encoding, found.x, found.x_cf
+    grown = x_cf > x
+    way = torch.where(grown, 1.0, -1.0).to(x_cf)
+    far = (x_cf + found.overshoot * way).clamp(0.0, 1.0)
+    far = far.where(x_cf != x, x_cf)
+    last = encoding.snap(far, x, ~grown)
+    shown = encoding.decode(last, original=found.original, start=x)
+    # As anybody's application would be read: rounding to the grid, or to the column's dtype, may pass it.
+    read = encoding.encode(shown, out_of_range="ignore")
+    between = (read >= x_cf) & (read <= far + OUTWARDS)
+    inside = torch.where(grown, between, (read <= x_cf) & (read >= far - OUTWARDS))
+    return {
+        block.feature.name: (
+            _cells(block.feature, shown[block.feature.name]),
+            inside[:, block.start].numpy(),
+        )
+        for block in encoding.blocks
+        if block.feature.is_numeric
+    }
+
+
+def _drift(found: Counterfactuals, name: str) -> Drift:
+    """Return how far a feature may move by itself; an ordered one by whole levels."""
+    drift = Drift.of(found.drift.get(name, 0.0))
+    return drift if found.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
+
+
+def _limit(found: Counterfactuals, name: str, i: int) -> Any:
+    """Return the last value that a changed number may be carried on to; None where that is not proved."""
+    if name not in found.limits or not found.proved[i]:
+        return None
+    cells, inside = found.limits[name]
+    return to_python(cells[i]) if inside[i] else None
 
 
 def _cells(feature: Feature, column: pd.Series[Any]) -> Any:
-    """The column's cells, numbers where it writes them as text."""
+    """Return the column's cells, numbers where it writes them as text."""
     texts = feature.is_numeric and not pd.api.types.is_numeric_dtype(column.dtype)
     return Texts.of(feature, empty=()).values(column) if texts else column.array
 
 
 def _moved(value: Any, by: float) -> Any:
-    """The number so much further, in decimal digits as people would add them; whole where it is whole."""
+    """Return the number so much further, in decimal digits as people would add them."""
     end = decimal_of(value) + decimal_of(by)
     return int(end) if end == end.to_integral_value() else float(end)
+
+
+def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
+    """Return what a ledger keeps of counterfactual ``i`` besides its rows, so that a notice can be written.
+
+    ``reasons`` are the principal reasons as pairs of feature and direction, ``limits`` how far changes may go
+    on, and ``drift`` how far values may move by themselves.
+    """
+    return {
+        "sentence": found.sentence(i),
+        "reasons": [[reason.feature, reason.direction] for reason in found.principal_reasons(i)],
+        "limits": {change.feature.name: change.limit for change in found.changes_of(i) if change.goes_on},
+        "drift": {move.feature.name: list(move.drift) for move in found.moves_of(i)},
+    }
+
+
+# -------------------------------------------------------------------------------------------------- sentences
+
+
+def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
+    """Write counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+    say = translate.gettext
+    if found.status[i] == "none":
+        return say("No change is proposed: %(reason)s.", reason=found.reason[i])
+    changes, holds = found.changes_of(i), bool(found.certified[i])
+    parts = [describe_change(change, translate) for change in changes]
+    parts += describe_region(changes, found.moves_of(i), translate)
+    if not holds and found.radius[i] == 0:
+        parts.append(say("This is valid today; nothing is proved about later versions of the model."))
+    else:
+        parts.append(describe_promise(found.promise(i), translate, holds=holds))
+    return " ".join(parts)
+
+
+def describe_change(
+    change: Change,
+    translate: English = ENGLISH,
+    *,
+    label: str | None = None,
+    value: Callable[[Any], str] | None = None,
+) -> str:
+    """Write one change as an instruction; ``label`` names the feature, ``value`` writes its values.
+
+    >>> describe_change(Change(Feature("savings", "integer"), 1200, 2400))
+    'Raise savings from 1,200 to 2,400.'
+    >>> describe_change(Change(Feature("rate", "continuous"), 0.9, 0.6, limit=0.5))
+    'Reduce rate from 0.9 to 0.6 or further.'
+    """
+    value = value or translate.format_value
+    words = {
+        "label": label or change.feature.name,
+        "before": value(as_written(change.before)),
+        "after": value(change.after),
+    }
+    say = translate.gettext
+    if change.direction == "state":
+        return say("State %(label)s: %(after)s.", **words)
+    if change.direction == "change":
+        return say("Change %(label)s from %(before)s to %(after)s.", **words)
+    if change.direction == "raise" and change.goes_on:
+        return say("Raise %(label)s from %(before)s to at least %(after)s.", **words)
+    if change.direction == "raise":
+        return say("Raise %(label)s from %(before)s to %(after)s.", **words)
+    if change.goes_on:
+        return say("Reduce %(label)s from %(before)s to %(after)s or further.", **words)
+    return say("Reduce %(label)s from %(before)s to %(after)s.", **words)
+
+
+def describe_region(
+    changes: Sequence[Change], moves: Sequence[Move], translate: English = ENGLISH
+) -> list[str]:
+    """Write how far people may go beyond what they were told; no sentence where they may not.
+
+    What is covered is everything at once: carried on to the ends that are named here, and moved from there.
+    """
+    said = []
+    for change in changes:
+        if change.goes_on:
+            words = {"name": change.feature.name, "limit": translate.format_value(change.limit)}
+            up = change.after > change.before
+            said.append(
+                translate.gettext("%(name)s up to %(limit)s", **words)
+                if up
+                else translate.gettext("%(name)s down to %(limit)s", **words)
+            )
+    further = translate.join_list(said)
+    moving = translate.join_list([f"{move.feature.name} {describe_move(move, translate)}" for move in moves])
+    return [
+        *([translate.gettext("Going further is covered too: %(further)s.", further=further)] if said else []),
+        *([translate.gettext("Meanwhile and unasked, %(moving)s.", moving=moving)] if moves else []),
+    ]
+
+
+def describe_move(
+    move: Move, translate: English = ENGLISH, amount: Callable[[Any], str] | None = None
+) -> str:
+    """Write what may become of a value by itself, as the rest of a sentence; ``amount`` writes numbers.
+
+    >>> savings = Feature("savings", "integer")
+    >>> describe_move(Move(savings, Drift(-200, 200))), describe_move(Move(savings, Drift(-50, 200)))
+    ('may change by up to 200', 'may grow by up to 200 or fall by up to 50')
+    >>> describe_move(Move(savings, Drift(0, 200)))
+    'may grow by up to 200, but must not fall'
+    """
+    feature, (least, most), codes = move
+    say = translate.gettext
+    if feature.kind == "binary":
+        if least < 0 < most:
+            return say("may change")
+        return say("may become %(value)s", value=str(feature.categories[int(most > 0)]))
+    written = (amount or translate.format_value) if feature.is_numeric else partial(_levels, translate)
+    words = {"least": written(-least), "most": written(most)}
+    if least == 0:
+        sentence = say("may grow by up to %(most)s, but must not fall", **words)
+    elif most == 0:
+        sentence = say("may fall by up to %(least)s, but must not grow", **words)
+    elif most == -least:
+        sentence = say("may change by up to %(most)s", **words)
+    else:
+        sentence = say("may grow by up to %(most)s or fall by up to %(least)s", **words)
+    if not codes:
+        return sentence
+    unless = translate.join_list([translate.format_value(code) for code in codes])
+    return say("%(moves)s (and must not be %(codes)s)", moves=sentence, codes=unless)
+
+
+def _levels(translate: English, count: float) -> str:
+    return translate.ngettext("%(count)s level", "%(count)s levels", int(count), count=int(count))
+
+
+def describe_promise(promise: Promise, translate: English = ENGLISH, *, holds: bool = True) -> str:
+    """Write what is promised about later models."""
+    say = translate.gettext
+    if promise.kappa == 0:
+        return say("This is valid for today's model; nothing was asked about later versions.")
+    words = {"limit": describe_models(promise.models, translate)}
+    if promise.conditional and promise.favourable:
+        words["condition"] = say(", as long as the original application would still be accepted")
+    else:
+        words["condition"] = (
+            say(", as long as the original application would still be declined")
+            if promise.conditional
+            else ""
+        )
+    if holds:
+        return say(
+            "This stays valid for any later version of the model whose %(limit)s%(condition)s.", **words
+        )
+    return say(
+        "This is valid today, but proved only for later versions of the model whose %(limit)s%(condition)s.",
+        **words,
+    )
+
+
+def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
+    """Write how far the weights of the models in a set may move."""
+    say, norm = translate.gettext, models.norm
+    if models.rule == "absolute":
+        amount = _amounts(models, translate)
+        if norm == "linf":
+            return say("weights and biases each move by at most %(amount)s", amount=amount)
+        return say(
+            "weight matrices and bias vectors each move by at most %(amount)s (%(norm)s norm)",
+            amount=amount,
+            norm=norm,
+        )
+    share = translate.format_value(_digits(100 * models.kappa))
+    if models.rule == "mean-abs" and norm == "linf":
+        return say(
+            "weights and biases each move by at most %(share)s %% of the average size in the same matrix or "
+            "vector",
+            share=share,
+        )
+    if models.rule == "mean-abs":
+        return say(
+            "weight matrices and bias vectors each move by at most %(share)s %% of their average size "
+            "(%(norm)s norm)",
+            share=share,
+            norm=norm,
+        )
+    if norm == "linf":
+        return say(
+            "weights and biases each move by at most %(share)s %% of the largest one in the same matrix or "
+            "vector",
+            share=share,
+        )
+    return say(
+        "weight matrices and bias vectors each move by at most %(share)s %% of their %(norm)s norm "
+        "(%(norm)s norm)",
+        share=share,
+        norm=norm,
+    )
+
+
+def _amounts(models: ParamSet, translate: English) -> str:
+    """Write the absolute radii: one number where it is the same for all that may move, else each of them."""
+    radii = {name: translate.format_value(_digits(radius)) for name, radius in models.named_radii.items()}
+    if len(set(models.named_radii.values())) <= 1:
+        return next(iter(radii.values()), "0")
+    each = [translate.gettext("%(radius)s (%(name)s)", radius=radii[name], name=name) for name in radii]
+    return translate.join_list(each)
+
+
+def _digits(number: float) -> Decimal:
+    """Return a promised amount with few digits, rounded down."""
+    return Decimal(round_down(number))
+
+
+def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
+    """Yield a sentence for each feature that most rows (n, d) change most, or move to an end of its range.
+
+    Each counterfactual may be certified, close and accepted elsewhere; whoever sends all of them should
+    still know that they repeat one another.
+    """
+    if len(x) < FEWEST_PEOPLE:
+        return
+    moved = encoding.by_feature((x_cf - x).abs())
+    main = moved.argmax(-1).bincount(minlength=len(encoding.blocks)) / len(x)
+    for k in (main > MOST_PEOPLE).nonzero().squeeze(-1).tolist():
+        name = encoding.schema.names[k]
+        often = format_percent(float(main[k]))
+        yield f"{often} of {len(x):,} counterfactuals change {name!r} most; check what {name!r} measures"
+    for block in encoding.blocks:
+        if not block.feature.is_numeric:
+            continue
+        before, after = x[:, block.start], x_cf[:, block.start]
+        for end, word in ((0.0, "lowest"), (1.0, "highest")):
+            share = float(((after == end) & (before != end)).double().mean())
+            if share > MOST_PEOPLE:
+                name = block.feature.name
+                yield (
+                    f"{format_percent(share)} of {len(x):,} counterfactuals set {name!r} to its {word} "
+                    "value; a limit keeps each change to a share of the person's own value: "
+                    f"limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
+                )

@@ -1,4 +1,4 @@
-"""What ``explain`` answers: a counterfactual for each row, what was proved of it, or why there is none."""
+"""The result of ``explain``: a counterfactual for each row, what was proved of it, or why there is none."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from torch import Tensor
 
 from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, Membership, membership
-from veritracer.changes import Advice
+from veritracer.changes import (
+    Change,
+    Move,
+    Promise,
+    changes_of,
+    describe,
+    moves_of,
+    read_cells,
+    read_limits,
+    region_of,
+    repeated_changes,
+)
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
 from veritracer.formatting import to_python
-from veritracer.letter import Format, write_letter
 from veritracer.models.balls import Norm
 from veritracer.models.param_sets import ParamSet
 from veritracer.options import ExplainOptions
-from veritracer.reasons import PrincipalReason, ReasonCodes, as_codes, principal_reasons
+from veritracer.principal_reasons import PrincipalReason, accepted_rows, principal_reasons
 from veritracer.search.problem import Drift, cost_weights
 from veritracer.search.reference import ReferenceData
-from veritracer.wording import (
-    Change,
-    Move,
-    Promise,
-    instruction,
-    promise_in_words,
-    region_in_words,
-    repeated_changes,
-)
-from veritracer.wording import language as letters_language
 
 Status = Literal["certified", "valid", "none"]
 
@@ -219,15 +219,28 @@ class Counterfactuals:
         return replace(self, **parts, x=self.x[some], x_cf=self.x_cf[some], region=self.region.select(some))
 
     @cached_property
-    def advice(self) -> Advice:
-        """What changes in each row, and how far that is covered."""
-        proved = self.certified | (self.radius > 0)
-        shown = self.original, self.frame, self.x, self.x_cf
-        return Advice(self.encoding, *shown, self.overshoot, self.drift, proved)
+    def proved(self) -> NDArray[np.bool_]:
+        """Return whether there is a proof of each counterfactual at whichever kappa."""
+        return self.certified | (self.radius > 0)
+
+    @cached_property
+    def cells(self) -> Mapping[str, tuple[Any, Any]]:
+        """Return the cells of each column of ``original`` and ``frame``, numbers also where they are text."""
+        return read_cells(self.encoding, self.original, self.frame)
+
+    @cached_property
+    def accepted(self) -> Tensor:
+        """Return accepted training rows that people are compared with, encoded."""
+        return accepted_rows(self)
+
+    @cached_property
+    def limits(self) -> Mapping[str, tuple[Any, NDArray[np.bool_]]]:
+        """Return how far each changed number may go on, and whether that is inside of the region."""
+        return read_limits(self)
 
     @property
     def summary(self) -> str:
-        """How many there are, and what was proved of them, in one line."""
+        """Return how many there are and what was proved of them, in one line."""
         counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
         what = "counterfactual" if len(self) == 1 else "counterfactuals"
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
@@ -240,26 +253,26 @@ class Counterfactuals:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
+        """Return status, reason and numbers of each counterfactual, with the index of ``frame``."""
         columns = {name: getattr(self, name) for name in ("status", "reason", *NUMBERS)}
         return pd.DataFrame(columns, index=self.frame.index)
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        """Today's probability of the favourable label for each original row."""
+        """Return today's probability of the favourable label for each original row."""
         logit = self.param_set.network.logit(self.param_set.center, self.x) + self.reference.threshold_logit
         return torch.sigmoid(logit).detach().numpy()
 
     @property
     def decision(self) -> NDArray[np.object_]:
-        """Today's decision on each original row, as the label of the target where the schema names it."""
+        """Return today's decision on each original row, as a label of the target where these are known."""
         schema = self.encoding.schema
         yes, no = schema.favourable, schema.unfavourable
         words = ("favourable", "unfavourable") if yes is None or no is None else (str(yes), str(no))
         return np.where(self.favourable, *words).astype(object)
 
     def changes(self) -> pd.DataFrame:
-        """A long table with a line for each changed feature: row, feature, from, to.
+        """Return a long table with a line for each changed feature: row, feature, from, to.
 
         With ``alternative`` where there are several, and ``at_most`` where going further is certified.
         """
@@ -274,58 +287,27 @@ class Counterfactuals:
         return table.drop(columns=unused + ([] if self.overshoot > 0 else ["at_most"]))
 
     def changes_of(self, i: int) -> list[Change]:
-        """The changes of counterfactual ``i``, in the order of the columns."""
-        return self.advice.changes_of(i)
+        """Return the changes of counterfactual ``i``, in the order of the columns."""
+        return changes_of(self, i)
 
     def moves_of(self, i: int) -> list[Move]:
-        """What may become of values of counterfactual ``i`` by themselves: see ``Advice.moves_of``."""
-        return self.advice.moves_of(i)
+        """Return what may become of values of counterfactual ``i`` by themselves, as far as it is proved."""
+        return moves_of(self, i)
 
     def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
-        """Between which two values each feature may end up, all at once: see ``Advice.region_of``."""
-        return self.advice.region_of(i)
+        """Return between which two values each feature may end up: everything that is covered, at once."""
+        return region_of(self, i)
 
     def sentence(self, i: int) -> str:
-        """Counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
-        if self.status[i] == "none":
-            return f"No change is proposed: {self.reason[i]}."
-        changes = self.changes_of(i)
-        said = f"{instruction(changes)} {region_in_words(changes, self.moves_of(i))}"
-        holds = bool(self.certified[i])
-        if not holds and self.radius[i] == 0:
-            return f"{said}This is valid today; nothing is proved about later versions of the model."
-        return said + promise_in_words(self.promise(i), holds=holds)
-
-    def letter(
-        self,
-        i: int,
-        template: str | os.PathLike[str] | None = None,
-        codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-        *,
-        format: Format | None = None,  # noqa: A002  # the word that a caller expects
-        language: str | os.PathLike[str] = "en",
-        **fields: Any,
-    ) -> str:
-        """Write a draft of the notice for the person of row ``i``: decision, reasons, what to change.
-
-        It is marked as a draft and promises nothing. Letters of promises are written where they are issued
-        (``veritracer issue --letters``, the service): those name the promise's number and its last day.
-        ``codes`` has a reason for every feature that changes or is a principal reason (a mapping,
-        ``ReasonCodes`` or a JSON file); one that is not there is refused. ``template`` is a Jinja2 template,
-        as a file or as text, instead of the default one, ``format`` is ``"text"`` or ``"html"`` (by default
-        what the file's name says, else text), ``language`` is ``"en"``, ``"de"`` or a JSON file with a
-        catalogue of phrases, and ``fields`` are what the institution adds: institution, recipient, address,
-        reference, date, contact, rights, or whatever an own template names. Needs the extra ``report``.
-        """
-        words = letters_language(language)
-        return write_letter(self, i, template, as_codes(codes), format, fields, words)
+        """Write counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+        return describe(self, i)
 
     def principal_reasons(self, i: int) -> list[PrincipalReason]:
-        """What weighed most against row ``i``, compared with accepted training rows; the heaviest first.
+        """Return what weighed most against row ``i``, compared with accepted training rows.
 
-        At most four features, each with the way that it would have to go and its part of the logit. They are
-        reasons of the decision, and not what the counterfactual changes. Empty where the row is favourable,
-        or where no training rows are known.
+        At most four features, the heaviest first, each with the way that it would have to go and its part of
+        the logit. They are reasons of the decision, and not what the counterfactual changes. Empty where the
+        row is favourable, or where no training rows are known.
         """
         if i not in self._reasons:
             self._reasons[i] = principal_reasons(self, i)
@@ -336,16 +318,16 @@ class Counterfactuals:
         return {}
 
     def promise(self, i: int) -> Promise:
-        """What the certificate of counterfactual ``i`` promises: at the kappa asked for, if it is reached."""
+        """Return what the certificate of counterfactual ``i`` promises: at its kappa, if that is reached."""
         models = self.param_set if self.certified[i] else self.param_set.at(float(self.radius[i]))
         return Promise(models, bool(self.conditional[i]), bool(self.favourable[i]))
 
     def covers(self, model: Any) -> Membership:
-        """Whether ``model`` is in the set at which rows are ``certified``: see ``Certificates.covers``."""
+        """Return whether ``model`` is in the set at which rows are certified: see ``Certificates.covers``."""
         return membership(self.param_set, self.encoding_digest, self.threshold, model)
 
     def plausibility(self) -> pd.DataFrame:
-        """How close each counterfactual is to the training data.
+        """Measure how close each counterfactual is to the training data.
 
         ``distance`` is the L1 distance to the nearest training row over the number of encoded columns;
         ``lof`` the local outlier factor (about 1 among the data, larger outside). ``distance_favourable`` and
@@ -368,7 +350,7 @@ class Counterfactuals:
     def interpolation_path(
         self, i: int, feature: str | None = None, *, truth: Callable[[pd.DataFrame], Any] | None = None
     ) -> pd.DataFrame:
-        """What is said of the favourable decision on the way from x (0) to x′ (1), and a quarter beyond.
+        """Trace the favourable decision on the way from x (0) to x′ (1), and a quarter beyond.
 
         A column for the model, for the panel that it was held to, and for the panel's held-out members, as
         probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
@@ -377,7 +359,7 @@ class Counterfactuals:
         return interpolation_path(self, i, feature, truth)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One JSON document with everything, under a versioned schema; also written to ``path``."""
+        """Return one JSON document with everything, under a versioned schema; also write it to ``path``."""
         return document_text(document(self), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
@@ -385,17 +367,17 @@ class Counterfactuals:
         as_table(self).to_parquet(path)
 
     def to_arrow(self) -> Any:
-        """The same table as Arrow's, without the index."""
+        """Return the same table as Arrow's, without the index."""
         import pyarrow as pa
 
         return pa.Table.from_pandas(as_table(self), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule interface: ``polars.DataFrame(recourse)``, ``pyarrow.table(recourse)``."""
+        """Export through the Arrow PyCapsule interface, for ``polars.DataFrame(recourse)`` and others."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def label(self, i: int) -> Any:
-        """The label of the row that counterfactual ``i`` is for."""
+        """Return the label of the row that counterfactual ``i`` is for."""
         label = self.frame.index[i]
         if self._has_alternatives:
             label = label[0] if len(label) == 2 else label[:-1]
@@ -409,7 +391,7 @@ class Counterfactuals:
 def interpolation_path(
     found: Counterfactuals, i: int, feature: str | None, truth: Callable[[pd.DataFrame], Any] | None
 ) -> pd.DataFrame:
-    """The probabilities of ``Counterfactuals.interpolation_path``, a column for everybody who has one."""
+    """Return the probabilities of ``Counterfactuals.interpolation_path``, a column for each that is known."""
     share = torch.linspace(0.0, 1.25, 51, dtype=found.x.dtype)
     end = found.x_cf[i]
     if feature is not None:
@@ -430,7 +412,7 @@ def interpolation_path(
 
 
 def document(found: Counterfactuals) -> dict[str, Any]:
-    """Everything, as JSON can hold it, under a versioned schema."""
+    """Return everything, as JSON can hold it, under a versioned schema."""
     head = {
         **envelope(FORMAT, VERSION),
         "kappa": found.kappa,
@@ -449,7 +431,7 @@ def document(found: Counterfactuals) -> dict[str, Any]:
 
 
 def as_table(found: Counterfactuals) -> pd.DataFrame:
-    """The values as shown, in the types of the schema, then ``recourse.status`` and so on."""
+    """Return the values as shown, in the types of the schema, then ``recourse.status`` and so on."""
     # Side by side by position: labels of the index may repeat.
     parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]
     whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
@@ -470,8 +452,8 @@ def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
         "status": str(found.status[i]),
         "reason": str(found.reason[i]),
         **numbers,
-        "original": {name: _json_value(before[i]) for name, (before, _) in found.advice.cells.items()},
-        "counterfactual": {name: _json_value(after[i]) for name, (_, after) in found.advice.cells.items()},
+        "original": {name: _json_value(before[i]) for name, (before, _) in found.cells.items()},
+        "counterfactual": {name: _json_value(after[i]) for name, (_, after) in found.cells.items()},
         "changes": changes,
         **({"region": region} if region else {}),
         "sentence": found.sentence(i),

@@ -13,7 +13,7 @@
     ├── TrainingError      training cannot start or cannot continue
     │   └── PromiseError   no acceptable model keeps the promises
     ├── ModelFileError     a saved model that is damaged, altered or of an unknown version
-    ├── LetterError        a letter without a reason code, or with a template that cannot be filled in
+    ├── NoticeError        a notice without a reason code, or with a template that cannot be filled in
     ├── DatasetError       a dataset that is unknown, missing or damaged
     ├── LedgerError        a ledger that cannot be opened, read or written, or a promise that it does not hold
     │   ├── LedgerUnavailableError   its database does not answer, or is busy for too long: try again
@@ -91,8 +91,8 @@ class ModelFileError(VeriTracerError, ValueError):
     """A saved model is damaged, altered or of an unknown version."""
 
 
-class LetterError(VeriTracerError, ValueError):
-    """A letter has no reason code, or a template that cannot be filled in."""
+class NoticeError(VeriTracerError, ValueError):
+    """A notice has no reason code, or a template that cannot be filled in."""
 
 
 class DatasetError(VeriTracerError, LookupError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -162,3 +163,51 @@ def format_number(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{float(f'{value:.3g}'):g}"
+
+
+class English:
+    """Write sentences in English, the language of the source: a ``Translator`` does it in another one."""
+
+    locale = "en"
+
+    def gettext(self, message: str, **fields: object) -> str:
+        """Return the message with its named fields filled in.
+
+        >>> ENGLISH.gettext("Raise %(label)s.", label="savings")
+        'Raise savings.'
+        """
+        return message % fields if fields else message
+
+    def ngettext(self, singular: str, plural: str, n: int, **fields: object) -> str:
+        """Return the message for this number of things.
+
+        >>> ENGLISH.ngettext("%(count)s level", "%(count)s levels", 1, count=1)
+        '1 level'
+        """
+        return self.gettext(singular if n == 1 else plural, **fields)
+
+    def format_value(self, value: Any) -> str:
+        """Format a cell with all of its digits.
+
+        >>> ENGLISH.format_value(1200.5), ENGLISH.format_value("rent"), ENGLISH.format_value(None)
+        ('1,200.5', 'rent', 'not stated')
+        """
+        if is_missing(value):
+            return self.gettext("not stated")
+        return str(value) if isinstance(value, bool | np.bool_ | str) else self.format_number(value)
+
+    def format_number(self, number: Any) -> str:
+        """Format a number with all of its digits."""
+        return format_value(number)
+
+    def join_list(self, parts: Sequence[str]) -> str:
+        """Join parts as a list in a sentence.
+
+        >>> ENGLISH.join_list(["a", "b", "c"])
+        'a, b and c'
+        """
+        return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+ENGLISH = English()
+"""The default of functions that take ``translate``."""

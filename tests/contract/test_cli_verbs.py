@@ -21,6 +21,7 @@ VERBS = (
     "audit",
     "verify",
     "calibrate",
+    "notices",
     "serve",
     "bench",
     "report",
@@ -32,6 +33,7 @@ OPTIONS = {
     "issue": ("--ledger", "--expires"),
     "update": ("--keep", "--out"),
     "audit": ("--ledger", "--model"),
+    "notices": ("--ledger", "--out"),
 }
 """Options of the contract and of its examples."""
 

@@ -63,7 +63,7 @@ def warn_in(module: str, category: type[Warning]) -> None:
 @pytest.mark.parametrize(
     ("module", "category"),
     [
-        ("veritracer.letter", DeprecationWarning),
+        ("veritracer.app.notices", DeprecationWarning),
         ("veritracer_bench.running", RuntimeWarning),
         ("veritracer", UserWarning),
         ("test_of_a_caller", DataWarning),

@@ -492,3 +492,15 @@ def test_installs_without_a_package_say_so(monkeypatch: pytest.MonkeyPatch, pack
     extra = {"pyarrow": "arrow", "pandera": "pandera"}[package]
     with pytest.raises((DataError, SchemaError), match=rf"the package {package}.*veritracer\[{extra}\]"):
         schema.to_pandera() if package == "pandera" else arrow_table({"a": [1.0]})
+
+
+def test_what_can_not_move_by_itself_is_refused() -> None:
+    for wrong in ((1, 2), (0, float("inf"))):
+        with pytest.raises(SchemaError, match="yearly from at most 0"):
+            Feature("age", "integer", yearly=wrong)
+    with pytest.raises(SchemaError, match="yearly from at most 0"):
+        Feature("job", "categorical", categories=["a", "b"], yearly=(0, 1))
+    frame = pd.DataFrame({"age": [30, 40, 50], "ok": ["no", "yes", "no"]})
+    assert Schema.infer(frame, "ok", yearly={"age": (0, 1)})["age"].yearly == (0.0, 1.0)
+    with pytest.raises(SchemaError, match="a column in yearly"):
+        Schema.infer(frame, "ok", yearly={"aeg": (0, 1)})

@@ -1,4 +1,4 @@
-"""An independent reader of what is said: of sentences, letters and numbers, written from the documentation.
+"""An independent reader of what is said: of sentences, notices and numbers, written from the documentation.
 
 Nothing of the library is imported here. A text is parsed by a grammar of its own into what it claims: which
 values to take, how far one may go beyond them, what may move by itself, and for which models that holds. Rows
@@ -116,7 +116,6 @@ class Claim:
 
     before: Row = field(default_factory=dict)
     after: Row = field(default_factory=dict)
-    by: Row = field(default_factory=dict)
     further: Row = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
     ranges: dict[str, tuple[Cell, Cell]] = field(default_factory=dict)
@@ -132,7 +131,7 @@ _NUMBERS = {"en": NUMBER, "de": r"-?[\d.]+(?:,\d+)?(?:e[+-]?\d+)?"}
 
 def _pieces(text: str, begins: str) -> list[str]:
     """The text cut where a comma or an "and" is followed by something that begins so."""
-    return re.split(rf"(?:, | and )(?={begins})", text)
+    return re.split(rf"(?:,? and |, )(?={begins})", text)
 
 
 def _change(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str = "en") -> None:
@@ -145,10 +144,9 @@ def _change(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str 
     ]
     english = [
         rf"raise (?P<name>{names}) from (?P<old>.+) to (?:at least )?(?P<new>.+)",
-        rf"reduce (?P<name>{names}) from (?P<old>.+) to (?P<new>{NUMBER}) \(by at least (?P<by>.+)\)",
         rf"reduce (?P<name>{names}) from (?P<old>.+) to (?P<new>.+?)(?: or further)?",
         rf"change (?P<name>{names}) from (?P<old>.+) to (?P<new>.+)",
-        rf"state (?P<name>{names})(?: as|:) (?P<new>.+)",
+        rf"state (?P<name>{names}): (?P<new>.+)",
     ]
     patterns = german if tongue == "de" else english
     text = text if tongue == "de" else text[:1].lower() + text[1:]
@@ -159,8 +157,6 @@ def _change(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str 
     claim.after[column.name] = column.read(parts["new"], tongue)
     if parts.get("old"):
         claim.before[column.name] = column.read(parts["old"], tongue)
-    if parts.get("by"):
-        claim.by[column.name] = Decimal(parts["by"].replace(",", ""))
 
 
 def _move(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str = "en") -> None:
@@ -201,7 +197,7 @@ def _move(text: str, columns: Mapping[str, Column], claim: Claim, tongue: str = 
 
 
 def _models(text: str) -> Models:
-    """The set of models in the words of a sentence or a letter."""
+    """The set of models in the words of a sentence or a notice."""
     share = re.fullmatch(
         r"(?:weights and biases|weight matrices and bias vectors) each move by at most ([\d.]+) % of "
         r"(?:the|their) (average size|largest one|l[12] norm) "
@@ -235,7 +231,7 @@ def read_sentence(text: str, columns: Mapping[str, Column]) -> Claim:
     )
     assert whole, f"this is no sentence: {text!r}"
     claim, names = Claim(), "|".join(columns)
-    for piece in _pieces(whole["do"], rf"(?:raise|reduce|change|state) (?:{names})[ :]"):
+    for piece in re.split(rf"\. (?=(?:Raise|Reduce|Change|State) (?:{names})[ :])", whole["do"]):
         _change(piece, columns, claim)
     for piece in _pieces(whole["further"], rf"(?:{names}) ") if whole["further"] else []:
         name, words = re.fullmatch(rf"({names}) (?:up|down) to (.*)", piece).groups()
@@ -256,7 +252,7 @@ def read_sentence(text: str, columns: Mapping[str, Column]) -> Claim:
 
 
 def _models_in_german(text: str) -> Models:
-    """The set of models in the words of a German letter."""
+    """The set of models in the words of a German notice."""
     what = (
         "(?:Gewichte und Schwellenwerte|Gewichtsmatrizen und Schwellenvektoren) ändern sich je um höchstens"
     )
@@ -279,7 +275,7 @@ def _models_in_german(text: str) -> Models:
 
 @dataclass(frozen=True)
 class Tongue:
-    """What the parts of a letter look like in a language."""
+    """What the parts of a notice look like in a language."""
 
     draft: str
     steps: str
@@ -379,7 +375,7 @@ TONGUES = {
 
 
 def _sections(text: str, draft: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The listed sentences of each part of a letter, and what stands there besides, by its heading."""
+    """The listed sentences of each part of a notice, and what stands there besides, by its heading."""
     parts: dict[str, list[str]] = {"": []}
     besides: dict[str, str] = {"": ""}
     section = ""
@@ -396,8 +392,8 @@ def _sections(text: str, draft: str) -> tuple[dict[str, list[str]], dict[str, st
     return parts, besides
 
 
-def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") -> Claim | None:
-    """What a letter claims; None where it proposes nothing."""
+def read_notice(text: str, columns: Mapping[str, Column], tongue: str = "en") -> Claim | None:
+    """What a notice claims; None where it proposes nothing."""
     grammar = TONGUES[tongue]
     parts, besides = _sections(text, grammar.draft)
     steps = parts.get(grammar.steps, [])
@@ -413,7 +409,7 @@ def read_letter(text: str, columns: Mapping[str, Column], tongue: str = "en") ->
         claim.before_day = until[1] if until else None
         assert until or re.fullmatch(grammar.always, besides[grammar.promise]), besides[grammar.promise]
     if grammar.proposal in parts:
-        assert grammar.draft in parts, "a proposal in a letter that is no draft"
+        assert grammar.draft in parts, "a proposal in a notice that is no draft"
         assert re.fullmatch(grammar.proposed, besides[grammar.proposal]), besides[grammar.proposal]
     assert not (grammar.draft in parts and grammar.promise in parts), "a draft that promises"
     for condition in parts.get(grammar.promise, parts.get(grammar.proposal, [])):

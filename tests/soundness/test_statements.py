@@ -32,7 +32,7 @@ from said import (
     held,
     is_empty,
     logit,
-    read_letter,
+    read_notice,
     read_sentence,
     told_row,
 )
@@ -40,16 +40,10 @@ from torch import nn
 from worlds import World, answers, elsewhere, encoded, later, plain_row, world
 
 import veritracer as vt
+from veritracer.app.notices import NoticeForm, promise_notices, render_notice, write_notices
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger import audit
-from veritracer.streaming import (
-    IssueTerms,
-    LetterTerms,
-    NullSink,
-    explain_table,
-    issue_table,
-    letter_folder,
-)
+from veritracer.streaming import explain_table
 from veritracer.tables import open_sink, open_table
 
 QUICK, LONG = 2_000, 20_000
@@ -89,9 +83,6 @@ class Witness:
             self.note(f"{where}: from", same or own[name] in columns[name].codes, (text, own))
         for name in claim.after:
             self.note(f"{where}: to", columns[name].same(claim.after[name], shown[name]), (text, shown))
-        for name, by in claim.by.items():
-            difference = abs(exact(claim.after[name]) - exact(claim.before[name]))
-            self.note(f"{where}: by", by == difference, text)
         told = told_row(claim, own)
         self.note(
             f"{where}: leads there", bool((encode([told]) == encode([shown])).all()), (text, told, shown)
@@ -113,7 +104,7 @@ class Witness:
     # ---------------------------------------------------------------------------------------- what was told
 
     def answers_as_they_are(self) -> None:
-        """``frame``, ``status``, ``reason`` and ``sentence`` of every row, and its letter."""
+        """``frame``, ``status``, ``reason`` and ``sentence`` of every row, and its notice."""
         found, place = self.found, self.place
         for i in range(len(found)):
             own, shown = place.own(int(found.row[i])), plain_row(found.frame, i)
@@ -128,7 +119,7 @@ class Witness:
             proved = found.status[i] == "certified"
             self.note("status", not proved or found.kappa == 0 or sentence.models is not None)
             self.claim("sentence", sentence, own, shown, favourable=favourable, text=found.sentence(i))
-            self.letter(i, own, shown, favourable=favourable)
+            self.notice(i, own, shown, favourable=favourable)
 
     def none(self, i: int, own: Row, *, favourable: bool) -> None:
         """Nothing; the reason why there is no answer."""
@@ -171,16 +162,16 @@ class Witness:
         claim = Claim(ranges={column.name: ends})
         return draw_row(claim, {column.name: value}, {column.name: column}, self.rng)[column.name]
 
-    def letter(self, i: int, own: Row, shown: Row, *, favourable: bool) -> None:
-        """Nothing; the letter of a row."""
+    def notice(self, i: int, own: Row, shown: Row, *, favourable: bool) -> None:
+        """Nothing; the draft of a row's notice."""
         said = {"en": "Your application was accepted.", "de": "Ihr Antrag wurde angenommen."}
         for tongue, accepted in said.items():
-            text = self.found.letter(i, codes=CODES, language=tongue)
-            where = "letter" if tongue == "en" else f"letter in {tongue}"
+            text = render_notice(self.found, i, CODES, language=tongue)
+            where = "notice" if tongue == "en" else f"notice in {tongue}"
             if favourable:
                 self.note(f"{where}: accepted", accepted in text)
                 continue
-            claim = read_letter(text, self.place.columns, tongue)
+            claim = read_notice(text, self.place.columns, tongue)
             assert claim is not None
             self.claim(where, claim, own, shown, favourable=False, text=text)
             proved = claim.models is None or self.found.status[i] == "certified"
@@ -188,39 +179,40 @@ class Witness:
             nothing = claim.number is None and claim.before_day is None
             self.note(f"{where}: is a draft", nothing and TONGUES[tongue].draft in text, text)
 
-    def recorded_letters(self, folder: Path) -> None:
-        """Nothing; letters of what was issued, against what the ledger says under their numbers."""
-        place, source = self.place, folder / "issued.csv"
-        people = place.people.assign(who=[f"person {i}" for i in range(len(place.people))])
-        people.to_csv(source, index=False)
-        tongue = "de" if folder.name[-1] in "13579" else "en"
-        asked = LetterTerms(folder / "letters", codes=CODES, columns={"recipient": "who"}, language=tongue)
-        terms = IssueTerms("who", timedelta(days=90), uncertified="skip", allow_duplicate=False)
+    def recorded_notices(self, folder: Path) -> None:
+        """Nothing; notices of what was issued, against what the ledger says under their numbers."""
+        place, tongue = self.place, "de" if folder.name[-1] in "13579" else "en"
+        ids = [f"person {i}" for i in range(len(place.people))]
+        kept = ("plain", "commitment")[int(self.rng.integers(2))]
+        terms: dict[str, Any] = {"expires": timedelta(days=90), "uncertified": "skip", "original": kept}
         with (
-            open_table(str(source)) as table,
             vt.Ledger(folder / "issued.db") as ledger,
-            letter_folder(asked) as letters,
             warnings.catch_warnings(action="ignore", category=VeriTracerWarning),
         ):
-            options, sink = {**place.options, "only_unfavourable": True}, NullSink()
-            _, issued = issue_table(
-                place.recourse, table, sink, ledger, terms, options=options, letters=letters
-            )
-            told = {int(number): ledger.shown(int(number)) for number in issued.sequence}
-        seen = set()
-        for path in sorted((folder / "letters").iterdir()):
-            claim = read_letter(path.read_text(), place.columns, tongue)
-            if claim is None or claim.number is None:
-                self.note("recorded letter: no promise", claim is None or claim.models is None)
+            issued = ledger.issue(self.found, place.module, ids=ids, **terms)
+            numbers = [int(number) for number in issued.sequence]
+            told = {number: ledger.shown(number) for number in numbers}
+            openings = dict(zip(numbers, issued.openings, strict=True)) if issued.openings else {}
+            for number, opening in openings.items():
+                told[number]["original"] = ledger.opened(number, opening)["row"]
+            own = {number: {"recipient": one["id"]} for number, one in told.items()}
+            form = NoticeForm.of(CODES, None, None, tongue, {}, ["recipient"])
+            count = write_notices(folder / "notices", promise_notices(ledger, numbers, own, openings), form)
+        self.note("recorded notice: each once", count == len(told), told)
+        for number, one in told.items():
+            text = (folder / "notices" / f"{number:06}.txt").read_text()
+            claim = read_notice(text, place.columns, tongue)
+            self.note("recorded notice: whose", one["id"] in text, one)
+            if one["favourable"]:
+                self.note("recorded notice: accepted", claim is None, text)
                 continue
-            one = told[claim.number]
-            seen.add(claim.number)
-            self.note("recorded letter: whose", one["id"] in path.read_text(), one)
+            assert claim is not None
+            assert claim.before_day is not None
+            self.note("recorded notice: number", claim.number == number, text)
             day = date.fromisoformat(one["expires"][:10])
-            self.note("recorded letter: until", str(day.year) in claim.before_day, one)
-            self.note("recorded letter: day", re.search(rf"\b{day.day}\b", claim.before_day), one)
-            self.claim("recorded letter", claim, one["original"], one["values"], favourable=False, text=one)
-        self.note("recorded letter: each once", seen == set(told), told)
+            self.note("recorded notice: until", str(day.year) in claim.before_day, one)
+            self.note("recorded notice: day", re.search(rf"\b{day.day}\b", claim.before_day), one)
+            self.claim("recorded notice", claim, one["original"], one["values"], favourable=False, text=text)
 
     def numbers(self) -> None:
         """The JSON document: values, regions, bounds and radii."""
@@ -389,14 +381,14 @@ def test_what_is_said_is_what_was_proved(part: int, request: pytest.FixtureReque
             witness.files(folder)
         witness.ledger(folder)
         if seed % 3 == 1:
-            witness.recorded_letters(folder)
+            witness.recorded_notices(folder)
         seen += witness.seen
         if seen.total() >= wanted and seed >= 4 * (FEWEST - 1):
             break
     assert {where.split(":")[0] for where in seen} >= {
         "frame",
         "sentence",
-        "letter",
+        "notice",
         "json",
         "ledger",
         "audit",

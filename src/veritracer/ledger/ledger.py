@@ -215,15 +215,18 @@ class Ledger:
             return then.requirements()
 
     def shown(self, sequence: int) -> dict[str, Any]:
-        """Everything about one promise as it was told: id, values, sentence, dates, certificate.
+        """Everything about one promise as it was told: id, values, sentence, dates, certificate, status.
 
-        ``original`` and ``sentence`` are None where the person's own row is not kept, or not readable.
+        ``original`` and what speaks of it (``sentence``, ``reasons``, ``limits``, ``drift``) are None where
+        the person's own row is not kept, or not readable.
         """
         with self.snapshot() as now:
-            return render(int(sequence), *now.kept(int(sequence)), self._cipher)
+            kept, model = now.kept(int(sequence))
+            status = now.status(int(sequence), kept.header)
+            return {**render(int(sequence), kept, model, self._cipher), "status": status}
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
-        """The original row and the sentence that a promise only commits to.
+        """The original row, as ``row``, and what speaks of it, which a promise only commits to.
 
         ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
         """

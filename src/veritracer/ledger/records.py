@@ -2,8 +2,9 @@
 
 The header has a fixed layout, so that a million are read as one array; it says nothing of a person. The parts
 do: the id, x′ encoded (with the ends of a promised region), x′ as it was shown, x encoded, and the person's
-own row with the sentence that names its values. Each part is committed to in the chain by
-``SHA-256(salt ‖ content)`` and can be erased; ``x`` and the original row may be encrypted, or kept nowhere.
+own row with the sentence that names its values and what else a notice says. The chain commits to each part by
+``SHA-256(salt ‖ content)``, and it can be erased; ``x`` and the original row may be encrypted, or kept
+nowhere.
 
 A row of raw values is one JSON object with a value for each column, in the caller's order: true or false,
 whole numbers, numbers, texts, and null for an empty cell. A number is written as the float64 that it counts
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds.methods import names_by_code
+from veritracer.changes import recorded_facts
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import (
@@ -83,6 +85,9 @@ METHODS = names_by_code()
 ORIGINALS: tuple[Original, ...] = ("plain", "encrypted", "commitment")
 
 ENCRYPTED = ORIGINALS.index("encrypted")
+
+FACTS = {"reasons": list, "limits": dict, "drift": dict}
+"""What stands beside a person's own row and its sentence, by type: see ``recorded_facts``."""
 
 PARTS = ("who", "x_cf", "shown", "x", "original")
 """What speaks of a person, in the order of salts and commitments."""
@@ -203,7 +208,7 @@ def records(
     made, openings = [], []
     for k, i in enumerate(texts.rows.tolist()):
         region = b"".join(end[i].tobytes() for end in regions) if wide[i] else b""
-        original = to_json({"row": texts.original[k], "sentence": found.sentence(i)})
+        original = to_json({"row": texts.original[k], **recorded_facts(found, i)})
         shown = to_json(texts.shown[k])
         contents = [names[i], x_cf[i].tobytes() + region, shown, x[i].tobytes(), original]
         salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]

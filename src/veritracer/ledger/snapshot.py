@@ -34,8 +34,11 @@ from veritracer.ledger.promises import (
 )
 from veritracer.ledger.records import (
     ADVICE,
+    CERTIFIED,
     CONDITIONAL,
     ENCRYPTED,
+    FACTS,
+    FAVOURABLE,
     HASH,
     METHODS,
     SALT,
@@ -238,6 +241,10 @@ class Snapshot:
             raise LedgerError(message(f"the model of promise {sequence}", "none", remedy))
         return kept, self._models[kept.model]
 
+    def status(self, sequence: int, header: bytes) -> str:
+        """What has become of one promise, in a word: live, expired, released or advice."""
+        return PromiseStatus.of([(sequence, header)], self._revoked, self._at, self.time).words()[0]
+
     def verify(self, head: bytes | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Whether the ledger is what was written, entry by entry."""
         check = Check(head, self._cipher)
@@ -343,6 +350,9 @@ def render(sequence: int, kept: StoredPromise, model: IssuingModel, cipher: Fern
     return {
         "sequence": sequence,
         "kind": "advice" if header["flags"] & ADVICE else "promise",
+        "certified": bool(header["flags"] & CERTIFIED),
+        "conditional": bool(header["flags"] & CONDITIONAL),
+        "favourable": bool(header["flags"] & FAVOURABLE),
         "id": kept.who.decode(),
         "issued": format_time(float(header["issued"])),
         "expires": format_time(float(header["expires"])),
@@ -355,7 +365,7 @@ def render(sequence: int, kept: StoredPromise, model: IssuingModel, cipher: Fern
         "worst_logit": float(header["worst_logit"]),
         "values": from_json(kept.shown),
         "original": own.get("row"),
-        "sentence": own.get("sentence"),
+        **{name: own.get(name) for name in ("sentence", *FACTS)},
         "model": model.digest,
         "encoding": model.encoding.digest,
     }

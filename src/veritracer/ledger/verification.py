@@ -44,6 +44,7 @@ from veritracer.ledger.records import (
     ADVICE,
     CERTIFIED,
     ENCRYPTED,
+    FACTS,
     FAVOURABLE,
     HASH,
     HEADER,
@@ -537,8 +538,8 @@ def _originals(issuing: IssuingModel, stored: list[Stored], cipher: Fernet | Non
         x, text = parts
         content = checked_json(text)
         row = None
-        if content is not None and content.keys() == {"row", "sentence"}:
-            row = _row(content["row"], names) if isinstance(content["sentence"], str) else None
+        if content is not None and _is_private(content):
+            row = _row(content["row"], names)
         if row is None or len(x) != 8 * encoding.dim:
             yield Fault(one.seq, "'original' is no row of the issuing schema with its sentence")
         else:
@@ -549,6 +550,12 @@ def _originals(issuing: IssuingModel, stored: list[Stored], cipher: Fernet | Non
         own = numbers_of(blobs, encoding.dim)
         yield from _where("'x' is no row of this encoding", ~_are_rows(own), kept)
         yield from _compared("original", encoding, kept, rows, own)
+
+
+def _is_private(content: Row) -> bool:
+    """Return whether these are a row with its sentence and, in all but old entries, what a notice says."""
+    kinds = {"row": object, "sentence": str} | (FACTS if FACTS.keys() & content.keys() else {})
+    return content.keys() == kinds.keys() and all(isinstance(content[name], kinds[name]) for name in kinds)
 
 
 def _compared(

@@ -10,7 +10,6 @@ __all__ = [
     "Certified",
     "Explained",
     "IssueTerms",
-    "LetterTerms",
     "Notes",
     "NullSink",
     "PendingOutputs",
@@ -19,8 +18,6 @@ __all__ = [
     "certify_tables",
     "explain_table",
     "issue_table",
-    "letter_folder",
-    "letters_at",
     "predict_table",
     "table_digest",
 ]
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
         explain_table,
         issue_table,
     )
-    from veritracer.streaming.letters import LetterTerms, letter_folder, letters_at
     from veritracer.streaming.pending import PendingOutputs, table_digest
 else:
     __getattr__, __dir__ = attach(
@@ -44,7 +40,6 @@ else:
             "certifying": ["Certified", "Predicted", "certify_tables", "predict_table"],
             "chunks": ["Notes", "Watch"],
             "explaining": ["Explained", "IssueTerms", "NullSink", "explain_table", "issue_table"],
-            "letters": ["LetterTerms", "letter_folder", "letters_at"],
             "pending": ["PendingOutputs", "table_digest"],
         },
     )

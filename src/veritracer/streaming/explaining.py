@@ -21,7 +21,6 @@ from veritracer.ledger.requests import Request
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.recourse import Recourse
 from veritracer.streaming.chunks import Notes, Watch, frames, kept_columns
-from veritracer.streaming.letters import Also, LetterWriter
 from veritracer.tables import Rejects, Sink, TableSource
 from veritracer.tables.exact_columns import check_exact, exact_column
 from veritracer.tables.reading import ADDED, check_columns, check_ids
@@ -29,6 +28,10 @@ from veritracer.tables.reading import ADDED, check_columns, check_ids
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
     from veritracer.ledger.issuing import Added, Batch, Numbered
+
+
+Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
+"""Is given each piece's counterfactuals and kept columns; gives columns to add to what is written."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,6 @@ def explain_table(
     sentences: bool = False,
     also: Also | None = None,
     watch: Watch | None = None,
-    carry: Sequence[str] = (),
     ignore: Sequence[str] = (),
     rejects: Rejects | None = None,
 ) -> Explained:
@@ -87,11 +89,11 @@ def explain_table(
 
     ``options`` are those of ``Recourse.explain``; ``keep`` names columns that are carried along;
     ``sentences`` adds each counterfactual as a person should read it, ``also`` whatever it gives, from the
-    columns in ``keep`` and ``carry``; the latter are not written, and nobody looks at those in ``ignore``.
+    columns in ``keep``; nobody looks at those in ``ignore``.
     Rows that cannot be read go to ``rejects``, or stop it if there is none.
     """
     schema = recourse.encoding.schema
-    read = list(dict.fromkeys([*keep, *carry]))
+    read = list(dict.fromkeys(keep))
     check_columns(table, schema, read, ignore)
     ends: Counter[str] = Counter()
     notes, done = Notes(), 0
@@ -197,7 +199,6 @@ def issue_table(
     keep: Sequence[str] = (),
     sentences: bool = False,
     watch: Watch | None = None,
-    letters: LetterWriter | None = None,
     ignore: Sequence[str] = (),
     rejects: Rejects | None = None,
     request: Callable[[Explained, Batch], Request | None] | None = None,
@@ -206,8 +207,7 @@ def issue_table(
     """Issue the promises of a table, and return how its rows ended and what was issued.
 
     Nothing is in the ledger before the whole table was read, and then everything is. What opens the
-    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``. ``letters`` are
-    written of what is recorded, with its numbers.
+    commitments to original rows (``original="commitment"``) stands in ``recourse.opening``.
 
     ``request`` is called when everything was written to the sink, before anything is issued; the request
     that it returns is granted once. ``numbered`` is called inside the ledger's transaction, when promises
@@ -223,16 +223,11 @@ def issue_table(
         uncertified=terms.uncertified,
         allow_duplicate=terms.allow_duplicate,
     ) as batch:
-        batch.numbered += [] if letters is None else [letters.number]
         batch.numbered += [] if numbered is None else [numbered]
 
         def also(found: Counterfactuals, kept: pd.DataFrame) -> dict[str, pa.Array]:
-            first = len(batch.pending)
             added = batch.add(found, kept[terms.id_column].tolist())
-            columns = _openings(found, added) if terms.original == "commitment" else {}
-            if letters is not None:
-                columns |= letters.prepare(found, kept, added.rows, first)
-            return columns
+            return _openings(found, added) if terms.original == "commitment" else {}
 
         explained = explain_table(
             recourse,
@@ -243,7 +238,6 @@ def issue_table(
             sentences=sentences,
             also=also,
             watch=watch,
-            carry=[] if letters is None else letters.columns,
             ignore=ignore,
             rejects=rejects,
         )

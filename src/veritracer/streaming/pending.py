@@ -1,7 +1,7 @@
 """The files of ``veritracer issue``: on the disk before their promises are, in their places afterwards.
 
 1. Write the files under pending names (``NAME.TOKEN.pending``); wait until the disk has them and their names.
-2. In the ledger's transaction, write what carries the promises' numbers (letters), then a note beside the
+2. In the ledger's transaction, write a note beside the
    first file (``NAME.pending.json``) that says which files these are and what was asked. Commit.
 3. Rename the files; remove the note.
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "veritracer-pending", 1
 
-LETTERS = "letters"
-
 
 class Finished(NamedTuple):
     """What an earlier command had issued: how its rows ended, the promises, and what was noticed."""
@@ -55,8 +53,8 @@ class PendingOutputs:
 
     ``outputs`` are the places by what they are for, such as ``out``; what is no file that can be renamed
     (standard output, a device) is written as it is. ``asked`` says what has to be the same for the command
-    to be a repetition. What is written is opened on ``files`` or ``letters``, which are closed before the
-    promises are committed.
+    to be a repetition. What is written is opened on ``files``, which is closed before the promises are
+    committed.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class PendingOutputs:
         self.places = {name: Path(place) for name, place in outputs.items() if _can_be_renamed(place)}
         self.asked = asked
         self.token = os.urandom(16).hex()
-        self.files, self.letters = ExitStack(), ExitStack()
+        self.files = ExitStack()
         self.rows = hashlib.sha256()
         self.content: dict[str, Any] = {}
         self.state = "open"
@@ -94,13 +92,10 @@ class PendingOutputs:
         unknown = isinstance(error, CommitUnknownError) or not isinstance(error, Exception)
         if self.state == "noted" and error is not None and unknown:
             return
-        try:
-            self.letters.__exit__(kind, error, trace)
-        finally:
-            self.files.__exit__(kind, error, trace)
-            self._discard(self.token)
-            if self.state == "noted":
-                remove(self._note)
+        self.files.__exit__(kind, error, trace)
+        self._discard(self.token)
+        if self.state == "noted":
+            remove(self._note)
 
     def watched(self, table: TableSource) -> TableSource:
         """Return the same table, of whose rows the digest is noted as they are read."""
@@ -128,7 +123,7 @@ class PendingOutputs:
                 "request": self.token,
                 "asked": asked,
                 "rows": self.rows.hexdigest(),
-                "files": {name: _digest(self.pending(name)) for name in self.places if name != LETTERS},
+                "files": {name: _digest(self.pending(name)) for name in self.places},
                 "notes": notes(explained),
                 "explained": asdict(explained),
                 "left_out": batch.left_out,
@@ -138,8 +133,7 @@ class PendingOutputs:
         return made
 
     def numbered(self, sequence: NDArray[np.int64], issued: float, expires: float) -> None:
-        """Close what waited for the numbers, and write the note: the last thing before the commit."""
-        self.letters.close()
+        """Write the note: the last thing before the commit."""
         if self.note is None or not len(sequence):
             return
         if self.note.exists():
@@ -238,10 +232,6 @@ class PendingOutputs:
         """Rename what is still pending; what is in its place already is checked."""
         with _unfinished(self._note):
             self._rename(token, digests)
-            if LETTERS in self.places and self.asked().get("pdf"):
-                from veritracer.streaming.letters import add_pages  # here: it brings pandas
-
-                add_pages(self.places[LETTERS])
             remove(self._note)
 
     def _rename(self, token: str, digests: Mapping[str, str]) -> None:
@@ -249,7 +239,7 @@ class PendingOutputs:
             waiting = _pending(place, token)
             if waiting.exists():
                 rename(waiting, place)
-            elif not (place.is_dir() if name == LETTERS else _digest(place) == digests[name]):
+            elif _digest(place) != digests[name]:
                 remedy = "restore it: its promises are in the ledger, and nothing else has what it says"
                 raise DataError(message(f"{place}, or {waiting.name} beside it", "neither", remedy))
 

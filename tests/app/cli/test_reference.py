@@ -15,7 +15,17 @@ def test_the_reference_is_up_to_date() -> None:
 
 def test_every_verb_has_a_section_and_an_example() -> None:
     text = (DOCS / "reference/cli.md").read_text(encoding="utf-8")
-    for verb in ("demo", "fit", "explain", "certify", "inspect", "report", "datasets list", "datasets write"):
+    for verb in (
+        "demo",
+        "fit",
+        "explain",
+        "certify",
+        "inspect",
+        "report",
+        "notices",
+        "datasets list",
+        "datasets write",
+    ):
         section = text.partition(f"\n## veritracer {verb}\n")[2].partition("\n## ")[0]
         assert section.count(f"veritracer {verb}") >= 2, verb
         assert "| argument or option |" in section

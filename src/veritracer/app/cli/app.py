@@ -57,6 +57,9 @@ app.command(epilog="Example: veritracer calibrate model --simulate fine-tune --t
 )
 app.command(epilog="Example: veritracer inspect loans.csv --target approved")(inspect.inspect)
 app.command(epilog="Example: veritracer report model test.csv --out report.html")(report.report)
+app.command(epilog="Example: veritracer notices --ledger promises.db --codes codes.json --out notices")(
+    report.notices
+)
 app.command(epilog="Example: veritracer serve model --ledger promises.db")(serve.serve)
 app.add_typer(bench.app, name="bench", epilog="Example: veritracer bench --quick")
 app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")

@@ -13,7 +13,6 @@ from veritracer.app.cli.options import (
     Applicants,
     IdColumn,
     Kappa,
-    LetterOptions,
     ModelFolder,
     OneTable,
     RecourseTableOptions,
@@ -40,7 +39,6 @@ def explain(
     table: Applicants,
     options: ExplainOptions,
     rows: RecourseTableOptions,
-    letters: LetterOptions,
     run: RunOptions,
     id_column: IdColumn = None,
 ) -> None:
@@ -55,12 +53,12 @@ def explain(
     """
     keep = rows.kept(id_column)
     if run.wanted(table, rows.query):
-        run.refuse({"--letters": letters.letters, "--rejects": rows.rejects})
+        run.refuse({"--rejects": rows.rejects})
         _explain_in_blocks(model, table, options, rows, run, keep)
         return
     rows.check(table)
     known = model_folder.columns(model)
-    with rows.opened(table, known, keep, letters.terms()) as opened:
+    with rows.opened(table, known, keep) as opened:
         left_out = set(() if known is None else known.ignored_names).difference(keep)
         gone = [name for name in opened.source.columns if name in left_out]
         recourse = saved_model(model).recourse(rows.rules)
@@ -71,11 +69,9 @@ def explain(
                 opened.sink,
                 options=asdict(options),
                 keep=keep,
-                carry=opened.carry,
                 ignore=rows.ignored,
                 rejects=opened.rejected,
                 sentences=rows.sentences,
-                also=None if opened.letters is None else opened.letters.write,
                 watch=watch,
             )
     note(rows.notes(found.notes, opened.sink, opened.rejected), quiet=rows.quiet)

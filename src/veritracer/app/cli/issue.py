@@ -15,7 +15,6 @@ from veritracer.app.cli.checks import check_openings
 from veritracer.app.cli.options import (
     Applicants,
     KeyFile,
-    LetterOptions,
     ModelFolder,
     RecourseTableOptions,
     RunOptions,
@@ -65,7 +64,6 @@ def issue(
     table: Applicants,
     options: IssueOptions,
     rows: RecourseTableOptions,
-    letters: LetterOptions,
     run: RunOptions,
     key_file: KeyFile = None,
 ) -> None:
@@ -81,21 +79,19 @@ def issue(
     key = None if key_file is None else read_key(key_file)
     asked = IssueRequest(model, table, options, rows, key)
     if run.wanted(table, rows.query):
-        run.refuse({"--letters": letters.letters, "--rejects": rows.rejects})
+        run.refuse({"--rejects": rows.rejects})
         _issue_in_blocks(asked, run)
         return
-    outputs = {"out": rows.out, "rejects": rows.rejects, "letters": letters.letters}
-    pending = streaming.PendingOutputs(outputs, lambda: _identified(asked, letters))
+    outputs = {"out": rows.out, "rejects": rows.rejects}
+    pending = streaming.PendingOutputs(outputs, lambda: _identified(asked))
     if not (pending.is_left and _finished(asked, pending)):
         rows.check(table, options.ledger)
         check_openings(rows.out, force=rows.force)
         pending.check(allow_duplicate=options.allow_duplicate, original=options.original)
-        _issue_table(asked, letters, pending)
-    if letters.letters is not None and not (rows.quiet or rows.as_json):
-        say(f"The letters: {letters.letters}")
+        _issue_table(asked, pending)
 
 
-def _identified(asked: IssueRequest, letters: LetterOptions) -> dict[str, Any]:
+def _identified(asked: IssueRequest) -> dict[str, Any]:
     """Return what a repetition of the command has to repeat."""
     rows = asked.rows
     rules = None if rows.rules is None else rows.rules.to_json()
@@ -104,8 +100,11 @@ def _identified(asked: IssueRequest, letters: LetterOptions) -> dict[str, Any]:
     del options["ledger"]  # its URL may contain a password
     given |= {"options": options}
     given |= {"keep": rows.kept(), "ignore": rows.ignored, "sentences": rows.sentences}
-    given |= {"query": rows.query, "csv": asdict(rows.csv), "spreadsheet_safe": rows.spreadsheet_safe}
-    return {**given, "letters": {k: v and str(v) for k, v in asdict(letters).items() if k != "letters"}}
+    return given | {
+        "query": rows.query,
+        "csv": asdict(rows.csv),
+        "spreadsheet_safe": rows.spreadsheet_safe,
+    }
 
 
 def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
@@ -128,14 +127,14 @@ def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
     return True
 
 
-def _issue_table(asked: IssueRequest, letters: LetterOptions, pending: PendingOutputs) -> None:
+def _issue_table(asked: IssueRequest, pending: PendingOutputs) -> None:
     """Issue for one table in this process."""
     rows, keep = asked.rows, asked.rows.kept()
-    known, written = model_folder.columns(asked.model), letters.terms()
+    known = model_folder.columns(asked.model)
     with ExitStack() as stack:
         stack.enter_context(pending)
         opened = stack.enter_context(
-            rows.opened(asked.table, known, keep, written, ids=[asked.options.ids], pending=pending)
+            rows.opened(asked.table, known, keep, ids=[asked.options.ids], pending=pending)
         )
         loaded = saved_model(asked.model)
         place = stack.enter_context(vt.Ledger(asked.options.ledger))
@@ -153,7 +152,6 @@ def _issue_table(asked: IssueRequest, letters: LetterOptions, pending: PendingOu
             keep=keep,
             sentences=rows.sentences,
             watch=stack.enter_context(progress("issuing", quiet=rows.quiet)),
-            letters=opened.letters,
             ignore=rows.ignored,
             rejects=opened.rejected,
         )

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
     from veritracer.model_folder import Columns
     from veritracer.schema import Schema
-    from veritracer.streaming import LetterTerms, PendingOutputs
-    from veritracer.streaming.letters import LetterWriter
+    from veritracer.streaming import PendingOutputs
     from veritracer.tables import Rejects, Sink, TableSource
 
 FLAGS = {
@@ -414,7 +413,6 @@ class RecourseTableOptions(TableOptions):
         table: str,
         known: Columns | None,
         keep: Sequence[str],
-        letters: LetterTerms | None = None,
         *,
         ids: Sequence[str] = (),
         pending: PendingOutputs | None = None,
@@ -424,101 +422,27 @@ class RecourseTableOptions(TableOptions):
         Files appear when the block ends; with ``pending``, when that publishes them.
         """
         with ExitStack() as stack:
-            files, pages = (stack, stack) if pending is None else (pending.files, pending.letters)
+            files = stack if pending is None else pending.files
             into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
             rejected = files.enter_context(tables.open_rejects(into.get("rejects", self.rejects)))
             source = stack.enter_context(open_applicants(table, self, rejected))
-            carry = [] if letters is None else list(letters.columns.values())
             if known is not None:
                 for name in ids:
                     tables.check_ids(source, name)
-                tables.check_columns(source, known, [*ids, *keep, *carry], self.ignored)
-            writer = None
-            if letters is not None and "letters" in into:
-                writer = pages.enter_context(streaming.letters_at(into["letters"], letters))
-            elif letters is not None:
-                writer = pages.enter_context(streaming.letter_folder(letters))
+                tables.check_columns(source, known, [*ids, *keep], self.ignored)
             if self.out is None and ids:  # promises alone, without a file
                 sink: Sink = streaming.NullSink()
             else:
                 sink = files.enter_context(self.open_sink(into.get("out")))
-            yield Opened(source, sink, rejected, writer, carry)
+            yield Opened(source, sink, rejected)
 
 
 class Opened(NamedTuple):
-    """The table and the outputs of a command; ``carry`` are columns that letters need."""
+    """The table and the outputs of a command."""
 
     source: TableSource
     sink: Sink
     rejected: Rejects | None
-    letters: LetterWriter | None
-    carry: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LetterOptions:
-    """Letters that ``explain`` and ``issue`` write beside their results."""
-
-    letters: Annotated[
-        Path | None,
-        typer.Option(help="Write a letter for each declined row into this new folder.", show_default=False),
-    ] = None
-    codes: Annotated[
-        Path | None, typer.Option(help="Reason codes of the letters (JSON).", show_default=False)
-    ] = None
-    template: Annotated[
-        Path | None, typer.Option(help="Template of the letters (Jinja2).", show_default=False)
-    ] = None
-    letter_format: Annotated[
-        Literal["text", "html"] | None,
-        typer.Option(help="text or html; by default that of the template, or text.", show_default=False),
-    ] = None
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TEXT", help="Text for all letters: institution, contact, ...", show_default=False
-        ),
-    ] = None
-    field_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN",
-            help="Text for each letter from a column: recipient, address, reference, date, ...",
-            show_default=False,
-        ),
-    ] = None
-    language: Annotated[str, typer.Option(help="Language of the letters: en, de, or a catalogue (JSON).")] = (
-        "en"
-    )
-    pdf: Annotated[bool, typer.Option("--pdf", help="Also write each letter as PDF.")] = False
-
-    def terms(self) -> LetterTerms | None:
-        """Return how letters are written, or None if there are none."""
-        if self.letters is None:
-            given: dict[str, Any] = {
-                "--codes": self.codes,
-                "--template": self.template,
-                "--field": self.field,
-            }
-            given |= {"--field-column": self.field_column, "--pdf": self.pdf}
-            used = [name for name, value in given.items() if value]
-            if used:
-                received = f"{used[0]} without --letters"
-                raise DataError(
-                    message("options of letters with a folder for them", received, "add --letters")
-                )
-            return None
-        own = {k: v.strip() for k, v in texts("--field-column", self.field_column).items()}
-        return streaming.LetterTerms(
-            self.letters,
-            self.codes,
-            self.template,
-            self.letter_format,
-            texts("--field", self.field),
-            own,
-            self.language,
-            self.pdf,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

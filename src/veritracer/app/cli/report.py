@@ -1,28 +1,45 @@
-"""``veritracer report``: one HTML file on a model and its counterfactuals."""
+"""``report`` and ``notices``: a page on a model, and notices to the people that it decides about."""
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import veritracer as vt
 from veritracer import model_folder, streaming, tables
-from veritracer.app.cli.checks import check_output, check_table
+from veritracer.app.cli.checks import check_ledger, check_output, check_table
 from veritracer.app.cli.options import (
     AsJson,
     Force,
     IdColumn,
     Ignore,
+    KeyFile,
     ModelFolder,
     Quiet,
     ReadOptions,
+    read_key,
     saved_model,
+    texts,
     with_flags,
 )
 from veritracer.app.cli.output import note, print_json, say, spinner
 from veritracer.app.cli.schema_options import ignored
+from veritracer.errors import DataError, LedgerError, message
 from veritracer.files import writable
+from veritracer.options import ExplainOptions
+
+if TYPE_CHECKING:
+    from veritracer.app.notices import Notice, NoticeForm
+
+OPENING = "recourse.opening"
+DRAFTED = 1_000
+"""Rows that are explained at once for drafts."""
 
 
 @with_flags
@@ -60,3 +77,242 @@ def report(
         print_json({"report": str(path), "rows": len(X)})
     elif not quiet:
         say(f"The report: {path}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoticeOptions:
+    """How notices look, and what the institution adds to them."""
+
+    codes: Annotated[Path | None, typer.Option(help="Reason codes (JSON).", show_default=False)] = None
+    template: Annotated[
+        Path | None, typer.Option(help="Template of your own (Jinja2).", show_default=False)
+    ] = None
+    notice_format: Annotated[
+        Literal["text", "html"] | None,
+        typer.Option(
+            "--format", help="text or html; by default that of the template, or text.", show_default=False
+        ),
+    ] = None
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TEXT", help="Text for all notices: institution, contact, ...", show_default=False
+        ),
+    ] = None
+    field_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Text from a column of --table: recipient, address, reference, ...",
+            show_default=False,
+        ),
+    ] = None
+    language: Annotated[str, typer.Option(metavar="LOCALE", help="Language: en, en_GB, de, ...")] = "en"
+    locale_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder with LOCALE/LC_MESSAGES/veritracer.po of your own.", show_default=False),
+    ] = None
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write each notice as PDF.")] = False
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return the column that each person's own fields come from."""
+        return {name: column.strip() for name, column in texts("--field-column", self.field_column).items()}
+
+    def form(self) -> NoticeForm:
+        """Return what all notices share; the packages for it are imported now."""
+        from veritracer.app.i18n import Translator
+        from veritracer.app.notices import NoticeForm
+
+        fields = texts("--field", self.field)
+        if twice := sorted(set(fields) & set(self.columns)):
+            received = f"{twice[0]!r} as both"
+            raise DataError(message("each field as a text or from a column", received, "leave one out"))
+        kind = self.notice_format or ("html" if self.pdf and self.template is None else None)
+        translator = Translator(self.language, self.locale_dir)
+        return NoticeForm.of(self.codes, self.template, kind, translator, fields, self.columns)
+
+
+@with_flags
+def notices(
+    out: Annotated[Path, typer.Option(help="New folder for the notices.", show_default=False)],
+    look: NoticeOptions,
+    reading: ReadOptions,
+    options: ExplainOptions,
+    ledger: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="Ledger whose live promises get a notice.", show_default=False),
+    ] = None,
+    number: Annotated[
+        list[int] | None, typer.Option(help="Only this promise; may be repeated.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Model that explains --table for drafts.", show_default=False),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --ledger, people and their own fields, or results of issue; with --model, applicants.",
+            show_default=False,
+        ),
+    ] = None,
+    id_column: IdColumn = None,
+    key_file: KeyFile = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a notice for each live promise of a ledger, or drafts for the declined rows of a table.
+
+    Notices of promises are rendered from the ledger's records, as often as you like. With --table only people
+    in it get one, and --field-column takes their names and addresses from there; a column recourse.opening
+    opens commitments. Without a ledger nothing is promised: with --model and --table each declined row gets
+    a draft, by the options of explain.
+    """
+    _check_sources(ledger, model, table, number, id_column, options, look)
+    if table is not None:
+        check_table(table, reading)
+    form = look.form()
+    with spinner("writing notices", quiet=quiet):
+        from veritracer.app.notices import write_notices
+
+        key = None if key_file is None else read_key(key_file)
+        if ledger is not None:
+            with vt.Ledger(ledger, key=key, create=False) as opened:
+                people = None if table is None else _People(table, reading, str(id_column), look.columns)
+                count = write_notices(out, _of_promises(opened, number, people), form, pdf=look.pdf)
+        else:
+            made = _drafts(str(model), str(table), reading, options, look.columns)
+            count = write_notices(out, made, form, pdf=look.pdf)
+    if as_json:
+        print_json({"out": str(out), "notices": count})
+    elif not quiet:
+        what = "notice" if ledger is not None else "draft"
+        say(f"{count:,} {what}{'' if count == 1 else 's'}: {out}")
+
+
+def _check_sources(
+    ledger: str | None,
+    model: str | None,
+    table: str | None,
+    number: list[int] | None,
+    id_column: str | None,
+    options: ExplainOptions,
+    look: NoticeOptions,
+) -> None:
+    """Refuse what does not go together."""
+    if (ledger is None) == (model is None):
+        received = "neither" if ledger is None else "both"
+        remedy = "name a ledger for notices of promises, or a model and a table for drafts"
+        raise DataError(message("either --ledger or --model", received, remedy))
+    wrong = {
+        "--table": model is not None and table is None,
+        "--id-column": ledger is not None and (table is None) != (id_column is None),
+    }
+    for flag, lacking in wrong.items():
+        if lacking:
+            received = "one without the other" if flag == "--id-column" else f"no {flag}"
+            expected = (
+                "--table together with --id-column" if flag == "--id-column" else "--model with --table"
+            )
+            raise DataError(message(expected, received, f"add or leave out {flag}"))
+    if ledger is not None:
+        check_ledger(ledger)
+        if asdict(options) != asdict(ExplainOptions()):
+            remedy = "leave them out: a promise is what the ledger says"
+            raise DataError(message("--ledger without options of explain", "some", remedy))
+    elif number:
+        raise DataError(message("--number with --ledger", "--model", "leave it out"))
+    else:
+        model_folder.verified(str(model))
+    if look.columns and table is None:
+        raise DataError(message("--field-column with --table", "no --table", "add the table"))
+
+
+class _People:
+    """People's own fields and openings, by id, from a table."""
+
+    def __init__(self, table: str, reading: ReadOptions, id_column: str, columns: Mapping[str, str]) -> None:
+        self.fields: dict[str, dict[str, Any]] = {}
+        self.openings: dict[str, list[bytes]] = {}
+        with tables.open_table(table, reading.query, csv=reading.csv) as source:
+            for name in (id_column, *columns.values()):
+                _check_column(name, source.columns)
+            wanted = [id_column, *columns.values()]
+            wanted += [OPENING] if OPENING in source.columns else []
+            for batch in source.batches:
+                for row in batch.select(list(dict.fromkeys(wanted))).to_pylist():
+                    who = str(row[id_column])
+                    self.fields[who] = {name: _text(row[column]) for name, column in columns.items()}
+                    if text := row.get(OPENING):
+                        self.openings.setdefault(who, []).append(_opening(text))
+
+
+def _check_column(name: str, columns: tuple[str, ...]) -> None:
+    if name not in columns:
+        received = f"{', '.join(columns[:20])}"
+        raise DataError(message(f"a column {name!r} in the table", received, "name one of them"))
+
+
+def _text(cell: Any) -> str | None:
+    return None if cell is None or cell == "" else str(cell)
+
+
+def _opening(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        remedy = "give the results as issue wrote them"
+        raise DataError(message(f"openings in base64 in {OPENING}", repr(text[:20]), remedy)) from None
+
+
+def _of_promises(ledger: vt.Ledger, numbers: list[int] | None, people: _People | None) -> Iterator[Notice]:
+    """Yield the notices of live promises: those of the numbers and of the people that were named."""
+    from veritracer.app.notices import promise_notices
+
+    listed = ledger.listing()
+    whose = dict(zip(listed["number"].tolist(), listed["id"].tolist(), strict=True))
+    chosen = numbers or listed.loc[listed["status"] == "live", "number"].tolist()
+    if people is None:
+        yield from promise_notices(ledger, chosen)
+        return
+    chosen = [one for one in chosen if whose.get(one) in people.fields]
+    own = {one: people.fields[whose[one]] for one in chosen}
+    openings = {
+        one: opening
+        for one in chosen
+        for opening in people.openings.get(whose[one], [])
+        if _opens(ledger, one, opening)
+    }
+    yield from promise_notices(ledger, chosen, own, openings)
+
+
+def _opens(ledger: vt.Ledger, number: int, opening: bytes) -> bool:
+    """Return whether this opens that promise: somebody may have several."""
+    try:
+        ledger.opened(number, opening)
+    except LedgerError:
+        return False
+    return True
+
+
+def _drafts(
+    model: str, table: str, reading: ReadOptions, options: ExplainOptions, columns: Mapping[str, str]
+) -> Iterator[Notice]:
+    """Yield a draft for each declined row of the table."""
+    from veritracer.app.notices import draft_notices
+
+    loaded, notes = saved_model(model), streaming.Notes()
+    schema = loaded.schema_
+    with notes.taken():
+        frame = tables.read_table(table, reading.query, schema=schema, csv=reading.csv)
+        for name in columns.values():
+            _check_column(name, tuple(map(str, frame.columns)))
+        for start in range(0, len(frame), DRAFTED):
+            some = frame.iloc[start : start + DRAFTED]
+            found = loaded.explain(some[list(schema.names)], **asdict(options))
+            cells = {name: some[column].tolist() for name, column in columns.items()}
+            own = [{name: _text(column[i]) for name, column in cells.items()} for i in range(len(some))]
+            yield from draft_notices(found, own, start)
+    note(notes.sentences())

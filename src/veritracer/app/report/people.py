@@ -31,12 +31,19 @@ from veritracer.app.report.figures import (
     shortened,
     to_svg,
 )
+from veritracer.changes import Change
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Block
-from veritracer.formatting import format_count, format_number, format_own_value, format_value
+from veritracer.formatting import (
+    as_written,
+    decimal_of,
+    format_count,
+    format_number,
+    format_own_value,
+    format_value,
+)
 from veritracer.metrics import proximity
 from veritracer.schema import Feature
-from veritracer.wording import Change, difference_in_words
 
 MOST_ROWS = 8
 """Bars of the number of changes; larger numbers share the last one."""
@@ -353,7 +360,8 @@ def _in_words(change: Change) -> tuple[str, str, str, str]:
     if not change.feature.is_numeric or change.was_missing:
         return change.feature.name, before, after, ""
     sign = "+" if change.after > change.before else "−"
-    return change.feature.name, before, after, f"{sign}{difference_in_words(change.before, change.after)}"
+    difference = format_value(abs(decimal_of(change.after) - decimal_of(as_written(change.before))))
+    return change.feature.name, before, after, f"{sign}{difference}"
 
 
 def _certificate(recourse: Counterfactuals, i: int) -> tuple[tuple[str, str], ...]:

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 import veritracer as vt
 from veritracer import model_folder
+from veritracer.app.notices import render_notice
+from veritracer.app.reason_codes import ReasonCodes, as_codes
 from veritracer.app.serve.problems import Problem, problem_of
 from veritracer.app.serve.settings import Settings
 from veritracer.counterfactuals import Counterfactuals, document
@@ -34,10 +36,8 @@ from veritracer.errors import (
 )
 from veritracer.ledger.records import kept_rows
 from veritracer.ledger.requests import Kept, Request
-from veritracer.letter import Recorded, write_letter
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.options import IssueOptions
-from veritracer.reasons import ReasonCodes, as_codes
 from veritracer.search.outcomes import Outcome
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
@@ -257,11 +257,13 @@ class ModelHost:
             mine["alternatives"].append(row)
         return answers
 
-    def _letter(self, found: Counterfactuals, i: int, asked: Plain, recorded: Recorded | None = None) -> str:
-        """The letter of a promise that was recorded; else a draft."""
+    def _letter(
+        self, source: Counterfactuals | vt.Ledger, number: int, asked: Plain, opening: bytes | None = None
+    ) -> str:
+        """The notice of a promise in the ledger, or a draft about a row."""
         given = {**self.settings.fields, **asked.get("fields", {})}
         kind = asked.get("format", "text")
-        return write_letter(found, i, None, self.codes, kind, given, recorded=recorded)
+        return render_notice(source, number, self.codes, format=kind, opening=opening, **given)
 
     def _earlier(self, request: Plain) -> Kept | Answer | None:
         """What was issued for the request before, or the refusal of another one under its key."""
@@ -280,9 +282,10 @@ class ModelHost:
         assert kept is not None
         body = self._issued(kept, again=issued.again)
         if request.get("letter") is not None and not issued.again:
-            for k, i in enumerate(told.tolist()):
-                recorded = Recorded(int(issued.sequence[k]), issued.expires)
-                body["promises"][k]["letter"] = self._letter(mine, i, request["letter"], recorded)
+            for k in range(len(told)):
+                number, opening = int(issued.sequence[k]), issued.openings[k] if issued.openings else None
+                letter = self._letter(self.ledger, number, request["letter"], opening)
+                body["promises"][k]["letter"] = letter
         return Answer.of(body)
 
     def _promise(self, request: Plain, mine: Counterfactuals) -> tuple[Issued, NDArray[np.intp]]:
