@@ -92,7 +92,7 @@ def in_memory(
     expires: float = np.inf,
     first: int = 1,
 ) -> InMemory:
-    """The counterfactuals of ``found`` as promises of ``module``, numbered from ``first``; nothing is checked."""
+    """The counterfactuals as promises of ``module``, numbered from ``first``; nothing is checked."""
     issuing = IssuingModel.of(module, found.encoding, threshold, found.param_set)
     rows = np.flatnonzero(found.status != "none")
     names = found.row.tolist() if ids is None else [ids[person] for person in found.row.tolist()]

@@ -352,9 +352,7 @@ class IssueOptions(ExplainOptions):
     ] = "plain"
     uncertified: Annotated[
         Uncertified,
-        Field(
-            description="Treatment of a counterfactual without a certificate: skip it, or promise what was proved."
-        ),
+        Field(description="Skip counterfactuals without a certificate, or promise what was proved of them."),
     ] = "skip"
     allow_duplicate: Annotated[
         bool, Field(description="Promise again what the same application has been promised already.")

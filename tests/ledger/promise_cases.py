@@ -46,9 +46,10 @@ def with_bias(module: nn.Module, by: float) -> nn.Sequential:
 
 def without_originals(promises: InMemory) -> InMemory:
     """The same promises, of which only commitments to the original rows were kept."""
-    pieces = []
-    for piece in promises.pieces:
-        pieces.append(replace(piece, x=torch.full_like(piece.x, torch.nan), original=piece.shown))
+    pieces = (
+        replace(piece, x=torch.full_like(piece.x, torch.nan), original=piece.shown)
+        for piece in promises.pieces
+    )
     return InMemory(promises.issuing, tuple(pieces))
 
 

@@ -210,7 +210,7 @@ vt.Ledger(sys.argv[1]).erase(*sys.argv[2:])
 
 def test_what_a_killed_process_left_is_completed_by_the_next_opening(crowd: Crowd) -> None:
     path, people, head = crowd
-    some = random.Random(3).sample(people, 800)
+    some = random.Random(3).sample(people, 20)
     cells = cells_of(path, some)
     command = [sys.executable, "-c", KILLED, str(path), *some]
     done = subprocess.run(command, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -154,6 +154,11 @@ def number(at: int, value: float) -> Callable[[bytes], bytes]:
     return patch
 
 
+def ends(lower: float, upper: float) -> Callable[[bytes], bytes]:
+    """A promised region with these ends for each of nine features."""
+    return lambda blob: blob[:-144] + struct.pack("<18d", *[lower] * 9, *[upper] * 9)
+
+
 def text(**cells: Any) -> Callable[[bytes], bytes]:
     """The row with other values; None of Python removes a column."""
 
@@ -347,7 +352,6 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "no region where there is one": made("region", header=patched(region=False)),
     "a region that is a number": made(header=patched(region=1)),
     "an unknown method": made(header=patched(method="guess")),
-    "a method without a name": made(header=patched(method="")),
     "an unknown way to keep the row": made(header=patched(original="hidden")),
     "kept in another way": made(header=patched(original="encrypted")),
     "said to be only committed to": made(header=patched(original="commitment")),
@@ -365,7 +369,6 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "a large kappa": made(header=patched(kappa=1e300, radius=1e300)),
     "radius is no number": made(header=patched(radius=math.nan)),
     "an endless radius": made(header=patched(radius=math.inf)),
-    "an endless set of models": made(header=patched(radius=1.7e308)),
     "no bound": made(header=patched(worst_logit=math.nan)),
     "a bound without an end": made(header=patched(worst_logit=-math.inf)),
     "a short header": made(header=lambda h: h[:-1]),
@@ -384,18 +387,12 @@ PROMISES: dict[str, Callable[[Forger], int]] = {
     "an endless number": made(x_cf=number(0, np.inf)),
     "a number out of range": made(x_cf=number(0, 1.5)),
     "another row than is shown": made(x_cf=number(0, 0.5)),
-    "a region that does not hold its row": made(
-        "region", x_cf=lambda b: b[:-144] + struct.pack("<18d", *[1e7] * 9, *[1e8] * 9)
-    ),
-    "a region that is none": made("region", x_cf=lambda b: b[:-144] + struct.pack("<18d", *[math.nan] * 18)),
-    "a region without an end": made(
-        "region", x_cf=lambda b: b[:-144] + struct.pack("<18d", *[-math.inf] * 9, *[math.inf] * 9)
-    ),
+    "a region that does not hold its row": made("region", x_cf=ends(1e7, 1e8)),
+    "a region that is none": made("region", x_cf=ends(math.nan, math.nan)),
+    "a region without an end": made("region", x_cf=ends(-math.inf, math.inf)),
     "a raw region without one end": made("region", x_cf=lambda b: b[:-72] + struct.pack("<d", 1.0) + b[-64:]),
     "a raw region that is cut": made("region", x_cf=lambda b: b[:-144]),
-    "a raw region of everything": made(
-        "region", x_cf=lambda b: b[:-144] + struct.pack("<18d", *[-1e9] * 9, *[1e9] * 9)
-    ),
+    "a raw region of everything": made("region", x_cf=ends(-1e9, 1e9)),
     "an original row of other numbers": made(x=number(0, np.nan)),
     "an original row out of range": made(x=number(0, -2.0)),
     "another original row": made(x=number(0, 0.123)),

@@ -52,7 +52,7 @@ def test_headers_are_read_as_one_array() -> None:
 @pytest.mark.parametrize("wrong", [b"", b"[]", b"{}", b"x" * 44, canonical({**GOOD, "kappa": "much"})])
 def test_headers_that_no_writer_writes_are_refused(wrong: bytes) -> None:
     for blobs in ([wrong], [canonical(GOOD), wrong]):
-        with pytest.raises(LedgerError, match="expected headers of promises, got others — .*run veritracer"):
+        with pytest.raises(LedgerError, match=r"expected headers of promises, got others — .*run veritracer"):
             headers(blobs)
 
 

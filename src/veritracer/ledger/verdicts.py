@@ -170,7 +170,9 @@ class AuditedModel:
         always, while_declined = self._proved(promises, issuing)
         same, turned = self._originals(rows, sign, needed=~always)
         proved = always | (while_declined & same)
-        cut, unknown = self._not_checkable(promises, rows)
+        # In another encoding nothing is called kept whose region or condition cannot be read; where x' itself
+        # is turned down the promise is broken all the same.
+        cut, unknown = rows.cut, promises.conditional & ~rows.known.numpy() & rows.anew
         verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
         verdict[holds] = Verdict.CHECKED.code
         verdict[holds & turned] = Verdict.SUPERSEDED.code
@@ -181,17 +183,6 @@ class AuditedModel:
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
         return AuditResults(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
-
-    def _not_checkable(
-        self, promises: Promises, rows: EncodedRows
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Where the region, and where the condition of a promise cannot be read in another encoding.
-
-        Nothing of either kind is called kept. Where x′ itself is turned down the promise is broken all the
-        same.
-        """
-        unknown = promises.conditional & ~rows.known.numpy() & rows.anew
-        return rows.cut, unknown
 
     def _check_labels(self, issuing: IssuingModel) -> None:
         """Refuse a model that decides between other labels, or calls another one favourable."""
