@@ -151,9 +151,11 @@ class Prepared:
         The positions of the promised counterfactuals in the result of ``explain``.
     records, openings
         A record for each, and with ``original="commitment"`` what opens it.
-    keys, people
+    applications, people
         What recognises each application, and its row in the table: alternatives of one row are one
         application.
+    asked
+        The number of rows.
     skipped, uncertified
         The number of rows without a counterfactual, and of counterfactuals that are left out.
     """
@@ -162,8 +164,9 @@ class Prepared:
     rows: NDArray[np.intp]
     records: list[Record]
     openings: list[bytes]
-    keys: list[bytes]
+    applications: list[bytes]
     people: NDArray[np.intp]
+    asked: int
     skipped: int
     uncertified: int
 
@@ -175,13 +178,13 @@ class Prepared:
             rows=self.rows[kept],
             records=[self.records[k] for k in kept],
             openings=[self.openings[k] for k in kept] if self.openings else [],
-            keys=[self.keys[k] for k in kept],
+            applications=[self.applications[k] for k in kept],
             people=self.people[kept],
         )
 
 
 def prepare(
-    found: Counterfactuals, module: nn.Module, ids: Sequence[Any], threshold: float, terms: Terms
+    found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
 ) -> Prepared:
     """Prove the claims of counterfactuals again and turn those to be kept into records."""
     model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
@@ -199,8 +202,9 @@ def prepare(
         rows=raw.rows,
         records=made,
         openings=openings,
-        keys=[_application(names[i], row) for i, row in each],
+        applications=[_application(names[i], row) for i, row in each],
         people=found.row[raw.rows],
+        asked=int(found.row.max()) + 1 if len(found) else 0,
         skipped=int((found.status == "none").sum()),
         uncertified=int((found.status != "none").sum()) - len(raw.rows),
     )
@@ -251,9 +255,9 @@ class Batch:
 
     def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Prepared:
         """Add counterfactuals, and return those that will become promises."""
-        return self.put(prepare(found, self.module, ids, self.threshold, self.terms))
+        return self.take(prepare(found, self.module, self.threshold, self.terms, ids))
 
-    def put(self, prepared: Prepared) -> Prepared:
+    def take(self, prepared: Prepared) -> Prepared:
         """Add prepared promises but those of an application that has one, and return what was added."""
         if self.model is not None and prepared.model.digest != self.model.digest:
             remedy = "issue them one model at a time"
@@ -353,10 +357,10 @@ class Applications:
         with self.database.reading() as reader:
             known = self._read(reader, set(names))
         again = []
-        for name, key, person in zip(names, prepared.keys, prepared.people.tolist(), strict=True):
+        for name, key, person in zip(names, prepared.applications, prepared.people.tolist(), strict=True):
             there = key in known or _application(name, None) in known
             again.append(there or self.mine.setdefault(key, self.count + person) != self.count + person)
-        self.count += int(prepared.people.max()) + 1 if len(names) else 0
+        self.count += prepared.asked
         return np.array(again, dtype=bool)
 
     def promised_meanwhile(self, reader: Reader) -> bool:

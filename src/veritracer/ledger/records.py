@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import itemgetter
 from types import UnionType
@@ -39,7 +40,7 @@ from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
-from veritracer.times import entry_timestamp, expiry_timestamp
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -142,6 +143,29 @@ class Terms:
         if self.original == "encrypted" and self.cipher is None:
             remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
             raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
+
+    @classmethod
+    def of(
+        cls,
+        expires: timedelta | datetime | None = IssueOptions.expires,
+        now: Moment = None,
+        original: Original = IssueOptions.original,
+        cipher: Fernet | None = None,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
+    ) -> Terms:
+        """Return the terms of promises that are made now, or at a stated time."""
+        issued = to_timestamp(now)
+        return cls(
+            issued,
+            expiry_timestamp(expires, issued),
+            original,
+            cipher,
+            lasting=isinstance(expires, timedelta),
+            stated=now is not None,
+            uncertified=uncertified,
+            allow_duplicate=allow_duplicate,
+        )
 
     def after(self, newest: float) -> tuple[float, float]:
         """Return the dates of promises that follow an entry of time ``newest``: issued and expires."""
@@ -266,11 +290,6 @@ class RawRows(NamedTuple):
         rows = np.flatnonzero(kept_rows(found, uncertified))
         tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
         return cls(rows, *map(raw_rows, tables))
-
-    def without(self, some: NDArray[np.bool_]) -> RawRows:
-        """Return all but some of them."""
-        kept = np.flatnonzero(~some).tolist()
-        return RawRows(self.rows[kept], [self.shown[k] for k in kept], [self.original[k] for k in kept])
 
 
 def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
