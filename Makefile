@@ -57,11 +57,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tables of docs/explanation/architecture.md and docs/reference/cli.md from the code, docs/RESULTS.md from the
-# stored results.
+# Write the generated pages: tables of modules, command line and HTTP from the code, RESULTS.md from stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_architecture.py
 	$(BIN)/python docs/write_cli.py
+	$(BIN)/python docs/write_http.py
 	$(BIN)/python docs/write_results.py
 
 # The outputs that README and the tutorials show, made again by running them.
