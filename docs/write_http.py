@@ -21,7 +21,7 @@ to start it.
 
 A running service has the same document at `/openapi.json`, with the columns of its own model instead of
 those of *Row*. Send a key as `Authorization: Bearer KEY` or as `X-API-Key`. Errors are
-`application/problem+json` with `expected`, `received`, `remedy` and a `request_id`; their status is one of these:
+`application/problem+json` with `expected`, `received`, `remedy` and a `request_id`. Their status is one of:
 
 | status | meaning |
 |---|---|

@@ -40,6 +40,7 @@ def test_the_reference_lists_the_columns_that_explain_writes() -> None:
 
 
 def test_the_page_of_an_openapi_document() -> None:
+    reference = {"$ref": "#/components/schemas/In"}
     described = {
         "paths": {
             "/rows/{n}": {
