@@ -47,9 +47,7 @@ def test_the_page_of_an_openapi_document() -> None:
                 "post": {
                     "description": "Do it.",
                     "parameters": [{"name": "n", "in": "path", "schema": {"type": "integer", "minimum": 1}}],
-                    "requestBody": {
-                        "content": {"text/json": {"schema": {"$ref": "#/components/schemas/In"}}}
-                    },
+                    "requestBody": {"content": {"text/json": {"schema": reference}}},
                     "responses": {"201": {"description": "Done."}, "404": {"description": "No such row."}},
                 }
             }
