@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import veritracer_bench as bench
 from veritracer_bench import truth_tables
+from veritracer_bench.page import page
+from veritracer_bench.results import read_results
 
 PAGE = Path(__file__).with_name("RESULTS.md")
 STORED = Path(__file__).parents[1] / "benchmarks/results/bench"
@@ -31,8 +32,8 @@ and 2 by `veritracer bench figures`.
 def text() -> str:
     """Return the text of the page."""
     picture = f"../benchmarks/results/{TRUTH.name}/frontier.png"
-    truth = truth_tables.page(bench.read_results(TRUTH), picture)
-    return bench.page(bench.read_results(STORED), head=HEAD, truth=truth)
+    truth = truth_tables.page(read_results(TRUTH), picture)
+    return page(read_results(STORED), head=HEAD, truth=truth)
 
 
 if __name__ == "__main__":

@@ -266,8 +266,8 @@ def attempt(call: Call) -> Attempt:
 Task = Key | Group
 
 
-class Standing(NamedTuple):
-    """How far a run is: results that are there and that are wanted, and the seconds left, about."""
+class RunProgress(NamedTuple):
+    """Progress of a run: results finished and wanted, the last task, and an estimate of the seconds left."""
 
     done: int
     wanted: int
@@ -285,7 +285,7 @@ class Run:
 
     plan: Plan
     out: Path
-    tell: Callable[[Standing], None] = lambda _: None
+    on_progress: Callable[[RunProgress], None] = lambda _: None
     failed: dict[str, str] = field(default_factory=dict)
     measured: int = 0
     trained: int = 0
@@ -346,7 +346,7 @@ class Run:
         self._left -= self._cost(task)
         elapsed = time.monotonic() - self._started
         left = self._left * elapsed / self._spent if self._spent else None
-        self.tell(Standing(len(self.keys) - self._missing(), len(self.keys), _label(task), left))
+        self.on_progress(RunProgress(len(self.keys) - self._missing(), len(self.keys), _label(task), left))
 
     def _missing(self) -> int:
         folder = self.out / "cells"

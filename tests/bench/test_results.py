@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import veritracer_bench as bench
 from veritracer.datasets import info
 from veritracer.errors import DatasetError, NotSupportedError
-from veritracer_bench import plan, plots, results, truth_tables
-from veritracer_bench.methods import COMPARED, resolve
-from veritracer_bench.page import targets
-from veritracer_bench.plan import Subject, subject_of
-from veritracer_bench.results import PAPER, Cell, Key
+from veritracer_bench import methods, plan, plots, results, truth_tables
+from veritracer_bench.methods import COMPARED, METHODS, resolve
+from veritracer_bench.page import page, targets
+from veritracer_bench.plan import Plan, Subject, subject_of
+from veritracer_bench.results import PAPER, Cell, Key, read_results
 from veritracer_bench.tables import MAKERS, Entry, Results, markdown, tables_of, verdict
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +65,7 @@ def test_results_by_dataset_come_back(tmp_path: Path) -> None:
     some.append(cell("standard", dataset="oula", experiment="time", seconds_per_epoch=1e-7))
     paths = results.write_results(tmp_path, some)
     assert [p.name for p in paths] == ["heloc.ri.csv", "oula.ri.csv", "oula.time.csv"]
-    back = bench.read_results(tmp_path)
+    back = read_results(tmp_path)
     assert repr(back) == repr([one._replace(numbers=_six_digits(one.numbers)) for one in some])
     assert [list(one.numbers) for one in back[2:4]] == [["rows", "accuracy"], ["rows", "keeps"]]
 
@@ -80,7 +79,7 @@ def test_tables_of_another_format_are_refused(tmp_path: Path) -> None:
     beside = tmp_path / "heloc.conditions.json"
     beside.write_text(beside.read_text().replace(results.FORMAT, "other"))
     with pytest.raises(ValueError, match="other"):
-        bench.read_results(tmp_path)
+        read_results(tmp_path)
 
 
 def test_a_full_plan_has_every_cell_once() -> None:
@@ -89,8 +88,8 @@ def test_a_full_plan_has_every_cell_once() -> None:
     compared = [k for k in keys if k.experiment == "loo"]
     assert len(compared) == 3 * 7 * 10
     ablated = {k.method for k in keys if k.dataset == "heloc" and k.experiment == "ri"}
-    bounds = [name for pair in bench.methods.BY_BOUND.values() for name in pair]
-    extra = [*bench.methods.BY_KAPPA.values(), *bench.methods.BY_START.values()]
+    bounds = [name for pair in methods.BY_BOUND.values() for name in pair]
+    extra = [*methods.BY_KAPPA.values(), *methods.BY_START.values()]
     assert ablated == {*COMPARED, *bounds, *extra}
 
 
@@ -122,7 +121,7 @@ def test_a_plan_refuses_what_does_not_exist(wrong: dict[str, object], said: str)
 
 def test_every_table_has_a_maker_and_every_method_a_training() -> None:
     assert set(MAKERS) == set(plan.TABLES)
-    assert {resolve(name).trainer for name in bench.METHODS} == set(bench.methods.TRAINERS)
+    assert {resolve(name).trainer for name in METHODS} == set(methods.TRAINERS)
 
 
 def overlap(one: pd.DataFrame, other: pd.DataFrame) -> int:
@@ -209,7 +208,7 @@ def test_the_papers_numbers_are_the_papers() -> None:
 
 def test_the_page_says_where_we_lose() -> None:
     some = [cell("veritracer", keeps=0.9, proximity=0.2), cell("roar", keeps=0.8, proximity=0.1)]
-    text = bench.page(some)
+    text = page(some)
     lost = text.partition("## Where VeriTraCER does not win")[2].partition("\n## ")[0]
     assert "Proximity, HELOC: 0.200; ROAR has 0.100." in lost
     assert "Proximity, HELOC: 0.200; the paper prints 0.099." in lost
@@ -243,18 +242,18 @@ def test_the_last_bits_of_a_machine_do_not_show(side: float) -> None:
     """A mean of ten seeds often lies on the edge of a rounding."""
     folder = ROOT / "benchmarks/results"
 
-    def page(change: Callable[[float], float]) -> str:
+    def written(change: Callable[[float], float]) -> str:
         def read(name: str) -> list[Cell]:
-            found = bench.read_results(folder / name)
+            found = read_results(folder / name)
             return [each._replace(numbers={k: change(v) for k, v in each.numbers.items()}) for each in found]
 
-        return bench.page(read("bench"), head="", truth=truth_tables.page(read("truth"), ""))
+        return page(read("bench"), head="", truth=truth_tables.page(read("truth"), ""))
 
     def moved(value: float) -> float:
         near = math.nextafter(value, side)
         return value if value.is_integer() else math.nextafter(near, side)  # a count has no such bits
 
-    assert page(moved).splitlines() == page(float).splitlines()
+    assert written(moved).splitlines() == written(float).splitlines()
 
 
 def test_stored_results_are_small_and_whole() -> None:
@@ -267,7 +266,7 @@ def test_stored_results_are_small_and_whole() -> None:
     assert all(path.name.endswith((".csv", ".md", ".png", results.CONDITIONS)) for path in files)
     folder = ROOT / "benchmarks/results/bench"
     assert {path.name.partition(".")[0] for path in folder.glob("*.csv")} == set(plan.PAPER_DATASETS)
-    stored = {cell.key: cell.numbers for cell in bench.read_results(folder)}
-    wanted = bench.Plan().wanted()
+    stored = {cell.key: cell.numbers for cell in read_results(folder)}
+    wanted = Plan().wanted()
     assert set(wanted) <= set(stored)
     assert all(np.isfinite(stored[key]["certified"]) for key in wanted if key.experiment == "ri")

@@ -6,8 +6,8 @@ import math
 import re
 from pathlib import Path
 
-from veritracer_bench import Results, read_results
-from veritracer_bench.results import PAPER, mean_of, settled
+from veritracer_bench.results import PAPER, mean_of, read_results, settled
+from veritracer_bench.tables import Results
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[2]

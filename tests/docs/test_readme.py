@@ -6,8 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from veritracer_bench import read_results
-from veritracer_bench.results import mean_of
+from veritracer_bench.results import mean_of, read_results
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[2]
