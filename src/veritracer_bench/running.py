@@ -33,7 +33,7 @@ from veritracer.persistence import load
 from veritracer.search.reference import Neighbours, subsample
 from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts
-from veritracer_bench.methods import Question, resolve
+from veritracer_bench.methods import Problem, resolve
 from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
 from veritracer_bench.results import Cell, Key, read, where, write, write_json
 
@@ -186,8 +186,8 @@ def _accuracy(key: Key, model: VeriTraCER, plan: Plan) -> float:
 
 def _ask(key: Key, model: VeriTraCER, subject: Subject, X: pd.DataFrame, x_train: Tensor) -> Tensor:
     y_train = torch.as_tensor(model.schema_.labels(subject.y_train), dtype=torch.float64)
-    question = Question(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
-    return resolve(key.method).answer(question)
+    problem = Problem(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
+    return resolve(key.method).answer(problem)
 
 
 def _quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:

@@ -55,7 +55,7 @@ def line(truth: Truth, dataset: str) -> list[str]:
     def mean(kind: str, method: str, number: str) -> float:
         return mean_of(truth.results.values(kind, dataset, method, number))
 
-    default = "veritracer-default"
+    default = "veritracer"
     own, standard = (mean("model", trainer, "accuracy") for trainer in (default, "standard"))
     accepted = {method: strictest(truth, dataset, method) for method in (default, *BASELINES)}
     best = max(BASELINES, key=lambda method: accepted[method])
