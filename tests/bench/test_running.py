@@ -95,7 +95,8 @@ def test_tables_page_and_pictures_are_left_behind(done: Done, asked: Plan) -> No
     page = (done.out / "results.md").read_text(encoding="utf-8")
     for text in (done.said, page):
         assert "### Proximity" in text
-    assert "- `loans`: ri: 2 seeds, 8 test rows, 4 attacked, 10 epochs." in page
+    appendix = (done.out / "appendix.md").read_text(encoding="utf-8")
+    assert "- `loans`: ri: 2 seeds, 8 test rows, 4 attacked, 10 epochs." in appendix
     pictures = {path.name for path in (done.out / "plots").iterdir()}
     assert pictures == {"boxes_ri_keeps.png", "pareto.png", "paper_figures.png"}
     assert all((done.out / "plots" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
