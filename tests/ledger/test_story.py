@@ -202,5 +202,5 @@ def test_an_altered_ledger_is_not_audited(done: dict[str, Done], folder: Path, t
     assert told(altered)["findings"]
     assert unchecked.returncode == 1
     (one,) = told(unchecked)["unchecked"]
-    assert one["sequence"] == 4
+    assert one["sequence"] == 3
     assert "run veritracer verify" in one["reason"]

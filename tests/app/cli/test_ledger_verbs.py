@@ -96,7 +96,7 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 
 
 def _far(place: str) -> list[list[str]]:
-    """Commands that ask for more than can be proved of everybody: left out first, then promised at what was proved."""
+    """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
     return [far, [*far, "--uncertified", "promise"]]
 
