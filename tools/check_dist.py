@@ -1,4 +1,4 @@
-"""Check the archives of a release (``python tools/check_dist.py out/dist``): no file missing, none too many."""
+"""Check the archives of a release: ``python tools/check_dist.py out/dist`` fails if files are missing."""
 
 from __future__ import annotations
 
