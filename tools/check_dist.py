@@ -18,7 +18,7 @@ def shipped() -> set[str]:
 
 
 def complaints(folder: Path) -> list[str]:
-    """What is wrong with the two archives of the folder."""
+    """Return the faults of the two archives in the folder."""
     wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
     if len(wheels) != 1 or len(sdists) != 1:
         return [f"expected one wheel and one sdist in {folder}, got {len(wheels)} and {len(sdists)}"]
