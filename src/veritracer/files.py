@@ -21,7 +21,7 @@ from veritracer.errors import DataError, SchemaError, listing, message
 
 @contextmanager
 def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
-    """A file to write that takes its place only when the block ends well.
+    """Open a file to write that takes its place only when the block ends well.
 
     It is written as ``NAME.partial`` and renamed once the disk has it; the new name is on the disk too when
     the block is left. If anything goes wrong it disappears, and what was there before stays. With ``shared``
@@ -46,8 +46,8 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> Path:
-    """The place, after the content (a text as UTF-8) is there as a whole; folders on the way are made."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    """Write a whole file (a text as UTF-8) and the folders on the way, and return its place."""
+    make_folders(place.parent)
     with whole_file(place, shared=shared) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return place
@@ -55,7 +55,7 @@ def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> P
 
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
-    """A folder to fill that takes its place, where nothing may be yet, only when the block ends well.
+    """Make a folder to fill that takes its place, where nothing may be yet, only when the block ends well.
 
     Its files, its name and theirs are on the disk when the block is left.
     """
@@ -69,6 +69,14 @@ def whole_folder(place: Path) -> Iterator[Path]:
         rename(partial, place)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def make_folders(place: Path) -> None:
+    """Make a folder and those above it, if they are not there; on return the disk knows them."""
+    missing = [folder for folder in (place, *place.parents) if not folder.exists()]
+    place.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        _sync(folder.parent)
 
 
 def rename(place: Path, other: Path) -> None:
@@ -141,7 +149,7 @@ def output_folder(out: Path) -> Iterator[None]:
 
 
 def is_special(place: Path) -> bool:
-    """Whether this is a device or a pipe, which cannot be renamed."""
+    """Return whether this is a device or a pipe, which cannot be renamed."""
     try:
         mode = place.stat().st_mode
     except OSError:
@@ -150,7 +158,7 @@ def is_special(place: Path) -> bool:
 
 
 def envelope(kind: str, version: int) -> dict[str, Any]:
-    """The first fields of a document of ours: what it is, and in which version.
+    """Return the first fields of a document of ours: what it is, and in which version.
 
     >>> envelope("veritracer-audit", 1)
     {'format': 'veritracer-audit', 'version': 1}
@@ -159,7 +167,7 @@ def envelope(kind: str, version: int) -> dict[str, Any]:
 
 
 def document_text(content: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> str:
-    """The content as JSON text, also written to ``path`` if there is one; refuses nan and infinity.
+    """Return the content as JSON text, also written to ``path`` if there is one; refuse NaN and infinity.
 
     >>> print(document_text({"κ": 0.2}))
     {
@@ -181,7 +189,7 @@ def _own_partial(place: Path) -> Path:
 
 
 def read_json(text: str, kind: str, version: int) -> dict[str, Any]:
-    """The JSON object in ``text`` without its format and version, after these were checked."""
+    """Return the JSON object in ``text`` without its format and version, after these were checked."""
     try:
         content = json.loads(text)
     except (TypeError, ValueError) as error:
