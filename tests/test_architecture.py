@@ -29,8 +29,8 @@ ORDER = [
     ["changes", "principal_reasons", "counterfactuals", "explaining", "recourse"],
     ["estimator"],
     ["persistence", "metrics", "evaluation"],
-    ["datasets", "ledger", "tables"],
-    ["streaming", "distributed"],
+    ["datasets", "ledger"],
+    ["tables"],
     ["app", "mlflow"],
     ["__main__"],
 ]
@@ -102,7 +102,24 @@ ROOMS = {
         "displacement",
         "calibration",
     ],
-    "tables": ["csv_blocks", "places", "reading", "rejects", "cells", "writing", "exact_columns"],
+    "tables": [
+        "csv_blocks",
+        "places",
+        "notes",
+        "reading",
+        "rejects",
+        "cells",
+        "writing",
+        "exact_columns",
+        "jobs",
+        "inputs",
+        "run_folder",
+        "outputs",
+        "batches",
+        "partitions",
+        "runs",
+        "issuing",
+    ],
 }
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 
