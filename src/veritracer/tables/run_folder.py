@@ -179,7 +179,7 @@ class RunFolder:
         found = self._read(_record_name(batch.name))
         if found is None:
             return None
-        record = Record(**found)
+        record = Record(**{**found, "promises": tuple(found["promises"])})
         if record.digest != batch.digest:
             received = f"others in {batch.rows.table} from row {batch.rows.start + 1:,} on"
             remedy = "give the tables as they were, in a fixed order, or name another output"
