@@ -118,6 +118,9 @@ class RunFolder:
         self._lock = self.files.lock()
         try:
             self.name = self._open(_as_json({**asked, "kind": kind}))
+            for file in self.files.below():  # what a killed process was writing
+                if file.endswith(".partial"):
+                    self.files.remove(file)
         except BaseException:
             self._close()
             raise
