@@ -98,11 +98,12 @@ class StreamOutput:
     is_begun, is_stream = False, True
 
     def __init__(self, place: str | None, kind: Format | None, *, spreadsheet_safe: bool = False) -> None:
+        self.place, self.kind, self.spreadsheet_safe = place, kind, spreadsheet_safe
         self.stack = ExitStack()
         self.sink: Sink | None = None
-        if kind is not None:
-            opened = open_sink(place, kind=kind, spreadsheet_safe=spreadsheet_safe)
-            self.sink = self.stack.enter_context(opened)
+        if place is not None and place != STANDARD:
+            with writable(Path(place)):
+                pass  # refused before anything is read
 
     def __enter__(self) -> Self:
         return self
@@ -123,10 +124,14 @@ class StreamOutput:
 
     def write(self, result: BatchResult) -> Record:
         """Write the rows of a batch."""
-        before = 0 if self.sink is None else self.sink.altered
-        if self.sink is not None and result.rows is not None:
-            self.sink.write(result.rows)
-        return Record.of(result, altered=0 if self.sink is None else self.sink.altered - before)
+        if self.kind is None or result.rows is None:
+            return Record.of(result)
+        if self.sink is None:
+            opened = open_sink(self.place, kind=self.kind, spreadsheet_safe=self.spreadsheet_safe)
+            self.sink = self.stack.enter_context(opened)
+        before = self.sink.altered
+        self.sink.write(result.rows)
+        return Record.of(result, altered=self.sink.altered - before)
 
     def check_exact(self, names: Sequence[str]) -> None:
         """Do nothing: there are no other results."""
