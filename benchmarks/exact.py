@@ -1,13 +1,14 @@
-"""The exact stage on other people's networks: rows that stay open, and agreement with a mixed-integer program.
+"""The exact stage on other people's networks: rows that stay open, and agreement with HiGHS.
 
 ``VERITRACER_REFERENCE=FOLDER python -m benchmarks.exact [--rows 200] [--seconds 1]``
 
 The networks and pairs are those of ``lirpa.npz`` in that folder: a standard-trained HELOC network
 (23-100-10-10-1, ReLU) with counterfactuals drawn from the rows of the other class, and a network of the
-paper's authors with two logits and LeakyReLU(0.01), with its own counterfactuals. Rows that the bounds certify
-count as certified; ``bounds.branching`` takes the others. HiGHS then solves a mixed-integer program for each of
-the others: the largest sign * logit(x_cf) over the set, without the condition on x. A row agrees if the stage
-and the program decide alike, or if the program's maximum is within 1e-4 of 0, where HiGHS's tolerance decides.
+paper's authors with two logits and LeakyReLU(0.01), with its own counterfactuals. Rows that the bounds
+certify count as certified; ``bounds.branching`` takes the others. HiGHS then solves a mixed-integer program
+for each of the others: the largest sign * logit(x_cf) over the set, without the condition on x. A row agrees
+if the stage and the program decide alike. Where the program's maximum is within 1e-4 of 0, HiGHS's own
+tolerance decides, and the row counts as near 0.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ KINDS = {
 
 
 def problem_of(stored: np.lib.npyio.NpzFile, name: str, kappa: float, rows: int) -> BoundProblem:
-    """Return the pairs whose counterfactual is valid, among ``rows`` of them, with the set around the network."""
+    """Return the pairs with a valid counterfactual, among ``rows`` of them, and the set."""
     kind = KINDS[name]
     theta = tuple(torch.tensor(stored[f"{name}/{t}{i}"], dtype=torch.float64) for i in range(4) for t in "wb")
     part = slice(kind.first, kind.first + rows)
@@ -94,7 +95,7 @@ def outcome(found: Decided) -> str:
 
 
 class Program:
-    """A mixed-integer program over the units' positive and negative parts, with a binary for each free sign."""
+    """A mixed-integer program over the positive and negative parts of units, with a binary for each sign."""
 
     def __init__(self) -> None:
         self.low: list[float] = []
