@@ -57,12 +57,13 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tables of docs/explanation/architecture.md and docs/reference/cli.md from the code, docs/RESULTS.md from the
-# stored results.
+# The tables of docs/explanation/architecture.md and docs/reference/cli.md from the code, docs/RESULTS.md and
+# docs/reference/paper-results.md from the stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_architecture.py
 	$(BIN)/python docs/write_cli.py
 	$(BIN)/python docs/write_results.py
+	$(BIN)/python docs/write_paper.py
 
 # The outputs that README and the tutorials show, made again by running them.
 outputs: $(READY)

@@ -24,7 +24,8 @@ Pictures of the same numbers: [robustness against distance](../benchmarks/result
 over seeds for [another seed](../benchmarks/results/bench/boxes_ri_keeps.png) and
 [distance](../benchmarks/results/bench/boxes_ri_proximity.png). The tightness of the three bounds is drawn in
 [tightness.png](../benchmarks/results/tightness.png) (`python -m benchmarks.tightness`), the paper's Figure 1
-and 2 by `veritracer bench figures`.
+and 2 by `veritracer bench figures`. All of this is with the library's own settings;
+[paper-results.md](reference/paper-results.md) has those of the paper, beside the authors' code and the paper.
 """
 
 

@@ -291,6 +291,7 @@ SHOWN = {
     "DDM": "ddm",
     "DS": "ds",
     "accuracy after": "accuracy_later",
+    "seconds per epoch": "seconds_per_epoch",
 }
 """Columns of the summary, and the numbers in them."""
 
@@ -316,28 +317,35 @@ class Summary(NamedTuple):
 def summaries(out: Path) -> list[Summary]:
     """Summarise all finished jobs, over models and, for RI and LOO, over ordered pairs of models."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for path in sorted(out.glob("*.*.*.*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
+    for document in documents_of(out):
         key = document["experiment"], document["dataset"], document["method"]
         groups.setdefault(key, []).append(document)
-    return [_summary(out, key, found) for key, found in groups.items()]
+    found = []
+    for key, same in groups.items():
+        compared = len(same) > 1 and key[2] != "standard"
+        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in same]) if compared else None
+        found.append(summary_of(key, [document["numbers"] for document in same], pairs))
+    return found
 
 
-def _summary(out: Path, key: tuple[str, str, str], found: list[dict[str, Any]]) -> Summary:
-    experiment, dataset, method = key
+def documents_of(out: Path) -> list[dict[str, Any]]:
+    """Read the JSON files of all finished jobs, sorted by name."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.*.*.*.json"))]
+
+
+def summary_of(key: tuple[str, str, str], models: Sequence[dict[str, float]], pairs: Pairs | None) -> Summary:
+    """Summarise the numbers of models of one experiment, dataset and method."""
     numbers = {}
     for column, name in SHOWN.items():
-        values = [d["numbers"][name] for d in found if d["numbers"].get(name) is not None]
+        values = [model[name] for model in models if model.get(name) is not None]
         if values:
             numbers[column] = _spread(values)
-    if len(found) > 1 and method != "standard":
-        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in found])
+    if pairs is not None:
         numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
-    numbers["seconds per epoch"] = _spread([d["numbers"]["seconds_per_epoch"] for d in found])
-    return Summary(*key, len(found), numbers, _printed(experiment, dataset, method))
+    return Summary(*key, len(models), numbers, printed_of(*key))
 
 
-def _printed(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
+def printed_of(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
     """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
     tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
     found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
@@ -356,7 +364,7 @@ def _spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float
 
 def lines_of(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
     """Return the summaries as a header and rows of text; the paper's numbers stand in brackets."""
-    columns = [c for c in (*SHOWN, *ACROSS, "seconds per epoch") if any(c in s.numbers for s in found)]
+    columns = [c for c in (*SHOWN, *ACROSS) if any(c in s.numbers for s in found)]
     rows = [
         [each.experiment, each.dataset, each.method, str(each.models), *(_text(each, c) for c in columns)]
         for each in found

@@ -130,9 +130,9 @@ def test_summaries_count_models_and_pairs(folder: Path) -> None:
 
 
 def test_the_paper_s_numbers_stand_beside_ours() -> None:
-    printed = reproduction._printed("ri", "heloc", "ibp")
+    printed = reproduction.printed_of("ri", "heloc", "ibp")
     assert (printed["δ-robust"].mean, printed["accuracy"].mean) == (0.746, 0.742)
-    printed = reproduction._printed("loo", "oula", "veritracer")
+    printed = reproduction.printed_of("loo", "oula", "veritracer")
     assert printed[reproduction.ACROSS[0]].mean == 0.96
 
 
