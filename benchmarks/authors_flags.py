@@ -1,117 +1,99 @@
 """Our certificates for the authors' weights and counterfactuals, row by row, beside their own flags.
 
-``VERITRACER_REFERENCE=FOLDER python -m benchmarks.authors_flags [--evaluations 500]``
+``VERITRACER_REFERENCE=FOLDER python -m benchmarks.authors_flags``
 
 The authors' code sets the radii after every step of the optimiser, and reloads the weights of the best epoch
 without setting them again (``train_IBP_counternet`` and ``CounterNet.load``). So the flags of a run belong to
 the weights of the best epoch with the radii of the last one, which are not stored. Where both are the same
-epoch, the flags must be ours or fewer. For the others the eight radii are found by fitting: factors on the
-radii of the stored weights with which our certificates reproduce the flags. A *missing* row has their flag
-and not our certificate, an *extra* one the other way round.
+epoch, the flags must be ours or fewer. A *missing* row has their flag and not our certificate at the radii of
+the stored weights, an *extra* one the other way round. The exact stage takes the missing rows, a second for
+each: *broken* is a row for which it finds a model inside those radii that breaks it, so that no sound bound
+certifies it there; it may also certify the row.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from torch import Tensor
 
 from benchmarks.paper import classifier_of, seeds_of
 from benchmarks.record import save, show
+from veritracer.bounds.branching import decide_rows
+from veritracer.bounds.methods import BoundProblem
 from veritracer.certificate import certify
-from veritracer.models.network import from_module
 from veritracer.models.param_sets import ParamSet
+from veritracer.proving import PRECISION
 from veritracer.training.recipes import settings_of
 
-NEAR = 250
-"""Rows closest to being decided otherwise, on which the radii are fitted."""
-
-MARGIN = 1e-5
-"""Distance from 0 that the fit asks for, more than rounding."""
-
-Array = NDArray[np.float64]
+SECONDS = 1.0
+"""Time of the exact stage for each missing row."""
 
 
-class Flags:
-    """The flags of one of the authors' models, and our bounds for the same rows."""
+class Flagged(NamedTuple):
+    """Valid pairs of one model: the set around its weights, their flags and our certificates."""
 
-    def __init__(self, run: np.lib.npyio.NpzFile, seed: int, kappa: float) -> None:
-        self.module = classifier_of(run, seed)
-        network, self.theta = from_module(self.module)
-        self.network = network
-        valid = run[f"{seed}/valid"].astype(bool)
-        self.x, self.x_cf = (
-            torch.from_numpy(rows[valid]).double() for rows in (run["x"], run[f"{seed}/x_cf"])
-        )
-        self.flags = run[f"{seed}/certified"].astype(bool)[valid]
-        self.radii = np.array([kappa * t.abs().mean().item() for t in self.theta])
-
-    def worst(self, factors: Array, rows: NDArray[np.int64] | slice = slice(None)) -> Array:
-        """Return our worst logits with these factors on the radii; a row below 0 is certified."""
-        param_set = ParamSet.of(self.network, self.theta, norm="linf", radius=list(self.radii * factors))
-        found = certify(self.module, self.x[rows], self.x_cf[rows], param_set, radius=False)
-        return np.asarray(found.worst_logit)
-
-    def differences(self, factors: Array) -> tuple[int, int]:
-        """Return how many rows are missing, and how many are extra."""
-        ours = self.worst(factors) < 0
-        return int((self.flags & ~ours).sum()), int((~self.flags & ours).sum())
-
-    def fitted(self, evaluations: int) -> Array:
-        """Return the factors with which our certificates come closest to the flags."""
-        rows = np.argsort(np.abs(self.worst(np.ones(8))))[:NEAR]
-        flags = self.flags[rows]
-
-        def loss(logs: Array) -> float:
-            worst = self.worst(np.exp(logs), rows)
-            wrong = np.where(flags, np.maximum(worst + MARGIN, 0), np.maximum(MARGIN - worst, 0))
-            return float(wrong.sum())
-
-        start = min(np.linspace(-0.2, 0.2, 21), key=lambda log: loss(np.full(8, log)))
-        options = {"maxfev": evaluations, "xtol": 1e-4, "ftol": 1e-9}
-        found = minimize(loss, np.full(8, start), method="Powell", options=options)
-        return np.exp(np.asarray(found.x))
+    param_set: ParamSet
+    x: Tensor
+    x_cf: Tensor
+    flags: NDArray[np.bool_]
+    certified: NDArray[np.bool_]
 
 
-def measured(path: Path, evaluations: int) -> list[dict[str, Any]]:
-    """Compare the flags of each model of a file."""
+def flagged(run: np.lib.npyio.NpzFile, seed: int, kappa: float) -> Flagged:
+    """Return the valid pairs of a model of the authors' runs, certified at the radii of its weights."""
+    module = classifier_of(run, seed).requires_grad_(False)
+    valid = run[f"{seed}/valid"].astype(bool)
+    x, x_cf = (torch.from_numpy(rows[valid]).double() for rows in (run["x"], run[f"{seed}/x_cf"]))
+    param_set = ParamSet.around(module, kappa)
+    found = certify(module, x, x_cf, param_set, radius=False)
+    return Flagged(param_set, x, x_cf, run[f"{seed}/certified"].astype(bool)[valid], found.certified)
+
+
+def decided_missing(pairs: Flagged) -> tuple[int, int]:
+    """Return how many missing rows a model of the set breaks, and how many are certified exactly."""
+    rows = np.flatnonzero(pairs.flags & ~pairs.certified)
+    if not len(rows):
+        return 0, 0
+    x, x_cf, own = pairs.x[rows], pairs.x_cf[rows], pairs.param_set
+    sign = torch.where(own.network.logit(own.center, x) > 0, 1.0, -1.0).double()
+    found = decide_rows(BoundProblem(own, x, x_cf, sign, precision=PRECISION), SECONDS)
+    broken = sum(each.counterexample is not None for each in found)
+    return broken, sum(each.worst_logit < 0 for each in found)
+
+
+def measured(path: Path, seed: int) -> dict[str, Any]:
+    """Compare the flags of one model of a file."""
     dataset = path.stem.partition("-")[0]
-    run, kappa = np.load(path), settings_of(f"paper:{dataset}", "veritracer")["kappa"]
-    rows = []
-    for seed in seeds_of(run):
-        flags = Flags(run, seed, kappa)
-        missing, extra = flags.differences(np.ones(8))
-        row = {"run": path.stem, "seed": seed, "valid": len(flags.flags)}
-        row |= {"their flags": int(flags.flags.sum()), "missing": missing, "extra": extra, "factors": "1"}
-        if missing or extra:
-            factors = flags.fitted(evaluations)
-            missing, extra = flags.differences(factors)
-            row["factors"] = f"{factors.min():.2f} to {factors.max():.2f}"
-        row |= {"missing, fitted": missing, "extra, fitted": extra}
-        print(row, flush=True)
-        rows.append(row)
-    return rows
+    pairs = flagged(np.load(path), seed, settings_of(f"paper:{dataset}", "veritracer")["kappa"])
+    broken, exactly = decided_missing(pairs)
+    return {
+        "run": path.stem,
+        "seed": seed,
+        "valid": len(pairs.flags),
+        "their flags": int(pairs.flags.sum()),
+        "our certificates": int(pairs.certified.sum()),
+        "extra": int((pairs.certified & ~pairs.flags).sum()),
+        "missing": int((pairs.flags & ~pairs.certified).sum()),
+        "broken": broken,
+        "certified exactly": exactly,
+    }
 
 
 def main() -> None:
     """Compare all files of the authors' runs that have flags, and save the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--evaluations", type=int, default=500)
-    evaluations = parser.parse_args().evaluations
     torch.set_num_threads(1)
     files = sorted((Path(os.environ["VERITRACER_REFERENCE"]) / "authors_runs").glob("*.npz"))
-    rows = [row for path in files for row in measured(path, evaluations)]
-    flagged = [row for row in rows if row["their flags"]]
+    rows = [measured(path, seed) for path in files for seed in seeds_of(np.load(path))]
     table = show(
-        "Their flags and our certificates; models without any flag are left out",
-        list(flagged[0]),
-        [list(row.values()) for row in flagged],
+        "Their flags and our certificates; models without either are left out",
+        list(rows[0]),
+        [list(row.values()) for row in rows if row["their flags"] or row["our certificates"]],
     )
     save("authors_flags", {"rows": rows}, [table])
 

@@ -53,7 +53,7 @@ def text() -> str:
     where = json.loads((STORED / "ours.json").read_text(encoding="utf-8"))["where"]
     conditions = ", ".join(f"{name} {value}" for name, value in where.items())
     lines = [HEAD, "## Agreement", "", *agreement.counted_lines(found), ""]
-    lines += [f"Summarised with {conditions}.", "", NOTES.read_text(encoding="utf-8")]
+    lines += [f"Summarised with {conditions}.", "", NOTES.read_text(encoding="utf-8").rstrip(), ""]
     lines += ["## All numbers", "", *agreement.sections(found)]
     return "\n".join(lines).rstrip() + "\n"
 
