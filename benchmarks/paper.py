@@ -36,7 +36,7 @@ from veritracer_bench.reproduction import (
     summaries,
     summary_of,
 )
-from veritracer_bench.results import where
+from veritracer_bench.results import CONDITIONS, where, write_json
 
 STORED = RESULTS / "paper"
 OWN_RADII = "δ-robust, radii of the stored weights"
@@ -110,11 +110,12 @@ def main() -> None:
     runs: Path = parser.parse_args().runs
     torch.set_num_threads(1)
     STORED.mkdir(parents=True, exist_ok=True)
-    write_summaries(STORED / "ours.json", summaries(runs), where=where())
+    write_summaries(STORED / "ours.csv", summaries(runs))
+    write_json(STORED / f"ours{CONDITIONS}", where())
     write_models(STORED / "models.csv", documents_of(runs))
     if reference := os.environ.get("VERITRACER_REFERENCE"):
         files = sorted((Path(reference) / "authors_runs").glob("*.npz"))
-        write_summaries(STORED / "authors.json", [authors_summary(path) for path in files])
+        write_summaries(STORED / "authors.csv", [authors_summary(path) for path in files])
 
 
 if __name__ == "__main__":

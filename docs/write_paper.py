@@ -47,10 +47,10 @@ NOTES = STORED / "notes.md"
 
 def text() -> str:
     """Return the text of the page."""
-    ours = agreement.read_summaries(STORED / "ours.json")
-    authors = agreement.read_summaries(STORED / "authors.json")
+    ours = agreement.read_summaries(STORED / "ours.csv")
+    authors = agreement.read_summaries(STORED / "authors.csv")
     found = agreement.comparisons(ours, authors)
-    where = json.loads((STORED / "ours.json").read_text(encoding="utf-8"))["where"]
+    where = json.loads((STORED / "ours.conditions.json").read_text(encoding="utf-8"))
     conditions = ", ".join(f"{name} {value}" for name, value in where.items())
     lines = [HEAD, "## Agreement", "", *agreement.counted_lines(found), ""]
     lines += [f"Summarised with {conditions}.", "", NOTES.read_text(encoding="utf-8").rstrip(), ""]

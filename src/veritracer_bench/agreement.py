@@ -9,14 +9,16 @@ within 0.05. Cells without a reference, and columns that are none of these, are 
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from veritracer.files import write_whole
 from veritracer_bench.reproduction import ABLATION, ACROSS, Summary, printed_of
-from veritracer_bench.results import PAPER, settled, write_json
+from veritracer_bench.results import PAPER, settled
 
 DISTANCES, DISTANCE_SHARE = ("proximity", "DDM"), 0.15
 SPARSITY, SPARSITY_WIDTH = "sparsity", 0.05
@@ -27,6 +29,9 @@ MAIN_METHODS = ("veritracer", "counternet")
 
 COLUMNS = ("accuracy", "valid", "δ-robust", *ACROSS, "DS", "accuracy after", "proximity", "sparsity", "DDM")
 """All columns, in the order of the page."""
+
+FIELDS = ("experiment", "dataset", "method", "models", "column", "mean", "spread", "count")
+"""Columns of the file of summaries; ``count`` is that of the models or of the pairs behind a mean."""
 
 PAPER_MODELS = 10
 """Models behind each number of the paper."""
@@ -114,23 +119,26 @@ def _printed(summary: Summary, column: str) -> Number | None:
 # ---------------------------------------------------------------- files
 
 
-def write_summaries(path: Path, found: Sequence[Summary], **about: Any) -> None:
-    """Write summaries as JSON, with what else the file is about."""
-    rows = [{name: value for name, value in each._asdict().items() if name != "paper"} for each in found]
-    write_json(path, {**about, "summaries": rows})
+def write_summaries(path: Path, found: Sequence[Summary]) -> None:
+    """Write summaries as a table with a line for each number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for each in found:
+        for column, (mean, spread, count) in each.numbers.items():
+            writer.writerow([*each[:4], column, f"{mean:.6g}", f"{spread:.6g}", count])
+    write_whole(path, text.getvalue(), shared=True)
 
 
 def read_summaries(path: Path) -> list[Summary]:
-    """Read the summaries of a file, with the paper's numbers beside them."""
-    found = []
-    for row in json.loads(path.read_text(encoding="utf-8"))["summaries"]:
-        key = row["experiment"], row["dataset"], row["method"]
-        numbers = {
-            column: (math.nan if mean is None else mean, math.nan if spread is None else spread, count)
-            for column, (mean, spread, count) in row["numbers"].items()
-        }
-        found.append(Summary(*key, row["models"], numbers, printed_of(*key)))
-    return found
+    """Read the summaries of a table, with the paper's numbers beside them."""
+    found: dict[tuple[str, str, str], Summary] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            key = row["experiment"], row["dataset"], row["method"]
+            summary = found.setdefault(key, Summary(*key, int(row["models"]), {}, printed_of(*key)))
+            summary.numbers[row["column"]] = float(row["mean"]), float(row["spread"]), int(row["count"])
+    return list(found.values())
 
 
 # ---------------------------------------------------------------- the page

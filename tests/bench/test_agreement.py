@@ -79,8 +79,8 @@ def test_left_out_rows_are_compared_in_loo_alone() -> None:
 
 def test_summaries_come_back_as_they_were_written(tmp_path: Path) -> None:
     found = [summary(accuracy=0.75), summary("counternet", DS=math.nan)]
-    agreement.write_summaries(tmp_path / "found.json", found)
-    assert repr(agreement.read_summaries(tmp_path / "found.json")) == repr(found)
+    agreement.write_summaries(tmp_path / "found.csv", found)
+    assert repr(agreement.read_summaries(tmp_path / "found.csv")) == repr(found)
 
 
 def test_the_tables_name_what_is_outside() -> None:
