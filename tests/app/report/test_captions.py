@@ -212,6 +212,6 @@ def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
     assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}
 
 
-def test_nobody_is_warned_of_counterfactuals_that_all_are_accepted() -> None:
+def test_no_warning_where_all_counterfactuals_are_accepted() -> None:
     assert "Do not hand out the others." in _agreement(np.array([1.0, 0.2])).caption
     assert "Do not hand out" not in _agreement(np.array([1.0, 0.5])).caption
