@@ -16,6 +16,7 @@ from veritracer.app.cli.options import (
     ModelFolder,
     RecourseTableOptions,
     TableOptions,
+    check_header,
     model_columns,
     with_flags,
 )
@@ -99,6 +100,8 @@ def certify(
     job = rows.job("certify", model, {"kappa": kappa}, keep=keep)
     inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
     others = rows.inputs(counterfactuals, check_other, rows.for_results())
+    if counterfactuals != tables.STANDARD:
+        check_header(others)
     asked = {**job.document(), "counterfactuals": others.document()["table"]}
     if rows.out is None:
         out: tables.Output = tables.StreamOutput(None, None)

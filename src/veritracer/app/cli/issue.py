@@ -17,6 +17,7 @@ from veritracer.app.cli.options import (
     KeyFile,
     ModelFolder,
     RecourseTableOptions,
+    check_header,
     model_columns,
     read_key,
     saved_model,
@@ -65,7 +66,7 @@ def issue(
         tables.check_columns(source, known, keep, rows.ignored)
 
     inputs = rows.inputs(table, check)
-    _check_header(inputs)
+    check_header(inputs)
     schema = rows.rules or saved_model(model).schema_
     how = _explain_options(options, schema)
     job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
@@ -96,14 +97,6 @@ def _check_places(table: str, out: str | None) -> None:
     if tables.is_url(out):
         remedy = "name one: promises are issued when their results are on this machine's disk"
         raise DataError(message("a local file or folder", tables.without_password(out), remedy))
-
-
-def _check_header(inputs: tables.TableInputs) -> None:
-    """Compare the first table with the model before anything is imported for it."""
-    first = tables.find_tables(inputs.place, inputs.query)[0]
-    ragged = (lambda *_: None) if inputs.collect_rejects else None
-    with tables.open_table(first.place, inputs.query, csv=inputs.csv, ragged=ragged) as source:
-        inputs.check(source)
 
 
 def _explain_options(given: IssueOptions, schema: Schema) -> dict[str, Any]:

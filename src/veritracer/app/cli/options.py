@@ -518,3 +518,11 @@ def saved_model(folder: str) -> VeriTraCER:
 def model_columns(folder: str) -> Columns | Schema:
     """Return the columns of a model; torch is imported only for one that ``load`` is going to refuse."""
     return model_folder.columns(folder) or saved_model(folder).schema_
+
+
+def check_header(inputs: tables.TableInputs) -> None:
+    """Compare the first table with the model before anything is imported for it."""
+    first = tables.find_tables(inputs.place, inputs.query)[0]
+    ragged = (lambda *_: None) if inputs.collect_rejects else None
+    with tables.open_table(first.place, inputs.query, csv=inputs.csv, ragged=ragged) as source:
+        inputs.check(source)
