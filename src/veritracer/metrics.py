@@ -100,18 +100,6 @@ def cross_model_validity(
     return CrossModel(*np.array(found, dtype=np.float64).reshape(-1, 3).T)
 
 
-def pairwise_validity(modules: Sequence[nn.Module], x: Tensor, x_cfs: Sequence[Tensor]) -> CrossModel:
-    """For each model, how its own counterfactuals fare on all the others, on average: the paper's RI and LOO.
-
-    ``x_cfs`` has the counterfactuals that each model gave for the same rows ``x``.
-    """
-    means = []
-    for i, (module, x_cf) in enumerate(zip(modules, x_cfs, strict=True)):
-        others = [other for j, other in enumerate(modules) if j != i]
-        means.append([each.mean() for each in cross_model_validity(module, others, x, x_cf)])
-    return CrossModel(*np.array(means, dtype=np.float64).reshape(-1, 3).T)
-
-
 def proximity(x: Tensor, x_cf: Tensor, valid: Tensor | ArrayLike | None = None) -> float:
     """The mean over valid rows of the L1 distance divided by the number of encoded columns."""
     return _mean((x_cf - x).abs().mean(-1), valid)
@@ -136,16 +124,6 @@ def manifold_distance(x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike |
         return float("nan")
     _, distance = Neighbours(x_train).nearest(torch.from_numpy(chosen))
     return float(distance.mean())
-
-
-def local_outlier_factor(
-    x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike | None = None, *, n_neighbors: int = 20
-) -> float:
-    """The mean local outlier factor among the training rows: about 1 inside of them, more outside."""
-    chosen = _select(x_cf, valid)
-    if not len(chosen):
-        return float("nan")
-    return float(Neighbours(x_train).outlier_factor(torch.from_numpy(chosen), n_neighbors).mean())
 
 
 def broken_groups(encoding: Encoding, x_cf: Tensor) -> float:
