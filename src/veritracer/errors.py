@@ -1,4 +1,4 @@
-"""The exceptions and warnings of this library, and the messages that they carry.
+"""Exceptions and warnings of this library, and their messages.
 
 ::
 
