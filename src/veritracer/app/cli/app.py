@@ -25,7 +25,7 @@ from veritracer.errors import VeriTracerError, message
 
 app = typer.Typer(
     name="veritracer",
-    help="Counterfactual explanations whose promises are provable.",
+    help="Counterfactual explanations that are certified for every model near the current one.",
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
@@ -93,7 +93,7 @@ def top(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Counterfactual explanations whose promises are provable."""
+    """Counterfactual explanations that are certified for every model near the current one."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
