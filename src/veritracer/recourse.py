@@ -29,7 +29,7 @@ from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceDat
 from veritracer.threads import one_thread
 from veritracer.training import Panel
 from veritracer.training.data import as_table
-from veritracer.training.panel import Labelled
+from veritracer.training.panel import LabelledRows
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -256,7 +256,7 @@ def _reference_of(
         return ReferenceData(Neighbours(x), None if panel == "default" else panel, None, logit)
     y = torch.as_tensor(encoding.schema.labels(labels), dtype=torch.float32)
     if panel == "default":
-        panel = Panel().fit_encoded(encoding, Labelled(x.float(), y, torch.ones_like(y)), seed=0)
+        panel = Panel().fit_encoded(encoding, LabelledRows(x.float(), y, torch.ones_like(y)), seed=0)
     return ReferenceData(Neighbours(x, y > 0.5), panel, QuantileBounds.of(encoding, x, y > 0.5), logit)
 
 

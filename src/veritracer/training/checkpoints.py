@@ -20,7 +20,7 @@ from torch import Tensor
 from veritracer.errors import TrainingError, message
 from veritracer.files import write_whole
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import Rows
+from veritracer.training.data import TrainingRows
 
 SECONDS_BETWEEN = 5.0
 """Least seconds between two writes: a short epoch must not wait for the disk."""
@@ -77,7 +77,11 @@ class Checkpoint:
 
 
 def digest_of_run(
-    config: TrainingConfig, rows: Rows, validation: Rows, seeds: Sequence[int], start: Sequence[Any] | None
+    config: TrainingConfig,
+    rows: TrainingRows,
+    validation: TrainingRows,
+    seeds: Sequence[int],
+    start: Sequence[Any] | None,
 ) -> str:
     """Return the SHA-256 of everything that a run depends on besides the library itself."""
     sha = hashlib.sha256(json.dumps([asdict(config), list(map(int, seeds))]).encode())

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network
-from veritracer.training.panel import Labelled, Panel
+from veritracer.training.panel import LabelledRows, Panel
 from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128
@@ -82,7 +82,7 @@ class _Likeness(NamedTuple):
     usual: float
 
     @classmethod
-    def of(cls, ranks: Ranks, rows: Labelled, seed: int) -> _Likeness:
+    def of(cls, ranks: Ranks, rows: LabelledRows, seed: int) -> _Likeness:
         mine = torch.unique(rows.x[(rows.y > 0.5) & (rows.weight > 0)], dim=0)
         order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))
         mine = ranks(mine[order])
@@ -107,7 +107,7 @@ class _Likeness(NamedTuple):
 class Opinions:
     """Votes of panels at any rows: one panel for each of several models, or one for all of them."""
 
-    def __init__(self, panels: Sequence[Panel], rows: Sequence[Labelled]) -> None:
+    def __init__(self, panels: Sequence[Panel], rows: Sequence[LabelledRows]) -> None:
         device = rows[0].x.device
         self.shared = len(panels) == 1
         self.ensembles = [panel.teachers_.to(device) for panel in panels]
@@ -153,7 +153,7 @@ class Teacher(Opinions):
     def __init__(
         self,
         panels: Sequence[Panel],
-        rows: Sequence[Labelled],
+        rows: Sequence[LabelledRows],
         options: Distillation,
         threshold_logit: float = 0.0,
     ) -> None:
@@ -181,7 +181,7 @@ class PanelPenalty:
         panel: Panel,
         encoding: Encoding,
         network: Network,
-        rows: Labelled,
+        rows: LabelledRows,
         *,
         threshold_logit: float,
         accuracy: float,
