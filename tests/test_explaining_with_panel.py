@@ -132,7 +132,7 @@ def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
     refused = alone.valid & ~kept
     assert refused.sum() > len(declined) / 2
     assert (found.status[refused] == "none").all()
-    assert all("does not meet what was required" in why for why in found.reason[refused])
+    assert all("does not meet the requirements" in why for why in found.reason[refused])
     assert (found.x_cf[torch.from_numpy(refused)] == found.x[torch.from_numpy(refused)]).all()
 
 

@@ -364,13 +364,13 @@ class Counterfactuals:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then the columns ``recourse.status`` and so on."""
-        as_table(self).to_parquet(path)
+        to_table(self).to_parquet(path)
 
     def to_arrow(self) -> Any:
         """Return the table of ``to_parquet`` as a ``pyarrow.Table``, without the index."""
         import pyarrow as pa
 
-        return pa.Table.from_pandas(as_table(self), preserve_index=False)
+        return pa.Table.from_pandas(to_table(self), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export through the Arrow PyCapsule interface, for ``polars.DataFrame(recourse)`` and others."""
@@ -430,7 +430,7 @@ def document(found: Counterfactuals) -> dict[str, Any]:
     return {**head, "rows": rows}
 
 
-def as_table(found: Counterfactuals) -> pd.DataFrame:
+def to_table(found: Counterfactuals) -> pd.DataFrame:
     """Return the values in the types of the schema, then the columns ``recourse.status`` and so on."""
     # Side by side by position: labels of the index may repeat.
     parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]

@@ -27,14 +27,14 @@ class Outcome(Enum):
     """Ends of the search for one row. Reasons begin with the value; programs compare members."""
 
     FAVOURABLE = "already favourable"
-    TOO_CLOSE = "today's decision on this row is within rounding of the other one, so there is none to leave"
+    TOO_CLOSE = "today's decision on this row is within rounding of the other one"
     CERTIFIED = "certified"
     IMPOSSIBLE = (
         "none exists: under these constraints every row that this person could have is decided as today"
     )
     OUT_OF_TIME = "the time budget ran out before one was found"
     NOT_FOUND = "no certified counterfactual was found under these constraints"
-    UNMET = "the answer that was found does not meet what was required"
+    UNMET = "the counterfactual that was found does not meet the requirements"
 
 
 SO_FAR = "the time budget ran out: the best certified answer so far"

@@ -239,7 +239,7 @@ class SearchProblem:
         return ((x_cf - self.x).abs() * self.cost_weights).sum(-1)
 
     def objective(self, x_cf: Tensor) -> Tensor:
-        """Return what is minimised (n,): cost, distance from the anchor, and number of changed features."""
+        """Return the objective (n,): cost, distance from the anchor, and number of changed features."""
         changes = self.encoding.changed(x_cf, self.x).sum(-1)
         apart = ((x_cf - self.anchor).abs() * self.cost_weights).sum(-1)
         return self.cost(x_cf) + COST_OF_A_CHANGE * changes + self.prototype_weight * apart

@@ -477,7 +477,7 @@ class _Training:
         return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
 
     def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
-        """Return the cross-entropy against the panel at rows to which somebody might move, for each model."""
+        """Return the cross-entropy against the panel at rows that people may move to, for each model."""
         options, x, theta = teacher.options, context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
         goal = goal.to(x) * options.furthest

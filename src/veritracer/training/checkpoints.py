@@ -1,6 +1,6 @@
-"""A training run as a file, written while it runs, from which it continues after a stop.
+"""Save the state of a training run, and continue from it after a stop.
 
-The continued run equals the uninterrupted one: parameters, moments, random streams and records are all there.
+The continued run equals the uninterrupted one: the file has parameters, moments, random streams and records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from veritracer.training.config import TrainingConfig
 from veritracer.training.data import TrainingRows
 
 SECONDS_BETWEEN = 5.0
-"""Least seconds between two writes: a short epoch must not wait for the disk."""
+"""Minimum seconds between two writes, so that short epochs do not wait for the disk."""
 
 
 class Checkpoint:
@@ -34,7 +34,7 @@ class Checkpoint:
     path
         The file; it need not exist yet.
     seconds_between
-        How many seconds to wait at least between two writes.
+        Minimum seconds between two writes.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seconds_between: float = SECONDS_BETWEEN) -> None:

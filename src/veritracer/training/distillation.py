@@ -1,10 +1,10 @@
 """Losses that keep a classifier close to its panel, and the rows where they apply.
 
 On real rows a classifier learns the panel's expectation (each row by members that did not see it). Beyond
-them it learns the panel's vote at rows to which somebody might move: the generator's counterfactuals, rows
-with some features of other people, and the results of a sparse attack on the classifier itself. At moved rows
-the vote counts less, the further the row is from all rows with a favourable label: nobody is accepted for
-being unlike everybody. Real rows are not weighted in this way.
+them it learns the panel's vote at rows that people may move to: the generator's counterfactuals, rows with
+some features of other people, and the results of a sparse attack on the classifier itself. At moved rows the
+vote counts less, the further the row is from all rows with a favourable label, so that outliers are not
+accepted. Real rows are not weighted in this way.
 """
 
 from __future__ import annotations
