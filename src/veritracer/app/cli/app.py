@@ -9,7 +9,6 @@ import typer
 
 import veritracer
 from veritracer.app.cli import (
-    bench,
     datasets,
     demo,
     explain,
@@ -22,6 +21,7 @@ from veritracer.app.cli import (
     update,
 )
 from veritracer.errors import VeriTracerError, message
+from veritracer_bench.cli import app as bench
 
 app = typer.Typer(
     name="veritracer",
@@ -61,7 +61,7 @@ app.command(epilog="Example: veritracer notices --ledger promises.db --codes cod
     report.notices
 )
 app.command(epilog="Example: veritracer serve model --ledger promises.db")(serve.serve)
-app.add_typer(bench.app, name="bench", epilog="Example: veritracer bench --quick")
+app.add_typer(bench, name="bench", epilog="Example: veritracer bench --quick")
 app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")
 
 
