@@ -351,8 +351,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         original
             Storage of people's own rows: ``"plain"``, ``"encrypted"`` with ``key``, or a ``"commitment"``.
         uncertified
-            Record of a counterfactual without a certificate: none (``"skip"``), ``"advice"``, or a
-            ``"promise"`` of what was proved.
+            ``"skip"`` counterfactuals without a certificate, or ``"promise"`` what was proved of them.
         allow_duplicate
             Promise again if the same application has a live promise already.
         key, now

@@ -147,7 +147,7 @@ def update(
 
 
 def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
-    """The new head of the ledger, which says now that the model was updated; None where it is read-only."""
+    """Record the update in the ledger, and return its new head; None if it is read-only."""
     if promises.read_only:
         return None
     kept = made.update_.ways["kept"].counts or {}
@@ -158,7 +158,7 @@ def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) ->
 def _labelled_rows(
     model: VeriTraCER, table: str, target: str | None, ignore: list[str], reading: ReadOptions
 ) -> tuple[pd.DataFrame, Any]:
-    """The features and the labels."""
+    """Return the features and the labels."""
     frame = tables.read_table(table, reading.query, schema=model.schema_, ignore=ignore, csv=reading.csv)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
@@ -309,7 +309,7 @@ def calibrate(
 
 
 def _data_rows(table: str | None, schema: Schema, ignore: list[str], reading: ReadOptions) -> tuple[Any, Any]:
-    """The features and the decisions of a table; nothing of none."""
+    """Return the features and the decisions of a table; nothing without a table."""
     if table is None:
         return None, None
     frame = tables.read_table(table, schema=schema, ignore=ignore, csv=reading.csv)

@@ -1,4 +1,4 @@
-"""Which models accept the counterfactuals: those near this one, and independent ones.
+"""Acceptance of the counterfactuals by models near this one, and by independent ones.
 
 For models near this one, the share that is certified at each kappa, and what an attack cannot break. For
 independent ones, the votes of the panel's held-out members.
