@@ -36,7 +36,7 @@ METHODS = {
 
 
 class Shape(NamedTuple):
-    """TrainingRows, numeric columns, and the number of categories of each categorical column."""
+    """Rows, numeric columns, and the number of categories of each categorical column."""
 
     rows: int
     numbers: int
