@@ -51,12 +51,14 @@ def promises_group(context: typer.Context) -> None:
 @app.command("list", epilog="Example: veritracer promises list --ledger promises.db --id 0042")
 def list_(
     ledger: LedgerPlace,
-    id_: Annotated[str | None, typer.Option("--id", help="Those of one person.", show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that need not be kept any more.")] = False,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Promises of one person.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also released and expired promises.")] = False,
     at: Annotated[
         str | None, typer.Option(help="On this day instead of now: 2027-01-31.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="Show at most so many.")] = MAX_PROMISES,
+    most: Annotated[int, typer.Option("--most", min=1, help="Show at most this many.")] = MAX_PROMISES,
     as_json: AsJson = False,
 ) -> None:
     """List the live promises: number, id, first and last day."""
@@ -113,9 +115,11 @@ def show(
 
 @app.command(epilog='Example: veritracer promises release 17 18 --ledger promises.db --reason "withdrawn"')
 def release(
-    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", min=1, help="Which promises.")],
+    numbers: Annotated[
+        list[int], typer.Argument(metavar="NUMBER...", min=1, help="Numbers of the promises.")
+    ],
     ledger: LedgerPlace,
-    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger and should name no person.")],
+    reason: Annotated[str, typer.Option(help="Reason; it stays in the ledger and should name no person.")],
     as_json: AsJson = False,
 ) -> None:
     """Release promises: they need not be kept any more."""
@@ -131,9 +135,9 @@ def release(
 
 @app.command(epilog="Example: veritracer promises erase 0042 0043 --ledger promises.db --yes")
 def erase(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of the people.")],
     ledger: LedgerPlace,
-    yes: Annotated[bool, typer.Option("--yes", help="Really: it cannot be undone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: it cannot be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all records of these people, or none if one of them is unknown."""
@@ -197,15 +201,15 @@ def verify(
     ledger: LedgerPlace,
     head: Annotated[
         str | None,
-        typer.Option(metavar="HEX", help="A head that issue printed once.", show_default=False),
+        typer.Option(metavar="HEX", help="A head noted earlier, as printed by issue.", show_default=False),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Check every entry of a ledger; exit with 1 if anything was changed.
 
-    Any changed byte is found. With a head that was noted elsewhere it is also found if the ledger's end was
-    cut off, or the whole rewritten.
+    Every changed byte is found. With a head that was noted elsewhere, a truncated or rewritten ledger is
+    found too.
     """
     check_ledger(ledger)
     with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
@@ -250,30 +254,32 @@ MAX_SHOWN = 8
 
 def audit_(
     ledger: LedgerPlace,
-    model: Annotated[str, typer.Option(help="The folder of the model that is to decide from now on.")],
+    model: Annotated[str, typer.Option(help="Folder of the model to audit.")],
     out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
-    allow_broken: Annotated[int, typer.Option(min=0, help="Pass with up to so many broken promises.")] = 0,
+    allow_broken: Annotated[
+        int, typer.Option(min=0, help="Pass with at most this many broken promises.")
+    ] = 0,
     allow_unchecked: Annotated[
-        int, typer.Option(min=0, help="Pass with up to so many promises that cannot be checked.")
+        int, typer.Option(min=0, help="Pass with at most this many promises that cannot be checked.")
     ] = 0,
     recourse: Annotated[
-        int, typer.Option(min=-1, help="New recourse for so many broken promises; -1 is all.")
+        int, typer.Option(min=-1, help="Find new recourse for this many broken promises; -1 is all.")
     ] = AUDIT_RECOURSE,
     at: Annotated[
         str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
     ] = None,
-    verify: Annotated[bool, typer.Option(help="First make sure that the ledger was not altered.")] = True,
+    verify: Annotated[bool, typer.Option(help="First check that the ledger was not altered.")] = True,
     head: Annotated[
         str | None,
         typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
     ] = None,
     record: Annotated[
-        bool, typer.Option(help="Note the audit in the ledger, where it can be written.")
+        bool, typer.Option(help="Record the audit in the ledger, unless it is read-only.")
     ] = True,
     key_file: KeyFile = None,
     engine: EngineName = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Judge promises on so many cores.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -281,8 +287,8 @@ def audit_(
 ) -> None:
     """Audit a model: check every live promise; exit with 1 if one is broken, or the ledger was altered.
 
-    Also if one cannot be checked: for a model with another encoding the ledger may not say all that was
-    promised.
+    It also exits with 1 if a promise cannot be checked: for a model with another encoding the ledger may
+    lack a part of it.
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)

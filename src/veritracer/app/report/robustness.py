@@ -244,7 +244,8 @@ def _agreement(agreement: np.ndarray) -> Figure:
     most = float((agreement >= 0.5).mean())
     caption = (
         f"{percent(most)} of the counterfactuals are accepted by at least half of the held-out panel "
-        "members, independent models that took no part in training or search. Do not hand out the others."
+        "members, independent models that took no part in training or search."
+        + (" Do not hand out the others." if most < 1 else "")
     )
     rows = [
         (f"{percent(a)} to {percent(b)}", f"{c:,}") for a, b, c in zip(edges, edges[1:], counts, strict=False)
