@@ -27,7 +27,7 @@ from veritracer import engines, model_folder, tables
 from veritracer.app.cli.checks import check_apart, check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
-from veritracer.options import BATCH_ROWS, allowed_kinds
+from veritracer.options import BATCH_ROWS, PYTHON_ONLY, allowed_kinds
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from veritracer.estimator import VeriTraCER
-    from veritracer.model_folder import Columns
+    from veritracer.model_folder import ModelColumns
     from veritracer.schema import Schema
     from veritracer.tables import Output, Progress, RunSummary, TableSource
 
@@ -165,7 +165,12 @@ def flags_of(group: Any) -> list[inspect.Parameter]:
     """Return the flag of each field of a group, as a parameter that Typer understands."""
     if hasattr(group, "__pydantic_fields__"):
         hints = get_type_hints(group)
-        return [_flag(name, hints[name], field) for name, field in group.__pydantic_fields__.items()]
+        fields: Mapping[str, FieldInfo] = group.__pydantic_fields__
+        return [
+            _flag(name, hints[name], field)
+            for name, field in fields.items()
+            if field.json_schema_extra != PYTHON_ONLY
+        ]
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -515,7 +520,7 @@ def saved_model(folder: str) -> VeriTraCER:
     return vt.load(folder)
 
 
-def model_columns(folder: str) -> Columns | Schema:
+def model_columns(folder: str) -> ModelColumns | Schema:
     """Return the columns of a model; torch is imported only for one that ``load`` is going to refuse."""
     return model_folder.columns(folder) or saved_model(folder).schema_
 
