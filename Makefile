@@ -99,7 +99,7 @@ serve-bench: $(READY)
 # Test Ray, MLflow and Spark (needs Java), whose packages are too large for every run.
 integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
-	$(BIN)/python -m pytest tests/integration/test_mlflow.py tests/distributed $(LONG)
+	$(BIN)/python -m pytest tests/integration tests/tables/test_partitions.py $(LONG)
 
 # Test with the oldest versions that pyproject.toml allows, in an environment of its own.
 OLDEST := .venv-minimum

@@ -97,7 +97,7 @@ def speed(folder: Path, rows: dict[int, int], block: int, engines: list[str]) ->
     for engine in engines:
         rates = {}
         for count, most in rows.items():
-            asked = ["--engine", engine, "--workers", str(count), "--block-rows", str(block)]
+            asked = ["--engine", engine, "--workers", str(count), "--batch-rows", str(block)]
             took = run(folder, f"{engine}{count}", *asked, table=f"people-{most}")
             rates[count] = most / took
             lines.append([engine, count, most, took, rates[count], rates[count] / rates[1]])
@@ -114,7 +114,7 @@ def apart(folder: Path, count: int, table: str, block: int) -> float:
 
     What the machine itself gives to that many processes: no engine can do better.
     """
-    start, asked = time.perf_counter(), ["--workers", "1", "--block-rows", str(block)]
+    start, asked = time.perf_counter(), ["--workers", "1", "--batch-rows", str(block)]
     running = [run(folder, f"apart{i}", *asked, table=table, wait=False) for i in range(count)]
     for process in running:
         process.communicate()
@@ -123,7 +123,7 @@ def apart(folder: Path, count: int, table: str, block: int) -> float:
 
 def overhead(folder: Path, block: int) -> list[list[Any]]:
     """Ray against the local engine, one worker each, without refinement."""
-    asked = ["--workers", "1", "--block-rows", str(block), "--no-refine", "--no-radius"]
+    asked = ["--workers", "1", "--batch-rows", str(block), "--no-refine", "--no-radius"]
     local = run(folder, "plain", *asked)
     ray = run(folder, "rayed", *asked, "--engine", "ray")
     return [["local", local, 0.0], ["ray", ray, 1 - local / ray]]
@@ -133,7 +133,7 @@ def memory(folder: Path, block: int) -> list[list[Any]]:
     """The peak MiB of each worker of a run."""
     lines = []
     for engine in ("local", "ray"):
-        asked = ["--engine", engine, "--workers", "2", "--block-rows", str(block), "--no-refine"]
+        asked = ["--engine", engine, "--workers", "2", "--batch-rows", str(block), "--no-refine"]
         process = run(folder, f"memory-{engine}", *asked, wait=False)
         peak: dict[int, float] = {}
         while process.poll() is None:
@@ -191,14 +191,14 @@ def kill(folder: Path, block: int, kills: list[str]) -> list[list[Any]]:
         engine, victim = name.split("-")
         ledger = folder / f"{name}.db"
         ledger.unlink(missing_ok=True)
-        asked = ["--engine", engine, "--workers", "2", "--block-rows", str(block), "--ledger", str(ledger)]
+        asked = ["--engine", engine, "--workers", "2", "--batch-rows", str(block), "--ledger", str(ledger)]
         process = run(folder, name, *asked, verb="issue", wait=False)
         before = wait_for_blocks(folder / name, 2, process)
         killed = strike(process, engine, victim)
         process.communicate()
         if engine == "ray" and victim == "driver":
             sweep(process.pid)
-        after = len(list((folder / name / "_blocks").glob("*.json")))
+        after = len(list((folder / name / "_batches").glob("*.json")))
         go_on(folder, name, *asked, verb="issue")
         lines.append([name, killed, before, after, process.returncode, *compared(folder, name, ledger)])
         print(lines[-1], flush=True)
@@ -207,11 +207,11 @@ def kill(folder: Path, block: int, kills: list[str]) -> list[list[Any]]:
 
 def wait_for_blocks(out: Path, count: int, process: subprocess.Popen[bytes]) -> int:
     while process.poll() is None:
-        done = len(list((out / "_blocks").glob("*.json"))) if out.exists() else 0
+        done = len(list((out / "_batches").glob("*.json"))) if out.exists() else 0
         if done >= count:
             return done
         time.sleep(0.05)
-    return len(list((out / "_blocks").glob("*.json")))
+    return len(list((out / "_batches").glob("*.json")))
 
 
 def strike(process: subprocess.Popen[bytes], engine: str, victim: str) -> int:
@@ -265,7 +265,7 @@ def large(folder: Path, rows: int, workers: int, block: int) -> list[list[Any]]:
     places = [many / f"{number:03}.parquet" for number in range(files)]
     with ProcessPoolExecutor(workers) as pool:
         list(pool.map(write_people, places, [each] * files, range(files)))
-    asked = ["--engine", "ray", "--workers", str(workers), "--block-rows", str(block)]
+    asked = ["--engine", "ray", "--workers", str(workers), "--batch-rows", str(block)]
     plain = [*asked, "--no-refine", "--no-radius"]
     lines = []
     for name, how, table in (("plain", plain, many), ("refined", asked, many / "000.parquet")):
@@ -293,7 +293,7 @@ def watched(
     Each victim is killed after another part of the blocks; a run that ends by that is asked for again.
     """
     out, start, peak, ends, victims = folder / name, time.perf_counter(), 0.0, [], list(victims)
-    blocks = 0 if not victims else len(list((folder / "plain" / "_blocks").glob("*.json")))
+    blocks = 0 if not victims else len(list((folder / "plain" / "_batches").glob("*.json")))
     share = blocks // (len(victims) + 1) if victims else 0
     wanted = share
     while True:
@@ -302,7 +302,7 @@ def watched(
         while process.poll() is None:
             for pid in workers_of(process.pid, "ray"):
                 peak = max(peak, high_water(pid))
-            if victims and len(list((out / "_blocks").glob("*.json"))) >= wanted:
+            if victims and len(list((out / "_batches").glob("*.json"))) >= wanted:
                 strike(process, "ray", victims[0])
                 if victims.pop(0) == "driver":
                     process.wait()
@@ -449,7 +449,7 @@ def main() -> None:
         if "memory" in items:
             tell("memory", "Peak memory of workers", ["engine", "worker", "MiB"], memory(folder, block))
         if "kill" in items:
-            run(folder, "undisturbed", "--workers", "1", "--block-rows", str(block))
+            run(folder, "undisturbed", "--workers", "1", "--batch-rows", str(block))
             header = ["killed", "processes", "blocks before", "blocks after", "exit", "rows lost"]
             header += ["promises twice", "promises too many", "chain holds", "cells that differ"]
             found = kill(folder, block, asked.kills.split(","))

@@ -37,8 +37,8 @@ ORDER = [
         "metrics",
         "evaluation",
     ],
-    ["datasets", "ledger", "tables"],
-    ["streaming", "distributed"],
+    ["datasets", "ledger"],
+    ["tables"],
     ["app", "mlflow"],
     ["__main__"],
 ]
@@ -110,7 +110,24 @@ ROOMS = {
         "displacement",
         "calibration",
     ],
-    "tables": ["csv_blocks", "places", "reading", "rejects", "cells", "writing", "exact_columns"],
+    "tables": [
+        "csv_blocks",
+        "places",
+        "notes",
+        "reading",
+        "rejects",
+        "cells",
+        "writing",
+        "exact_columns",
+        "jobs",
+        "inputs",
+        "run_folder",
+        "outputs",
+        "batches",
+        "partitions",
+        "runs",
+        "issuing",
+    ],
 }
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 

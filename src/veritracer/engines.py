@@ -30,7 +30,7 @@ EngineName = Literal["local", "ray"]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
-PRELOADED = ("veritracer.distributed.jobs",)
+PRELOADED = ("veritracer.tables.batches",)
 """Modules imported once, in the process that workers are forked from."""
 
 AHEAD = 2
@@ -114,7 +114,7 @@ class Processes:
 
 def _killed(said: str = "") -> VeriTracerError:
     received = f"{ATTEMPTS} in a row that were killed" + (f" ({said})" if said else "")
-    remedy = "was memory short? Run the same command again with fewer --workers or --block-rows"
+    remedy = "was memory short? Run the same command again with fewer --workers or --batch-rows"
     return VeriTracerError(message("workers that finish", received, remedy))
 
 

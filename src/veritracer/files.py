@@ -44,7 +44,7 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> Path:
     """Write a file atomically (text as UTF-8), create its folders, and return the path."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(place.parent)
     with whole_file(place, shared=shared) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return place
@@ -66,6 +66,14 @@ def whole_folder(place: Path) -> Iterator[Path]:
         rename(partial, place)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def make_folders(place: Path) -> None:
+    """Make a folder and those above it, if they are not there; on return the disk knows them."""
+    missing = [folder for folder in (place, *place.parents) if not folder.exists()]
+    place.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        _sync(folder.parent)
 
 
 def rename(place: Path, other: Path) -> None:

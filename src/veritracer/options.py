@@ -45,7 +45,7 @@ FINE_TUNING_EPOCHS = 20
 AUDIT_RECOURSE = 20
 """Broken promises for which an audit searches new recourse."""
 
-BLOCK_ROWS = 4_096
+BATCH_ROWS = 4_096
 """Rows of one block of a run over many cores: some seconds of work, so that all cores finish together."""
 
 PROMISE_TERM = timedelta(days=365)

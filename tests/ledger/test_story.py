@@ -49,7 +49,7 @@ LATER = [(TODAY + timedelta(days=days)).date().isoformat() for days in (360, 370
 
 STORY = {
     "fit": [*FIT, "--immutable", "age,sex,region", "--quiet"],
-    "issue": [*ISSUE, "--json"],
+    "issue": [*ISSUE, "--out", "recourse.csv", "--json"],
     "verify": ["verify", "--ledger", "promises.db"],
     "audit today": [*AUDIT, "--model", "model"],
     "update free": [*UPDATE, "--out", "free"],

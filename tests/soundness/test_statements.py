@@ -43,8 +43,10 @@ import veritracer as vt
 from veritracer.app.notices import NoticeForm, promise_notices, render_notice, write_notices
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger import audit
-from veritracer.streaming import explain_table
 from veritracer.tables import open_sink, open_table
+from veritracer.tables.batches import typed_rows
+from veritracer.tables.exact_columns import counterfactual_table
+from veritracer.tables.jobs import TableSlice
 
 QUICK, LONG = 2_000, 20_000
 ROWS = 6
@@ -280,7 +282,12 @@ class Witness:
                 open_sink(str(target)) as sink,
                 warnings.catch_warnings(action="ignore", category=VeriTracerWarning),
             ):
-                explain_table(place.recourse, table, sink, options=options, sentences=True)
+                schema, encoding = place.recourse.encoding.schema, place.recourse.encoding
+                for batch in table.batches:
+                    rows, _ = typed_rows(TableSlice("people", batch, table.is_text), schema, encoding)
+                    found = place.recourse.explain(rows[list(schema.names)], **options)
+                    kept = pd.DataFrame(index=rows.index)
+                    sink.write(counterfactual_table(found, kept, sentences=True))
             rows = list(csv.DictReader(io.StringIO(target.read_text()))) if kind == "csv" else None
             frame = pd.read_parquet(target) if rows is None else pd.DataFrame(rows)
             assert len(frame) == len(self.found)

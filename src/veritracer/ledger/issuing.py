@@ -436,13 +436,18 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
     if isinstance(ids, str) or len(ids) != people:
         received = repr(ids) if isinstance(ids, str) else f"{len(ids):,} for {people:,} rows"
         raise DataError(message("an id for each row", received, "pass ids= with one for each row of X"))
+    names = names_of(ids)
+    return [names[person] for person in found.row.tolist()]
+
+
+def names_of(ids: Sequence[Any]) -> list[bytes]:
+    """Return ids as they are kept; refuse people without a name."""
     texts = ["" if _is_missing(one) else str(one) for one in ids]
     empty = sum(not text.strip() for text in texts)
     if empty:
         remedy = "a promise is made to somebody: give everybody an id"
         raise DataError(message("an id for each row", f"{empty:,} that are empty or missing", remedy))
-    names = [utf8(text) for text in texts]
-    return [names[person] for person in found.row.tolist()]
+    return [utf8(text) for text in texts]
 
 
 def utf8(identity: Any, what: str = "an id") -> bytes:

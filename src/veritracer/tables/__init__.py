@@ -1,7 +1,7 @@
-"""Tables in files, pipes and databases, read and written in batches.
+"""Tables in files, pipes and databases: read, explained or certified, and written in batches.
 
-``open_table`` reads a table of any length in bounded memory, ``apply_schema`` and ``infer_types`` give its
-cells their types, ``exact_columns`` and ``open_sink`` write them so that they read back exactly.
+``open_table`` reads a table of any length in bounded memory, ``run_table`` runs a job over its batches on an
+engine, ``issue_table`` issues promises, and ``explain_batches`` serves libraries with their own partitions.
 """
 
 from __future__ import annotations
@@ -15,33 +15,64 @@ __all__ = [
     "ROWS",
     "STANDARD",
     "CSVFormat",
+    "FileOutput",
+    "FolderOutput",
     "Format",
-    "Partners",
+    "Job",
+    "Notes",
+    "Output",
+    "Progress",
+    "PromiseTerms",
     "Rejects",
+    "RunSummary",
     "Sink",
+    "StreamOutput",
+    "TableInputs",
     "TablePlace",
     "TableSource",
+    "Verb",
+    "altered_note",
     "apply_schema",
     "check_columns",
     "check_ids",
-    "check_pairs",
+    "do_batch",
+    "explain_batches",
     "find_tables",
     "format_of",
     "infer_types",
+    "is_folder",
     "is_many",
     "is_url",
+    "issue_table",
     "local_path",
+    "note_of",
+    "open_output",
     "open_rejects",
     "open_sink",
     "open_table",
+    "paired",
     "read_table",
     "rows_digest",
+    "run_table",
     "without_password",
 ]
 
 if TYPE_CHECKING:
     from veritracer.tables.cells import apply_schema, infer_types, read_table
     from veritracer.tables.csv_blocks import CSVFormat
+    from veritracer.tables.inputs import TableInputs, paired
+    from veritracer.tables.issuing import PromiseTerms, issue_table
+    from veritracer.tables.jobs import Job, Verb
+    from veritracer.tables.notes import Notes
+    from veritracer.tables.outputs import (
+        FileOutput,
+        FolderOutput,
+        Output,
+        StreamOutput,
+        is_folder,
+        open_output,
+    )
+    from veritracer.tables.partitions import explain_batches
     from veritracer.tables.places import (
         STANDARD,
         TablePlace,
@@ -57,18 +88,24 @@ if TYPE_CHECKING:
         TableSource,
         check_columns,
         check_ids,
-        check_pairs,
         open_table,
         rows_digest,
     )
-    from veritracer.tables.rejects import Partners, Rejects, open_rejects
-    from veritracer.tables.writing import Format, Sink, format_of, open_sink
+    from veritracer.tables.rejects import Rejects, note_of, open_rejects
+    from veritracer.tables.runs import Progress, RunSummary, do_batch, run_table
+    from veritracer.tables.writing import Format, Sink, altered_note, format_of, open_sink
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "cells": ["apply_schema", "infer_types", "read_table"],
             "csv_blocks": ["CSVFormat"],
+            "inputs": ["TableInputs", "paired"],
+            "issuing": ["PromiseTerms", "issue_table"],
+            "jobs": ["Job", "Verb"],
+            "notes": ["Notes"],
+            "outputs": ["FileOutput", "FolderOutput", "Output", "StreamOutput", "is_folder", "open_output"],
+            "partitions": ["explain_batches"],
             "places": [
                 "STANDARD",
                 "TablePlace",
@@ -84,11 +121,11 @@ else:
                 "TableSource",
                 "check_columns",
                 "check_ids",
-                "check_pairs",
                 "open_table",
                 "rows_digest",
             ],
-            "rejects": ["Partners", "Rejects", "open_rejects"],
-            "writing": ["Format", "Sink", "format_of", "open_sink"],
+            "rejects": ["Rejects", "note_of", "open_rejects"],
+            "runs": ["Progress", "RunSummary", "do_batch", "run_table"],
+            "writing": ["Format", "Sink", "altered_note", "format_of", "open_sink"],
         },
     )

@@ -222,7 +222,7 @@ def read_table(
             remedy = "ignore fewer of them"
             raise DataError(message(f"columns to read in {table.name}", "none", remedy))
         if rejects is not None:
-            rejects.begin(table.columns)
+            rejects.columns = list(table.columns)
         # Rejected rows are written with all their cells; otherwise nothing else is kept in memory.
         batches = [batch if rejects is not None else _select(batch, kept) for batch in table.batches]
     if schema is None:

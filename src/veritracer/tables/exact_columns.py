@@ -22,6 +22,7 @@ from veritracer.errors import DataError, message
 from veritracer.schema import Feature
 from veritracer.schema.feature import is_number, plain
 from veritracer.tables.cells import apply_schema
+from veritracer.tables.reading import ADDED
 from veritracer.tables.writing import VALUES
 
 if TYPE_CHECKING:
@@ -29,6 +30,40 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 """The largest integer up to which float64 holds all of them."""
+
+
+def counterfactual_table(found: Counterfactuals, kept: pd.DataFrame, *, sentences: bool = False) -> pa.Table:
+    """Return counterfactuals as a table to write: kept columns, the values shown, and ``recourse.*``."""
+    columns: dict[str, Any] = {}
+    if "alternative" in found.frame.index.names:
+        columns[f"{ADDED}row"] = pa.array(found.frame.index.get_level_values(0))
+        columns[f"{ADDED}alternative"] = pa.array(found.alternative + 1)
+    columns |= kept_columns(kept, found.row)
+    shown = {str(name): exact_column(found.encoding, found.frame[name]) for name in found.frame.columns}
+    columns |= {name: column for name, (_, column) in shown.items()}
+    columns |= {f"{ADDED}{name}": _plain(getattr(found, name)) for name in ("decision", "probability")}
+    columns |= {f"{ADDED}{name}": _plain(getattr(found, name)) for name in found.table.columns}
+    if sentences:
+        columns[f"{ADDED}sentence"] = pa.array([found.sentence(i) for i in range(len(found))], pa.string())
+    fields = [shown[n][0] if n in shown else pa.field(n, column.type) for n, column in columns.items()]
+    table = pa.table(list(columns.values()), schema=pa.schema(fields))
+    check_exact(table, found)
+    return table
+
+
+def kept_columns(kept: pd.DataFrame, rows: NDArray[np.int64] | None = None) -> dict[str, pa.Array]:
+    """Return the columns of a table, of these rows or of all, in the types of the file."""
+    chosen = kept if rows is None else kept.iloc[rows]
+    return {str(name): pa.array(chosen[name].array) for name in chosen.columns}
+
+
+def _plain(values: Any) -> pa.Array:
+    """Return a column of the result; an infinite bound, which nobody has, is null."""
+    if values.dtype.kind == "f":
+        return pa.array(values, mask=~np.isfinite(values))
+    if values.dtype.kind in "OU":
+        return pa.array(values.astype(object), pa.string())
+    return pa.array(values)
 
 
 def exact_column(encoding: Encoding, column: pd.Series[Any]) -> tuple[pa.Field, pa.Array]:

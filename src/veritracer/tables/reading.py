@@ -434,19 +434,6 @@ def check_ignored(table: TableSource, known: Columns, ignore: Sequence[str]) -> 
         raise DataError(message("columns to ignore that the model does not read", listing(features), remedy))
 
 
-def check_pairs(
-    originals: TableSource,
-    counterfactuals: TableSource,
-    known: Columns,
-    keep: Sequence[str],
-    ignore: Sequence[str],
-) -> None:
-    """Refuse two tables that do not have the columns of the model; only the first must have all others."""
-    check_columns(originals, known, keep, ignore)
-    both = [[name for name in names if name in counterfactuals.columns] for names in (keep, ignore)]
-    check_columns(counterfactuals, known, *both)
-
-
 def check_ids(table: TableSource, name: str) -> None:
     """Refuse a table without the column that identifies people."""
     if name not in table.columns:

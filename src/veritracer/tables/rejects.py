@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer.files import whole_file, writable
 from veritracer.tables.csv_blocks import ROW
@@ -23,41 +23,28 @@ ROW_NUMBER, REASON = f"{ADDED}row", f"{ADDED}reason"
 """The first columns of a file of rejected rows."""
 
 
+class Reject(NamedTuple):
+    """A row that cannot be read: its number in its table, the reason, and its cells."""
+
+    number: int
+    reason: str
+    cells: list[str]
+
+
 class Rejects:
-    """Write the rows that cannot be read to a CSV file, with the number and the reason of each.
+    """The rejected rows of one table with these columns."""
 
-    The other columns are those of the table: corrected, the file can be given to the same command again.
-    ``count`` rows were written so far, ``first`` is the reason of the first one, and ``last`` the largest row
-    number.
-    """
+    def __init__(self, columns: Sequence[str] = (), rows: Iterable[Reject] = ()) -> None:
+        self.columns, self.rows = list(columns), list(rows)
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.count = file, 0
-        self.first, self.last = "", 0
-        self.names: list[str] = []
-        self._waiting: list[tuple[int, str, Sequence[str]]] = []
-
-    def begin(self, names: Sequence[str]) -> None:
-        """Name the columns of the table, which are known once it is open."""
-        self.names = list(names)
-        self._write_header()
-        for early in self._waiting:
-            self._write(*early)
-        self._waiting = []
-
-    def add(self, number: int, reason: str, cells: Sequence[str]) -> None:
-        """Take row ``number`` of the table, for this reason."""
-        self.count += 1
-        self.first, self.last = self.first or reason, max(self.last, number)
-        if self.names:
-            self._write(number, reason, cells)
-        else:
-            self._waiting.append((number, reason, cells))
+    def add(self, number: int, reason: str, cells: Iterable[str]) -> None:
+        """Add row ``number`` of the table."""
+        self.rows.append(Reject(number, reason, list(cells)))
 
     def without(
         self, frame: pd.DataFrame, batch: pa.RecordBatch, refused: Mapping[int, str], schema: Schema
     ) -> pd.DataFrame:
-        """Return the rows of a batch that are not refused; take the others as they are in the file."""
+        """Return the rows of a batch that are not refused; add the others as they are in the file."""
         if not refused:
             return frame
         cells = batch.select([name for name in batch.schema.names if name != ROW])
@@ -70,44 +57,15 @@ class Rejects:
 
     def note(self, place: str) -> list[str]:
         """Return a note that says how many rows were rejected."""
-        if not self.count:
-            return []
-        rows = "row was" if self.count == 1 else "rows were"
-        return [f"{self.count:,} {rows} rejected, see {place}; the first: {self.first}"]
-
-    def _write_header(self) -> None:
-        own = [name for name in self.names if name not in (ROW_NUMBER, REASON)]
-        self._write_line([ROW_NUMBER, REASON, *own])
-
-    def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
-        """Write a row; of one with too many cells the last column has all that are left."""
-        width = len(self.names)
-        kept = [*cells[:width], *[""] * (width - len(cells))]
-        if len(cells) > width:
-            kept[-1] = ",".join(cells[width - 1 :])
-        own = [cell for name, cell in zip(self.names, kept, strict=True) if name not in (ROW_NUMBER, REASON)]
-        self._write_line([str(number), " ".join(reason.split()), *own])
-
-    def _write_line(self, cells: Sequence[str]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
-        self.file.write(text.getvalue().encode())
+        return note_of(len(self.rows), self.rows[0].reason if self.rows else "", place)
 
 
-class Partners(Rejects):
-    """Take rows of a table that goes with another one row by row; they are written in its columns."""
-
-    def __init__(self, whole: Rejects) -> None:
-        super().__init__(whole.file)
-        self.whole = whole
-
-    def _write_header(self) -> None:
-        """Write nothing: the other table names the columns."""
-
-    def _write(self, number: int, reason: str, cells: Sequence[str]) -> None:
-        own, last = dict(zip(self.names, cells, strict=False)), self.whole.last
-        self.whole.add(number, f"its counterfactual: {reason}", [own.get(n, "") for n in self.whole.names])
-        self.whole.last = last  # that of its own table
+def note_of(count: int, first: str, place: str) -> list[str]:
+    """Return a note on so many rejected rows, with the reason of the first."""
+    if not count:
+        return []
+    rows = "row was" if count == 1 else "rows were"
+    return [f"{count:,} {rows} rejected, see {place}; the first: {first}"]
 
 
 def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -116,12 +74,50 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     return found if found.dtype.kind in "iuf" else column
 
 
+# ---------------------------------------------------------------- the file
+
+
 @contextmanager
 def open_rejects(path: str | Path | None) -> Iterator[Rejects | None]:
-    """Open a file for rejected rows, which appears when it is whole; None where none is asked for."""
+    """Collect the rejected rows of a table for a file, written when the block ends; None without a path."""
     if path is None:
         yield None
         return
-    place = Path(path)
+    found = Rejects()
+    with rejects_file(Path(path)) as parts:
+        yield found
+        parts.append(found)
+
+
+@contextmanager
+def rejects_file(place: Path) -> Iterator[list[Rejects]]:
+    """Open a file for rejected rows: those that are in the list when the block ends are written.
+
+    The file appears when it is whole. Its columns are the number and the reason of each row, and those of the
+    tables: corrected, it can be given to the same command again.
+    """
+    parts: list[Rejects] = []
     with writable(place), whole_file(place) as file:
-        yield Rejects(file)
+        yield parts
+        columns = list(dict.fromkeys(name for part in parts for name in part.columns))
+        own = [name for name in columns if name not in (ROW_NUMBER, REASON)]
+        file.write(_line([ROW_NUMBER, REASON, *own]))
+        for part in parts:
+            for row in part.rows:
+                cells = _by_name(part.columns, row.cells)
+                reason = " ".join(row.reason.split())
+                file.write(_line([str(row.number), reason, *(cells.get(name, "") for name in own)]))
+
+
+def _by_name(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Return cells by their columns; of a row with too many the last column has all that are left."""
+    found = dict(zip(columns, cells, strict=False))
+    if len(cells) > len(columns):
+        found[columns[-1]] = ",".join(cells[len(columns) - 1 :])
+    return found
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()

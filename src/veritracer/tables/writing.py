@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import math
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
@@ -42,6 +43,9 @@ TEXT_LIKE = (*TEXT, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_bi
 class Sink(Protocol):
     """Take a table piece by piece; every piece has the same columns and types."""
 
+    altered: int
+    """Cells that were changed to be safe for spreadsheets."""
+
     def write(self, piece: pa.Table) -> None:
         """Write one more piece."""
         ...
@@ -64,7 +68,7 @@ def format_of(path: str | None) -> Format:
 
 @contextmanager
 def open_sink(
-    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, shared: bool = False
+    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, header: bool = True
 ) -> Iterator[Sink]:
     """Open a table for writing.
 
@@ -78,84 +82,116 @@ def open_sink(
     spreadsheet_safe
         Whether to put an apostrophe before text that a spreadsheet would take for a formula. Numbers stay as
         they are. Such text does not read back as it was; ``Sink.notes`` reports how many cells were changed.
-    shared
-        Whether several processes may write the same file at once.
+    header
+        Whether CSV begins with the names of its columns; a part of a file has none.
     """
     if path is not None and "://" in path:
-        remedy = "name one, or write blocks to a folder there: --workers 1 --out URL"
+        remedy = "name one, or a folder there, in which each batch is a file"
         raise DataError(message("a local file", path, remedy))
     chosen = kind or format_of(path)
     if spreadsheet_safe and chosen != "csv":
         remedy = "leave it out: only CSV is opened by spreadsheets as if it had been typed"
         raise DataError(message("CSV to make safe for spreadsheets", chosen, remedy))
     if path is None or path == STANDARD:
-        with _written(sys.stdout.buffer, chosen, safe=spreadsheet_safe) as sink:
+        with _written(sys.stdout.buffer, chosen, safe=spreadsheet_safe, header=header) as sink:
             yield sink
         sys.stdout.flush()
         return
     place = Path(path)
     with (
         writable(place),
-        whole_file(place, shared=shared) as file,
-        _written(file, chosen, safe=spreadsheet_safe) as sink,
+        whole_file(place) as file,
+        _written(file, chosen, safe=spreadsheet_safe, header=header) as sink,
     ):
         yield sink
 
 
 @contextmanager
-def _written(file: BinaryIO, kind: Format, *, safe: bool) -> Iterator[Sink]:
+def _written(file: BinaryIO, kind: Format, *, safe: bool, header: bool) -> Iterator[Sink]:
     writer: _Csv | _Parquet | _Lines = (
-        _Csv(file, safe) if kind == "csv" else _Parquet(file) if kind == "parquet" else _Lines(file)
+        _Csv(file, safe, header) if kind == "csv" else _Parquet(file) if kind == "parquet" else _Lines(file)
     )
     yield writer
     writer.finish()
     file.flush()
 
 
+def join_parts(
+    path: Path, parts: Sequence[Path], names: Sequence[str], kind: Format, *, spreadsheet_safe: bool = False
+) -> None:
+    """Write one file of several that have the same columns; CSV parts have no header."""
+    with writable(path), whole_file(path) as file:
+        if kind == "parquet":
+            _join_parquet(file, parts)
+            return
+        if kind == "csv":
+            writer = _Csv(file, spreadsheet_safe, header=True)
+            writer.begin(list(names))
+        for part in parts:
+            with part.open("rb") as source:
+                shutil.copyfileobj(source, file)
+
+
+def _join_parquet(file: BinaryIO, parts: Sequence[Path]) -> None:
+    """Join Parquet files; a column of gaps alone, which has no type, gets that of the others."""
+    schema = pa.unify_schemas([parquet.read_schema(part) for part in parts], promote_options="permissive")
+    with parquet.ParquetWriter(file, schema) as writer:
+        for part in parts:
+            writer.write_table(parquet.ParquetFile(part).read().cast(schema))
+
+
 class _Csv:
     """Write CSV, with quotes in those pieces that need them."""
 
-    def __init__(self, file: BinaryIO, safe: bool) -> None:
-        self.file, self.safe, self.begun, self.altered = file, safe, False, 0
+    def __init__(self, file: BinaryIO, safe: bool, header: bool) -> None:
+        self.file, self.safe, self.begun, self.altered = file, safe, not header, 0
+
+    def begin(self, names: list[str]) -> None:
+        """Write the header."""
+        if self.safe:
+            neutral, found = _neutral(pa.chunked_array([names]))
+            names, self.altered = neutral.to_pylist(), self.altered + found
+        # Quotes also around a mark at the very start, which would be taken for the file's own.
+        line = io.StringIO()
+        every = self.safe or names[0].startswith("\ufeff") or any("\r" in name for name in names)
+        quoting: Literal[0, 1] = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
+        csv.writer(line, lineterminator="\n", quoting=quoting).writerow(names)
+        self.file.write(line.getvalue().encode())
+        self.begun = True
 
     def write(self, piece: pa.Table) -> None:
         _check_empty_cells(piece)
-        piece = pa.table([_writable(column) for column in piece.columns], names=piece.schema.names)
-        if self.safe:
-            piece = self._safe(piece)
+        names = piece.schema.names
         if not self.begun:
-            # Quotes also around a mark at the very start, which would be taken for the file's own.
-            line = io.StringIO()
-            names = piece.schema.names
-            every = self.safe or names[0].startswith("\ufeff") or any("\r" in name for name in names)
-            quoting: Literal[0, 1] = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
-            csv.writer(line, lineterminator="\n", quoting=quoting).writerow(names)
-            self.file.write(line.getvalue().encode())
-            self.begun = True
+            self.begin(names)
+        columns = [_writable(column) for column in piece.columns]
+        piece = pa.table(self._safe(columns) if self.safe else columns, names=names)
         self.file.write(_as_csv(piece, quoted=self.safe))
 
     def notes(self) -> list[str]:
-        if not self.altered:
-            return []
-        return [
-            f"an apostrophe was put before the text of {self.altered:,} cells that begin like a formula "
-            "(--spreadsheet-safe): they do not read back as they were"
-        ]
+        return altered_note(self.altered)
 
     def finish(self) -> None:
         pass
 
-    def _safe(self, piece: pa.Table) -> pa.Table:
-        """Return the piece with an apostrophe before all text that begins like a formula, names included."""
-        names = pa.chunked_array([piece.schema.names])
-        shown, found = _neutral(names)
-        self.altered += 0 if self.begun else found
-        columns = []
-        for column in piece.columns:
+    def _safe(self, columns: list[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
+        """Return the columns with an apostrophe before all text that begins like a formula."""
+        shown = []
+        for column in columns:
             column, found = _neutral(column) if pa.types.is_string(column.type) else (column, 0)
-            columns.append(column)
+            shown.append(column)
             self.altered += found
-        return pa.table(columns, names=shown.to_pylist())
+        return shown
+
+
+def altered_note(count: int) -> list[str]:
+    """Return a note on so many cells that were made safe for spreadsheets."""
+    if not count:
+        return []
+    return [
+        f"an apostrophe was put before the text of {count:,} cells that begin like a formula "
+        "(--spreadsheet-safe): they do not read back as they were"
+    ]
 
 
 def _neutral(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int]:
@@ -208,7 +244,7 @@ def _as_csv(piece: pa.Table, *, quoted: bool = False) -> bytes:
 
 class _Parquet:
     def __init__(self, file: BinaryIO) -> None:
-        self.file = file
+        self.file, self.altered = file, 0
         self.writer: parquet.ParquetWriter | None = None
 
     def write(self, piece: pa.Table) -> None:
@@ -229,7 +265,7 @@ class _Lines:
     """Write one JSON object on each line."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file = file
+        self.file, self.altered = file, 0
 
     def write(self, piece: pa.Table) -> None:
         columns = [

@@ -141,7 +141,6 @@ BAD: dict[str, tuple[list[str], str]] = {
     "schema without rows": (["inspect", "bad.json"], "as JSON"),
     # the output
     "output folder missing": (["explain", "model", "people.csv", "--out", "a/b.csv"], "no folder a"),
-    "output is a folder": (["explain", "model", "people.csv", "--out", "void"], "an output of the kind"),
     "output is a folder of a good name": (["explain", "model", "people.csv", "--out", "d.csv"], "the folder"),
     "unknown output": (["explain", "model", "people.csv", "--out", "r.xlsx"], ".parquet"),
     "disk full": (["explain", "model", "people.csv", "--out", "/dev/full"], "No space left"),
@@ -170,7 +169,7 @@ def inspect(table: str, *more: str) -> list[str]:
     return ["inspect", table, *more]
 
 
-ISSUE = ["issue", "model", "people.csv", "--ledger", "new.db"]
+ISSUE = ["issue", "model", "people.csv", "--ledger", "new.db", "--out", "promised.csv"]
 WEIGHT, NUMBER, REJECTS = "--class-weight", "--number-format", "--rejects"
 
 # What a stranger with a table of their own gets wrong.

@@ -1,4 +1,4 @@
-"""Blocks on the command line: many tables, several cores, promises and their audit, and refusals."""
+"""Runs on the command line: many tables, several cores, promises and their audit, and refusals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from processes import Done, assert_refused, run, run_here
 
 HERE = ["--workers", "1"]  # in this process
 FAST = ["--no-refine", "--no-radius", "--quiet"]
-BLOCKS = ["explain", "model", "in", *HERE, "--block-rows", "10", "--out", "out", *FAST]
-ISSUE = ["issue", "model", "named.csv", *HERE, "--block-rows", "20", "--id-column", "id"]
+BLOCKS = ["explain", "model", "in", *HERE, "--batch-rows", "10", "--out", "out", *FAST]
+ISSUE = ["issue", "model", "named.csv", *HERE, "--batch-rows", "20", "--id-column", "id"]
 ISSUE += ["--ledger", "promises.db", "--out", "issued"]
 UPDATE = ["update", "model", "crunch.csv", "--epochs", "2", "--learning-rate", "0.02"]
 KEEP = ["--keep", "promises.db", "--max-loss", "0", "--out", "never"]
@@ -26,7 +26,7 @@ COMMANDS = {
     "one": ["explain", "model", "few.csv", "--out", "one.parquet", *FAST],
     "blocks": BLOCKS,
     "blocks again": [*BLOCKS[:-1], "--json"],
-    "certify": ["certify", "model", "in", "out", *HERE, "--block-rows", "10", "--out", "proofs", "--json"],
+    "certify": ["certify", "model", "in", "out", *HERE, "--batch-rows", "10", "--out", "proofs", "--json"],
     "issue": [*ISSUE, "--json"],
     "issue again": ISSUE,
     "free": [*UPDATE, "--no-compare", "--out", "free", "--json"],
@@ -58,16 +58,19 @@ BAD = {
         "nowhere.db",
     ),
     "a pipe": (["explain", "model", "-", "--workers", "2", "--out", "other"], "read again"),
-    "a file as folder": (["explain", "model", "in", "--out", "few.csv"], "few.csv"),
-    "no folder": (["explain", "model", "in"], "add --out FOLDER"),
+    "a file of somebody else": (["explain", "model", "in", "--out", "few.csv"], "few.csv"),
+    "several workers for a stream": (["explain", "model", "in", "--workers", "2"], "one worker for a stream"),
+    "promises without a file": ([*ISSUE[:-2], "--quiet"], "add --out FILE"),
+    "promises from a pipe": (["issue", "model", "-", *ISSUE[3:]], "read again"),
+    "promises elsewhere": ([*ISSUE[:-1], "s3://bucket/out"], "a local file or folder"),
+    "promises on a device": ([*ISSUE[:-1], "/dev/null"], "got /dev/null"),
     "a folder that is gone": (["explain", "model", "in", "--out", "memory://x"], "outlasts the command"),
     "a folder in what is read": (
         ["explain", "model", "in", "--out", "in/out", *FAST],
-        "a folder outside of in",
+        "a place outside of in",
     ),
     "another question": (["explain", "model", "in", "--out", "out", "--kappa", "0.1", *FAST], "out"),
     "no table": (["explain", "model", "none/*.csv", "--out", "other"], "none/*.csv"),
-    "rejects": (["certify", "model", "in", "out", "--rejects", "r.csv"], "block by block, got --rejects"),
     "no target": ([*UPDATE, "--target", "nothing", "--out", "never"], "'nothing'"),
     "a model alone": (["explain", "model"], "missing argument 'TABLE'"),
 }
@@ -100,9 +103,9 @@ def test_every_command_ends_as_it_should(done: dict[str, Done], folder: Path) ->
     assert not [name for name in ("never", "other", "new", "r.csv") if (folder / name).exists()]
 
 
-def test_blocks_say_what_one_file_says(done: dict[str, Done], folder: Path) -> None:
+def test_parts_say_what_one_file_says(done: dict[str, Done], folder: Path) -> None:
     told = json.loads(done["blocks again"].stdout)
-    assert (told["blocks"], told["skipped"], told["rows"]) == (5, 5, 40)
+    assert (told["batches"], told["done_before"], told["rows"]) == (5, 5, 40)
     found = pa.concat_tables([pq.read_table(p) for p in sorted((folder / "out").glob("*.parquet"))])
     one = pq.read_table(folder / "one.parquet")
     bits = ["recourse.worst_logit", "recourse.probability"]  # of which the last depend on who is beside whom
@@ -110,11 +113,13 @@ def test_blocks_say_what_one_file_says(done: dict[str, Done], folder: Path) -> N
     assert json.loads(done["certify"].stdout)["certified"] == told["certified"]
 
 
-def test_promises_made_in_blocks_are_made_once_and_audited_alike(done: dict[str, Done], folder: Path) -> None:
+def test_promises_made_in_batches_are_made_once_and_audited_alike(
+    done: dict[str, Done], folder: Path
+) -> None:
     promised = json.loads(done["issue"].stdout)["promises"]
     again = done["issue again"].stdout
-    assert f"{promised} promises are issued in this run.\n" in again
-    assert again.endswith("2 blocks, 2 of which were there already: issued\n")
+    assert f"{promised} promises were issued (numbers " in again
+    assert again.startswith("2 of 2 batches were done before.\n")
     assert (folder / "issued" / "_run.json").exists()
     plain, apart = (json.loads(done[name].stdout) for name in ("audit", "audit apart"))
     assert plain["live"] == apart["live"] == promised > 0

@@ -17,6 +17,7 @@ from processes import Done, assert_refused, run, run_many
 from veritracer.ledger import new_key
 
 ISSUE = ["issue", "model", "named.csv", "--id-column", "id"]
+OUT = ["--out", "issued.csv"]
 
 
 @pytest.fixture
@@ -98,13 +99,14 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 def _far(place: str) -> list[list[str]]:
     """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
+    far += ["--out", "far.csv"]
     return [far, [*far, "--uncertified", "promise"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:
     """Issued once, listed, shown, audited, updated, released and erased; the ledger notes each of it."""
     on = ["--ledger", "a.db"]
-    done = run_many([[*ISSUE, *on, "--json"], [*ISSUE, *on], *_far("c.db")], named)
+    done = run_many([[*ISSUE, *on, *OUT, "--json"], [*ISSUE, *on, *OUT], *_far("c.db")], named)
     assert [d.returncode for d in done] == [0] * 4, done
     first, again = json.loads(done[0].stdout), done[1].stdout
     strict, loose = (json.loads(d.stdout) for d in done[2:])
@@ -171,7 +173,7 @@ def test_what_an_audit_notices_is_a_note(named: Path) -> None:
     people.assign(id=people.index).to_csv(named / "all.csv", index=False)
     fit = ["fit", "flipped.csv", "--target", "approved", "--favourable", "yes", "--epochs", "6", "--no-panel"]
     fit += ["--holdout", "0", "--quiet", "--immutable", "age,sex,region", "--out", "flipped"]
-    issue = ["issue", "model", "all.csv", "--id-column", "id", "--ledger", "a.db", "--quiet"]
+    issue = ["issue", "model", "all.csv", "--id-column", "id", "--ledger", "a.db", "--quiet", *OUT]
     audit = ["audit", "--ledger", "a.db", "--model", "flipped"]
     *_, plain, as_json, quiet = run_many([fit, issue, audit, [*audit, "--json"], [*audit, "--quiet"]], named)
     assert [d.returncode for d in (plain, as_json, quiet)] == [1, 1, 1], plain
@@ -183,22 +185,25 @@ def test_what_an_audit_notices_is_a_note(named: Path) -> None:
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "no id column": ([*ISSUE[:-1], "name", "--ledger", "new.db"], "no 'name' in named.csv"),
+    "no id column": ([*ISSUE[:-1], "name", *OUT, "--ledger", "new.db"], "no 'name' in named.csv"),
     "somebody without an id": (
-        ["issue", "model", "nameless.csv", "--id-column", "id", "--ledger", "new.db"],
+        ["issue", "model", "nameless.csv", "--id-column", "id", "--ledger", "new.db", *OUT],
         "1 that are empty or missing",
     ),
-    "a strange duration": ([*ISSUE, "--ledger", "new.db", "--expires", "soon"], "365d, 52w, 1y"),
-    "in the past": ([*ISSUE, "--ledger", "new.db", "--expires", "2020-01-01"], "after the day of issue"),
-    "no key": ([*ISSUE, "--ledger", "new.db", "--original", "encrypted"], "a key to encrypt"),
+    "a strange duration": ([*ISSUE, *OUT, "--ledger", "new.db", "--expires", "soon"], "365d, 52w, 1y"),
+    "in the past": (
+        [*ISSUE, *OUT, "--ledger", "new.db", "--expires", "2020-01-01"],
+        "after the day of issue",
+    ),
+    "no key": ([*ISSUE, *OUT, "--ledger", "new.db", "--original", "encrypted"], "a key to encrypt"),
     "no such key": (
-        [*ISSUE, "--ledger", "new.db", "--original", "encrypted", "--key-file", "no_key"],
+        [*ISSUE, *OUT, "--ledger", "new.db", "--original", "encrypted", "--key-file", "no_key"],
         "32 bytes",
     ),
-    "no key file": ([*ISSUE, "--ledger", "new.db", "--key-file", "nowhere"], "a file with a key"),
-    "unknown keeping": ([*ISSUE, "--ledger", "new.db", "--original", "hidden"], "'commitment'"),
-    "unknown database": ([*ISSUE, "--ledger", "mysql://x/y"], "SQLite or PostgreSQL"),
-    "a ledger that is a table": ([*ISSUE, "--ledger", "people.csv"], "file is not a database"),
+    "no key file": ([*ISSUE, *OUT, "--ledger", "new.db", "--key-file", "nowhere"], "a file with a key"),
+    "unknown keeping": ([*ISSUE, *OUT, "--ledger", "new.db", "--original", "hidden"], "'commitment'"),
+    "unknown database": ([*ISSUE, *OUT, "--ledger", "mysql://x/y"], "SQLite or PostgreSQL"),
+    "a ledger that is a table": ([*ISSUE, *OUT, "--ledger", "people.csv"], "file is not a database"),
     "no ledger": (["verify", "--ledger", "nothing.db"], "a ledger that exists"),
     "no promise to release": (
         ["promises", "release", "99", "--ledger", "model.db", "--reason", "x"],
@@ -221,12 +226,13 @@ def test_bad_input_is_one_sentence(named: Path) -> None:
         assert_refused(done)
         assert part in done.stderr, (case, done.stderr)
     assert (named / "people.csv").read_bytes() == before
+    assert not list(named.glob("issued.csv*"))
     if (named / "new.db").exists():
         with vt.Ledger(named / "new.db") as ledger:
             assert ledger.counts().live == 0
 
 
 def test_a_base_install_says_what_is_missing(named: Path) -> None:
-    done = run(*ISSUE, "--ledger", "a.db", before="sys.modules['sqlalchemy'] = None", cwd=named)
+    done = run(*ISSUE, *OUT, "--ledger", "a.db", before="sys.modules['sqlalchemy'] = None", cwd=named)
     assert_refused(done)
     assert "veritracer[ledger]" in done.stderr

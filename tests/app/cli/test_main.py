@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,12 +18,11 @@ import typer
 
 from veritracer import datasets as library
 from veritracer.app import cli
-from veritracer.app.cli import app, datasets, demo, options, output
+from veritracer.app.cli import app, datasets, demo, output
 from veritracer.app.cli.checks import check_table
-from veritracer.app.cli.options import ReadOptions, RunOptions, TableOptions
-from veritracer.distributed import Outcome
+from veritracer.app.cli.options import ReadOptions, TableOptions
 from veritracer.errors import DataError, message
-from veritracer.streaming import Explained
+from veritracer.tables import RunSummary
 
 
 @pytest.fixture
@@ -165,39 +165,46 @@ def test_steps_of_the_demo_turn_a_spinner(monkeypatch: pytest.MonkeyPatch) -> No
     assert "a year passes ..." not in terminal.getvalue()
 
 
-# ---------------------------------------------------------------- tables, blocks, datasets
+# ---------------------------------------------------------------- tables, runs, datasets
 
 
 def test_standard_input_is_read_once() -> None:
     assert check_table("-", ReadOptions()) is None
-    run = RunOptions(workers=1, block_rows=10, block_format="csv")
+    rows = TableOptions(out="folder")
     with pytest.raises(DataError, match="expected tables that can be read again, got standard input"):
-        run.inputs("-", ReadOptions())
-    with pytest.raises(DataError, match="expected a folder for the blocks, got no --out"):
-        run.folder(None, {})
-    with pytest.raises(DataError, match="expected what can be done block by block, got --rejects"):
-        run.refuse({"--rejects": "rejects.csv"})
+        rows.open_output({}, rows.inputs("-", lambda table: None))
 
 
-def test_an_outcome_is_told_in_words_or_as_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = Explained(
-        10, 3, 5, 1, 1, kappa=0.01, models="near", radii={}, center_digest="d", notes=("a note",), rejected=0
-    )
-    made = Outcome(4, 2, ended, ())
-    run = RunOptions(workers=1, block_rows=10, block_format="csv")
-    folder = run.folder(str(tmp_path / "out"), {"verb": "explain"})
-    found = run.run("explaining", lambda *args, watch: made, folder=folder, quiet=False)
-    assert found is made
-    assert "a note" in capsys.readouterr().err
-    options.print_outcome(made, TableOptions(out="out"), ["10 rows"])
-    assert capsys.readouterr().out == "10 rows\n4 blocks, 2 of which were there already: out\n"
-    options.print_outcome(made, TableOptions(out="out", as_json=True), [])
+def test_a_run_is_told_in_words_or_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = Counter(rows=10, favourable=3, certified=5, valid=1, none=1)
+    made = RunSummary(4, 2, counts, {"models": "near"}, ("a note",), (1, "a word"), 7)
+    rows = TableOptions(out="out", rejects=Path("bad.csv"))
+    rows.print_notes(made)
+    notes = capsys.readouterr().err.splitlines()
+    assert notes[0] == "note: a note"
+    assert "7 cells" in notes[1]
+    assert notes[2] == "note: 1 row was rejected, see bad.csv; the first: a word"
+    rows.print_summary(made, ["10 rows"])
+    assert capsys.readouterr().out == "2 of 4 batches were done before.\n10 rows\n"
+    TableOptions(out="out", as_json=True).print_summary(made, [], head="abc")
     told = json.loads(capsys.readouterr().out)
-    assert (told["out"], told["blocks"], told["promises"], told["certified"]) == ("out", 4, 0, 5)
-    options.print_outcome(made, TableOptions(out="out", quiet=True), [])
+    assert (told["out"], told["batches"], told["done_before"], told["certified"]) == ("out", 4, 2, 5)
+    assert (told["rejected"], told["head"], told["notes"]) == (1, "abc", ["a note"])
+    TableOptions(out="out", quiet=True).print_summary(made, ["10 rows"])
     assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_is_stopped_says_what_is_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = TableOptions(out=str(tmp_path / "out"))
+    out = rows.open_output({}, rows.inputs("people.csv", lambda table: None))
+    (tmp_path / "out" / "_batches").mkdir()
+    (tmp_path / "out" / "_batches" / "people.csv.000000.json").touch()
+    with pytest.raises(KeyError), rows.running("explaining", out):
+        raise KeyError
+    said = f"note: 1 batches are complete in {tmp_path}/out; the same command continues\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_dataset_is_fetched_and_written(

@@ -112,7 +112,17 @@ def life(place: Path) -> dict[str, Done]:
         "rest": ["predict", "model", "bad.csv", "--rejects", "again.csv", "--out", "rest.csv"],
         "certify": ["certify", "model", "nasty.csv", "recourse.csv", "--id-column", "customer"],
         "ignore": ["predict", "model", "nasty.csv", "--ignore", "customer,opened", "--out", "ignored.csv"],
-        "issue": ["issue", "model", "nasty.csv", "--id-column", "customer", "--ledger", "promises.db"],
+        "issue": [
+            "issue",
+            "model",
+            "nasty.csv",
+            "--id-column",
+            "customer",
+            "--ledger",
+            "promises.db",
+            "--out",
+            "promised.csv",
+        ],
         "report": ["report", "model", "nasty.csv", "--id-column", "customer", "--out", "report.html"],
         "update": [
             "update",

@@ -42,7 +42,7 @@ app.command(epilog="Example: veritracer certify model applicants.csv recourse.cs
     explain.certify
 )
 app.command(
-    epilog="Example: veritracer issue model applicants.csv --id-column id --ledger promises.db --expires 365d"
+    epilog="Example: veritracer issue model people.csv --id-column id --ledger promises.db --out recourse.csv"
 )(issue.issue)
 app.add_typer(ledger.app, name="promises", epilog="Example: veritracer promises list --ledger promises.db")
 app.command(epilog="Example: veritracer verify --ledger promises.db --head 3f1c…")(ledger.verify)

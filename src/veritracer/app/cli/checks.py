@@ -67,6 +67,15 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
         raise DataError(message("a new file", got, "name another one, or write over it with --force"))
 
 
+def check_apart(out: str | None, table: str) -> None:
+    """Refuse to write into the folder that is read: the next run would read what this one wrote."""
+    read = Path(table)
+    if out is None or tables.is_url(out) or not read.is_dir():
+        return
+    if Path(out).resolve().is_relative_to(read.resolve()):
+        raise DataError(message(f"a place outside of {table}", out, "name a place beside it"))
+
+
 def check_openings(out: str | None, *, force: bool) -> None:
     """Refuse to overwrite the openings of commitments, which exist nowhere else."""
     path = Path(out or tables.STANDARD)

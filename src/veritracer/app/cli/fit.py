@@ -125,7 +125,7 @@ def fit(
     if schema is None:
         note(protected_note(data.schema, given.named), quiet=quiet)
     note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
-    facts = _facts(model, found, out, len(data.X), 0 if rejected is None else rejected.count)
+    facts = _facts(model, found, out, len(data.X), 0 if rejected is None else len(rejected.rows))
     if as_json:
         print_json(facts)
     elif not quiet:

@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import veritracer as vt
-from veritracer import distributed, model_folder, streaming, tables
+from veritracer import tables
 from veritracer.app.cli.checks import check_openings
 from veritracer.app.cli.options import (
     Applicants,
     KeyFile,
     ModelFolder,
     RecourseTableOptions,
-    RunOptions,
-    print_outcome,
+    check_header,
+    model_columns,
     read_key,
     saved_model,
     with_flags,
 )
-from veritracer.app.cli.output import note, outcome_lines, print_json, progress, say
+from veritracer.app.cli.output import outcome_lines
+from veritracer.errors import DataError, message
 from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
-from veritracer.times import format_time
 
 if TYPE_CHECKING:
-    from veritracer.ledger import Issued
     from veritracer.schema import Schema
-    from veritracer.streaming import Explained, IssueTerms, PendingOutputs
+    from veritracer.tables import RunSummary, TableSource
 
-
-class IssueRequest(NamedTuple):
-    """The arguments of one command."""
-
-    model: str
-    table: str
-    options: IssueOptions
-    rows: RecourseTableOptions
-    key: str | None
-
-    def terms(self) -> IssueTerms:
-        """Return the terms of the promises; torch is imported for it."""
-        given = self.options
-        return streaming.IssueTerms(
-            given.ids, given.expires, given.original, self.key, given.uncertified, given.allow_duplicate
-        )
-
-    def explain_options(self, schema: Schema) -> dict[str, Any]:
-        """Return the options of ``explain``, with the drift that the schema states until promises end."""
-        until = self.options.expires
-        left = until - datetime.now(UTC) if isinstance(until, datetime) else until
-        drift = yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
-        given = {field.name: getattr(self.options, field.name) for field in fields(ExplainOptions)}
-        return {**given, "drift": {**drift, **self.options.drift}}
+LEFT_OUT = {
+    "uncertified": "{} left out: not certified, or not accepted by the panel.",
+    "repeated": "{} left out: the same application has a promise (--allow-duplicate).",
+}
 
 
 @with_flags
@@ -64,182 +43,113 @@ def issue(
     table: Applicants,
     options: IssueOptions,
     rows: RecourseTableOptions,
-    run: RunOptions,
     key_file: KeyFile = None,
 ) -> None:
     """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
 
-    Either all promises are issued or none; by default a counterfactual that is not certified becomes no
-    promise. If the command is interrupted, repeat it: it completes the files of promises that were issued, or
-    starts again. With --workers or --engine ray, or for a folder or pattern of tables, this holds for each
-    block: --out is a folder with a file for each, and the same command continues a run that was stopped,
-    without promising anything twice. The last line is the head of the ledger: with a copy kept elsewhere,
-    veritracer verify detects whether the end of the ledger was cut off or rewritten.
+    --out is a file or a folder on this machine; the results have the number of each promise. By default a
+    counterfactual that is not certified becomes no promise. All rows are read before the first promise;
+    promises are then issued batch by batch. If the command is stopped, repeat it: it continues, and promises
+    nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer verify
+    detects whether the end of the ledger was cut off or rewritten.
     """
     key = None if key_file is None else read_key(key_file)
-    asked = IssueRequest(model, table, options, rows, key)
-    if run.wanted(table, rows.query):
-        run.refuse({"--rejects": rows.rejects})
-        _issue_in_blocks(asked, run)
-        return
-    outputs = {"out": rows.out, "rejects": rows.rejects}
-    pending = streaming.PendingOutputs(outputs, lambda: _identified(asked))
-    if not (pending.is_left and _finished(asked, pending)):
-        rows.check(table, options.ledger)
+    _check_places(table, rows.out)
+    assert rows.out is not None
+    known, keep = model_columns(model), tuple(rows.kept(options.ids))
+    rows.check(table, options.ledger)
+    if not Path(f"{rows.out}.run").exists():
         check_openings(rows.out, force=rows.force)
-        pending.check(allow_duplicate=options.allow_duplicate, original=options.original)
-        _issue_table(asked, pending)
 
+    def check(source: TableSource) -> None:
+        tables.check_ids(source, options.ids)
+        tables.check_columns(source, known, keep, rows.ignored)
 
-def _identified(asked: IssueRequest) -> dict[str, Any]:
-    """Return what a repetition of the command has to repeat."""
-    rows = asked.rows
-    rules = None if rows.rules is None else rows.rules.to_json()
-    given: dict[str, Any] = {"model": distributed.model_digest(asked.model), "rules": rules}
-    options = asdict(asked.options) | {"expires": str(asked.options.expires)}
-    del options["ledger"]  # its URL may contain a password
-    given |= {"options": options}
-    given |= {"keep": rows.kept(), "ignore": rows.ignored, "sentences": rows.sentences}
-    return given | {
-        "query": rows.query,
-        "csv": asdict(rows.csv),
-        "spreadsheet_safe": rows.spreadsheet_safe,
-    }
-
-
-def _finished(asked: IssueRequest, pending: PendingOutputs) -> bool:
-    """Complete the files of an earlier command that had issued all promises; return whether it had."""
-    rows = asked.rows
-
-    def digest() -> str:
-        ragged = None if rows.rejects is None else (lambda *_: None)
-        with tables.open_table(asked.table, rows.query, csv=rows.csv, ragged=ragged) as table:
-            return streaming.table_digest(table)
-
-    model_folder.verified(asked.model)
-    with vt.Ledger(asked.options.ledger, create=False) as place:
-        found = pending.resume(place, digest)
-    if found is None:
-        return False
-    said = "an earlier command had issued these promises: its files were completed, and nothing was issued"
-    note([said, *found.notes], quiet=rows.quiet)
-    print_summary(found.explained, found.issued, rows)
-    return True
-
-
-def _issue_table(asked: IssueRequest, pending: PendingOutputs) -> None:
-    """Issue for one table in this process."""
-    rows, keep = asked.rows, asked.rows.kept()
-    known = model_folder.columns(asked.model)
-    with ExitStack() as stack:
-        stack.enter_context(pending)
-        opened = stack.enter_context(
-            rows.opened(asked.table, known, keep, ids=[asked.options.ids], pending=pending)
-        )
-        loaded = saved_model(asked.model)
-        place = stack.enter_context(vt.Ledger(asked.options.ledger))
-        explained, issued = streaming.issue_table(
-            loaded.recourse(rows.rules),
-            pending.watched(opened.source),
-            opened.sink,
-            place,
-            asked.terms(),
-            request=pending.request(
-                place, lambda found: rows.notes(found.notes, opened.sink, opened.rejected)
-            ),
-            numbered=pending.numbered,
-            options=asked.explain_options(rows.rules or loaded.schema_),
-            keep=keep,
-            sentences=rows.sentences,
-            watch=stack.enter_context(progress("issuing", quiet=rows.quiet)),
-            ignore=rows.ignored,
-            rejects=opened.rejected,
-        )
-        pending.publish()
-    note(rows.notes(explained.notes, opened.sink, opened.rejected), quiet=rows.quiet)
-    print_summary(explained, issued, rows)
-
-
-def _issue_in_blocks(asked: IssueRequest, run: RunOptions) -> None:
-    """Issue for many tables, or for one on many cores: the promises of a block together, and once."""
-    rows, options = asked.rows, asked.options
-    engine = run.engine_for()
-    question = run.question(
-        asked.model,
-        asked.explain_options(rows.rules or saved_model(asked.model).schema_),
-        keep=tuple(rows.kept()),
-        ignore=tuple(rows.ignored),
-        sentences=rows.sentences,
-        rules=rows.rules,
-        spreadsheet_safe=rows.spreadsheet_safe,
+    inputs = rows.inputs(table, check)
+    check_header(inputs)
+    schema = rows.rules or saved_model(model).schema_
+    how = _explain_options(options, schema)
+    job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
+    out = rows.open_output({**job.document(), **_document(options)}, inputs)
+    if not isinstance(out, tables.FolderOutput | tables.FileOutput):
+        raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
+    terms = tables.PromiseTerms(
+        options.ids, options.expires, options.original, key, options.uncertified, options.allow_duplicate
     )
-    inputs = run.inputs(asked.table, rows)
-    given = {"ledger": options.ledger, "id_column": options.ids, "original": options.original}
-    folder = run.folder(
-        rows.out, {**question.asked("issue", inputs), **given, "expires": str(options.expires)}
-    )
-    args = question, inputs, folder, engine, options.ledger, asked.terms()
-    outcome = run.run("issuing", distributed.issue_blocks, *args, folder=folder, quiet=rows.quiet)
-    with vt.Ledger(options.ledger) as place:
-        head = place.head
+    with rows.running("issuing", out) as watch:
+        engine = rows.engine_for(inputs, out)
+        found = tables.issue_table(
+            job, terms, inputs.batches, out, options.ledger, engine, rejects=rows.rejects, progress=watch
+        )
+    rows.print_notes(found)
+    with vt.Ledger(options.ledger) as ledger:
+        _print_issued(found, rows, ledger.head)
+
+
+def _check_places(table: str, out: str | None) -> None:
+    """Refuse tables that cannot be read again, and results that are not on this machine's disk."""
+    if table == tables.STANDARD:
+        remedy = "save it as a file first"
+        raise DataError(message("tables that can be read again", "standard input", remedy))
+    if out is None or out == tables.STANDARD:
+        remedy = "add --out FILE: what the promises say is written nowhere else"
+        raise DataError(message("a file or folder for the results", "none", remedy))
+    if tables.is_url(out):
+        remedy = "name one: promises are issued when their results are on this machine's disk"
+        raise DataError(message("a local file or folder", tables.without_password(out), remedy))
+
+
+def _explain_options(given: IssueOptions, schema: Schema) -> dict[str, Any]:
+    """Return the options of ``explain``, with the drift that the schema states until promises end."""
+    until = given.expires
+    left = until - datetime.now(UTC) if isinstance(until, datetime) else until
+    drift = yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
+    options = {field.name: getattr(given, field.name) for field in fields(ExplainOptions)}
+    return {**options, "drift": {**drift, **given.drift}}
+
+
+def _document(options: IssueOptions) -> dict[str, Any]:
+    """Return what a repetition has to repeat; a digest stands for the ledger's URL."""
+    given = asdict(options)
+    ledger = given.pop("ledger")
+    place = ledger if tables.is_url(ledger) else str(Path(ledger).absolute())
+    digest = hashlib.sha256(tables.without_password(place).encode()).hexdigest()
+    return {"verb": "issue", "expires": str(given.pop("expires")), "options": given, "ledger": digest}
+
+
+def _print_issued(found: RunSummary, rows: RecourseTableOptions, head: str) -> None:
+    counts = found.counts
+    numbers = _numbers(found)
+    ends = dict(zip(("first", "last"), numbers, strict=False))
     lines = [
-        *outcome_lines(cast("Explained", outcome.ended)),
-        f"{outcome.promises:,} promises are issued in this run.",
-        *_left_out(outcome.left_out),
-        f"The head, to be noted elsewhere: {head}",
+        *outcome_lines(found),
+        _promised(counts["promises"], numbers, found.facts.get("expires")),
+        *_left_out(counts),
+        f"The recourse: {rows.out}",
     ]
-    print_outcome(outcome, rows, lines)
+    rows.print_summary(found, [*lines, f"The head, to be noted elsewhere: {head}"], **ends, head=head)
 
 
-def print_summary(explained: Explained, issued: Issued, rows: RecourseTableOptions) -> None:
-    """Print how the rows ended, and the head."""
-    if rows.as_json:
-        numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
-        until = {"expires": format_time(issued.expires)}
-        print_json(
-            {
-                "promises": len(issued),
-                **issued.left_out,
-                **numbers,
-                **until,
-                "head": issued.head,
-                "out": rows.out,
-            }
-            | asdict(explained)
-        )
-    elif not rows.quiet:
-        say(
-            *outcome_lines(explained),
-            f"{_count(len(issued), 'promise')} issued{_numbers(issued)}"
-            + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
-            *_left_out(issued.left_out),
-            *([] if rows.out is None else [f"The recourse: {rows.out}"]),
-            f"The head, to be noted elsewhere: {issued.head}",
-        )
+def _numbers(found: RunSummary) -> list[int]:
+    """Return the first and the last number of what was issued."""
+    issued = sorted(record.promises for record in found.records if record.promises[1])
+    return [issued[0][0], sum(issued[-1]) - 1] if issued else []
+
+
+def _promised(count: int, numbers: list[int], expires: str | None) -> str:
+    said = f"{_count(count, 'promise')} issued"
+    if not numbers:
+        return f"{said}."
+    first, last = numbers
+    said += f" (number {first:,})" if first == last else f" (numbers {first:,} to {last:,})"
+    end = "never" if expires == "never" else f"on {str(expires)[:10]}"
+    return f"{said}; they end {end}."
 
 
 def _left_out(counts: Mapping[str, int]) -> list[str]:
     """Say what became no promise, in a sentence for each reason but that there is no recourse."""
-    lines = []
-    if uncertified := counts["uncertified"]:
-        lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
-    if repeated := counts["repeated"]:
-        lines.append(
-            f"{_count(repeated, 'answer')} left out: the same application has a promise (--allow-duplicate)."
-        )
-    return lines
+    return [text.format(_count(counts[name], "answer")) for name, text in LEFT_OUT.items() if counts[name]]
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what} was" if number == 1 else f"{number:,} {what}s were"
-
-
-def _end(expires: float) -> str:
-    return "never" if math.isinf(expires) else f"on {format_time(expires)[:10]}"
-
-
-def _numbers(issued: Issued) -> str:
-    """The numbers of what was issued, in brackets."""
-    if len(issued) < 2:
-        return f" (number {issued.sequence[0]:,})" if len(issued) else ""
-    return f" (numbers {issued.sequence[0]:,} to {issued.sequence[-1]:,})"

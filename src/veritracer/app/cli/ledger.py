@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import veritracer as vt
-from veritracer import engines, model_folder, streaming, tables
+from veritracer import engines, model_folder, tables
 from veritracer.app.cli.checks import check_ledger, check_output
 from veritracer.app.cli.options import (
     AsJson,
@@ -297,7 +297,7 @@ def audit_(
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else vt.ledger.head_of(head)
-    notes, many = streaming.Notes(), workers is not None or engine == "ray"
+    notes, many = tables.Notes(), workers is not None or engine == "ray"
     with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with spinner("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None

@@ -14,32 +14,30 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
 import veritracer as vt
-from veritracer import distributed, engines, model_folder, streaming, tables
-from veritracer.app.cli.checks import check_output, check_rejects
+from veritracer import engines, model_folder, tables
+from veritracer.app.cli.checks import check_apart, check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
-from veritracer.options import BLOCK_ROWS, PYTHON_ONLY, allowed_kinds
+from veritracer.options import BATCH_ROWS, PYTHON_ONLY, allowed_kinds
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from veritracer.distributed import Outcome, RunFolder
     from veritracer.estimator import VeriTraCER
     from veritracer.model_folder import ModelColumns
     from veritracer.schema import Schema
-    from veritracer.streaming import PendingOutputs
-    from veritracer.tables import Rejects, Sink, TableSource
+    from veritracer.tables import Output, Progress, RunSummary, TableSource
 
 FLAGS = {
     "limits": "--limit",
@@ -355,7 +353,7 @@ class TableOptions(ReadOptions):
         str | None,
         typer.Option(
             metavar="PATH",
-            help="File for the results: CSV, Parquet or JSON lines (.jsonl); a folder for blocks.",
+            help="File for the results (.csv, .parquet, .jsonl), or a folder with a part for each batch.",
             show_default=False,
         ),
     ] = None
@@ -376,21 +374,93 @@ class TableOptions(ReadOptions):
         """Return the names of the columns to copy, the identifier first."""
         return list(dict.fromkeys([*([] if id_column is None else [id_column]), *names(self.keep)]))
 
+    engine: EngineName = "local"
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of workers; by default 1 for one table, and all cores for several.",
+            show_default=False,
+        ),
+    ] = None
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = BATCH_ROWS
+    part_format: Annotated[
+        Literal["parquet", "csv", "jsonl"], typer.Option(help="Format of the parts of a folder.")
+    ] = "parquet"
+
     def check(self, *inputs: str) -> None:
         """Refuse outputs that are inputs, or files that somebody else wrote."""
         check_output(self.out, inputs, force=self.force)
         check_rejects(self.rejects, inputs, self.out, force=self.force)
 
-    def open_sink(self, place: Path | None = None) -> AbstractContextManager[Sink]:
-        """Open the output, a file (under the name ``place`` for now) or standard output."""
-        kind = "jsonl" if self.as_json and self.out is None else tables.format_of(self.out)
-        out = self.out if place is None else str(place)
-        return tables.open_sink(out, kind=kind, spreadsheet_safe=self.spreadsheet_safe)
+    def job(self, verb: tables.Verb, model: str, options: Mapping[str, Any], **more: Any) -> tables.Job:
+        """Return what to do with every row."""
+        ignore, collect = tuple(self.ignored), self.rejects is not None
+        return tables.Job(verb, model, options, ignore=ignore, collect_rejects=collect, **more)
 
-    def notes(self, notes: Iterable[str], sink: Sink | None, rejected: Rejects | None) -> list[str]:
-        """Return the notes on the rows, the output and the rejected rows."""
-        written = [] if sink is None else sink.notes()
-        return [*notes, *written, *([] if rejected is None else rejected.note(str(self.rejects)))]
+    def inputs(
+        self, table: str, check: Callable[[TableSource], None], reading: ReadOptions | None = None
+    ) -> tables.TableInputs:
+        """Return the tables to read; ``check`` is called with each of them."""
+        how = reading or self
+        collect = self.rejects is not None
+        return tables.TableInputs(table, how.query, how.csv, check, self.batch_rows, collect)
+
+    def open_output(self, asked: Mapping[str, Any], *inputs: tables.TableInputs) -> Output:
+        """Open the output, to continue where an earlier run with the same request was stopped."""
+        kind = self.part_format
+        if self.out in (None, tables.STANDARD):
+            kind = "jsonl" if self.as_json and self.out is None else "csv"
+        if self.out is not None and self.out.startswith("memory:"):
+            remedy = "name a folder, or the URL of one: s3://bucket/folder"
+            raise DataError(message("an --out that outlasts the command", self.out, remedy))
+        for one in inputs:
+            check_apart(self.out, one.place)
+        return tables.open_output(
+            self.out,
+            {**asked, **inputs[0].document(), "spreadsheet_safe": self.spreadsheet_safe},
+            kind=kind,
+            spreadsheet_safe=self.spreadsheet_safe,
+            one_pass=any(one.place == tables.STANDARD for one in inputs),
+        )
+
+    def engine_for(self, inputs: tables.TableInputs, out: Output | None = None) -> engines.Engine:
+        """Return the engine; a stream is written in order, which one worker does."""
+        if out is not None and out.is_stream:
+            if self.engine == "ray" or (self.workers or 1) > 1:
+                remedy = "leave --workers and --engine out, or name a file that is read and one to write"
+                raise DataError(message("one worker for a stream", "several", remedy))
+            return engines.make_engine("local", 1)
+        many = self.engine == "ray" or tables.is_many(inputs.place, inputs.query)
+        return engines.make_engine(self.engine, self.workers or (None if many else 1))
+
+    @contextmanager
+    def running(self, text: str, out: Output) -> Iterator[Progress | None]:
+        """Show progress, and say what is left where a run is stopped."""
+        try:
+            with out, progress(text, quiet=self.quiet) as watch:
+                yield watch
+        except BaseException:
+            if done := out.count():
+                note(
+                    [f"{done:,} batches are complete in {out}; the same command continues"], quiet=self.quiet
+                )
+            raise
+
+    def print_notes(self, found: RunSummary) -> None:
+        """Print what was noticed in the data, and what was rejected or changed."""
+        rejected = tables.note_of(*found.rejected, str(self.rejects))
+        note([*found.notes, *tables.altered_note(found.altered), *rejected], quiet=self.quiet)
+
+    def print_summary(self, found: RunSummary, lines: Sequence[str], **more: Any) -> None:
+        """Print how the rows ended."""
+        if self.as_json:
+            run = {"out": self.out, "batches": found.batches, "done_before": found.done_before}
+            ends = {**found.counts, "rejected": found.rejected[0], **found.facts}
+            print_json({**more, **run, **ends, "notes": found.notes})
+        elif not self.quiet:
+            done = f"{found.done_before:,} of {found.batches:,} batches were done before."
+            say(*([done] if found.done_before else []), *lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,121 +481,6 @@ class RecourseTableOptions(TableOptions):
     def rules(self) -> Schema | None:
         """Return the schema that replaces the model's, if one was given."""
         return None if self.schema is None else schema_file(self.schema)
-
-    @contextmanager
-    def opened(
-        self,
-        table: str,
-        known: ModelColumns | None,
-        keep: Sequence[str],
-        *,
-        ids: Sequence[str] = (),
-        pending: PendingOutputs | None = None,
-    ) -> Iterator[Opened]:
-        """Open the table and all outputs, after the columns were compared with those of the model.
-
-        Files appear when the block ends; with ``pending``, when that publishes them.
-        """
-        with ExitStack() as stack:
-            files = stack if pending is None else pending.files
-            into = {} if pending is None else {name: pending.pending(name) for name in pending.places}
-            rejected = files.enter_context(tables.open_rejects(into.get("rejects", self.rejects)))
-            source = stack.enter_context(open_applicants(table, self, rejected))
-            if known is not None:
-                for name in ids:
-                    tables.check_ids(source, name)
-                tables.check_columns(source, known, [*ids, *keep], self.ignored)
-            if self.out is None and ids:  # promises alone, without a file
-                sink: Sink = streaming.NullSink()
-            else:
-                sink = files.enter_context(self.open_sink(into.get("out")))
-            yield Opened(source, sink, rejected)
-
-
-class Opened(NamedTuple):
-    """The table and the outputs of a command."""
-
-    source: TableSource
-    sink: Sink
-    rejected: Rejects | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How a command works in blocks: on several cores, or on many tables."""
-
-    engine: EngineName = "local"
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Work in blocks on this many cores; --out is a folder.", show_default=False),
-    ] = None
-    block_rows: Annotated[int, typer.Option(min=1, help="Rows of a block, which is a file.")] = BLOCK_ROWS
-    block_format: Annotated[
-        Literal["parquet", "csv", "jsonl"], typer.Option(help="Format of the files of blocks.")
-    ] = "parquet"
-
-    def wanted(self, table: str, query: str | None) -> bool:
-        """Return whether to work in blocks: a folder or pattern, several cores, or a cluster."""
-        return self.engine == "ray" or self.workers is not None or tables.is_many(table, query)
-
-    def refuse(self, given: Mapping[str, Any]) -> None:
-        """Refuse options that need the whole table in one process."""
-        for name, value in given.items():
-            if value is not None:
-                remedy = f"leave {name} out, or work on one table without --workers"
-                raise DataError(message("what can be done block by block", name, remedy))
-
-    def question(self, model: str, options: dict[str, Any], **more: Any) -> distributed.Question:
-        """Return the request for all blocks, after the model was verified."""
-        model_folder.verified(model)
-        return distributed.Question(model=model, options=options, **more)
-
-    def inputs(self, table: str, reading: ReadOptions) -> distributed.Inputs:
-        """Return the tables; refuse a pipe, which cannot be read again."""
-        if table == tables.STANDARD:
-            remedy = "save it as a file first"
-            raise DataError(message("tables that can be read again", "standard input", remedy))
-        return distributed.Inputs(table, reading.query, reading.csv, self.block_rows)
-
-    def folder(self, out: str | None, asked: dict[str, Any]) -> RunFolder:
-        """Return the folder of the run, new or to continue in."""
-        if out is None:
-            remedy = "add --out FOLDER, in which each block is a file"
-            raise DataError(message("a folder for the blocks", "no --out", remedy))
-        if out.startswith("memory:"):
-            remedy = "name a folder, or the URL of one: s3://bucket/folder"
-            raise DataError(message("an --out that outlasts the command", out, remedy))
-        return distributed.RunFolder.open(out, asked, self.block_format)
-
-    def run(self, text: str, call: Any, *args: Any, folder: RunFolder, quiet: bool) -> Outcome:
-        """Run all blocks that are missing, and print the notes."""
-        try:
-            with folder.unless_begun(), progress(text, quiet=quiet) as watch:
-                outcome: Outcome = call(*args, watch=watch)
-        except BaseException:
-            if done := folder.count():
-                said = f"{done:,} blocks are complete in {folder.storage}; the same command continues"
-                note([said], quiet=quiet)
-            raise
-        note(outcome.ended.notes, quiet=quiet)
-        return outcome
-
-    def engine_for(self) -> engines.Engine:
-        """Return the engine; one local worker is this process itself."""
-        if self.engine == "local" and self.workers == 1:
-            only_compute()
-        return engines.make_engine(self.engine, self.workers)
-
-
-def print_outcome(outcome: Outcome, rows: TableOptions, lines: list[str]) -> None:
-    """Print how the rows ended, and the number of blocks."""
-    if rows.as_json:
-        counts = {"out": rows.out, "blocks": outcome.blocks, "skipped": outcome.skipped}
-        promised = {"promises": outcome.promises, **outcome.left_out}
-        print_json({**promised, **counts, **asdict(outcome.ended)})  # here blocks are skipped, not rows
-    elif not rows.quiet:
-        before = f", {outcome.skipped:,} of which were there already" if outcome.skipped else ""
-        say(*lines, f"{outcome.blocks:,} blocks{before}: {rows.out}")
 
 
 # ---------------------------------------------------------------- reading what the options name
@@ -565,11 +520,14 @@ def saved_model(folder: str) -> VeriTraCER:
     return vt.load(folder)
 
 
-@contextmanager
-def open_applicants(path: str, reading: ReadOptions, rejects: Rejects | None) -> Iterator[TableSource]:
-    """Open a table; rows with too few or too many cells go to ``rejects``."""
-    ragged = None if rejects is None else rejects.add
-    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
-        if rejects is not None:
-            rejects.begin(table.columns)
-        yield table
+def model_columns(folder: str) -> ModelColumns | Schema:
+    """Return the columns of a model; torch is imported only for one that ``load`` is going to refuse."""
+    return model_folder.columns(folder) or saved_model(folder).schema_
+
+
+def check_header(inputs: tables.TableInputs) -> None:
+    """Compare the first table with the model before anything is imported for it."""
+    first = tables.find_tables(inputs.place, inputs.query)[0]
+    ragged = (lambda *_: None) if inputs.collect_rejects else None
+    with tables.open_table(first.place, inputs.query, csv=inputs.csv, ragged=ragged) as source:
+        inputs.check(source)

@@ -24,7 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from veritracer.streaming import Explained, Watch
+    from veritracer.tables import Progress as Watch
+    from veritracer.tables import RunSummary
 
 ON_TERMINAL = sys.stdout.isatty()
 
@@ -34,7 +35,7 @@ def _console() -> Console:
 
 
 def _errors() -> Console:
-    """Where a person who waits is told what goes on: nowhere, if nobody is watching."""
+    """Return the console for progress, which is silent unless stderr is a terminal."""
     watched = sys.stderr.isatty()
     return Console(stderr=True, force_terminal=watched, quiet=not watched)
 
@@ -45,7 +46,7 @@ def spinner(text: str, *, quiet: bool = False) -> AbstractContextManager[object]
 
 
 def _columns() -> tuple[ProgressColumn, ...]:
-    """What a bar shows."""
+    """Return what a bar shows."""
     return (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -57,7 +58,7 @@ def _columns() -> tuple[ProgressColumn, ...]:
 
 @contextmanager
 def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """A bar on stderr with the rows done and the time left; nothing where nobody is watching."""
+    """Show a bar on stderr with the rows done and the time left, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -73,7 +74,7 @@ def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
 
 @contextmanager
 def stages(text: str, *, quiet: bool = False) -> Iterator[Callable[[str, float], None] | None]:
-    """A bar on stderr for work in stages, told what is done and which share; none where nobody watches."""
+    """Show a bar on stderr for work in stages, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -99,7 +100,7 @@ def say_commands(lines: Iterable[str]) -> None:
 
 
 def note(sentences: Iterable[str], *, quiet: bool = False) -> None:
-    """Say on stderr what was noticed, each on one line."""
+    """Print notes on stderr, each on one line."""
     for sentence in () if quiet else sentences:
         print("note:", " ".join(sentence.split()), file=sys.stderr)
 
@@ -125,20 +126,22 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def percent(share: float | None) -> str:
-    """A share for a column: one decimal, and never 100 % unless it is all."""
+    """Format a share with one decimal, and never as 100 % unless it is all."""
     from veritracer import formatting  # here: it brings pandas
 
     return formatting.format_percent(share, fixed=True)
 
 
-def outcome_lines(found: Explained) -> list[str]:
+def outcome_lines(found: RunSummary) -> list[str]:
     """Say in two lines how the rows of a table ended."""
-    first = f"{found.rows:,} rows, {found.favourable:,} of them already favourable."
-    if not found.asked:
+    counts = found.counts
+    asked = counts["rows"] - counts["favourable"]
+    first = f"{counts['rows']:,} rows, {counts['favourable']:,} of them already favourable."
+    if not asked:
         return [first]
-    share = percent(found.certified / found.asked)
     return [
         first,
-        f"Recourse for the other {found.asked:,}: {found.certified:,} certified at {found.models}, "
-        f"which is {share}; {found.valid:,} accepted today without proof; {found.none:,} without recourse.",
+        f"Recourse for the other {asked:,}: {counts['certified']:,} certified at {found.facts['models']}, "
+        f"which is {percent(counts['certified'] / asked)}; {counts['valid']:,} accepted today without proof; "
+        f"{counts['none']:,} without recourse.",
     ]

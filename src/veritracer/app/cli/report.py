@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import model_folder, streaming, tables
+from veritracer import model_folder, tables
 from veritracer.app.cli.checks import check_ledger, check_output, check_table
 from veritracer.app.cli.options import (
     AsJson,
@@ -64,7 +64,7 @@ def report(
     with writable(out), spinner("writing the report", quiet=quiet):
         from veritracer.app.report import write_report
 
-        loaded, notes = saved_model(model), streaming.Notes()
+        loaded, notes = saved_model(model), tables.Notes()
         schema = loaded.schema_
         with notes.taken():
             unseen = list(ignored(ignore, id_column))
@@ -303,7 +303,7 @@ def _drafts(
     """Yield a draft for each declined row of the table."""
     from veritracer.app.notices import draft_notices
 
-    loaded, notes = saved_model(model), streaming.Notes()
+    loaded, notes = saved_model(model), tables.Notes()
     schema = loaded.schema_
     with notes.taken():
         frame = tables.read_table(table, reading.query, schema=schema, csv=reading.csv)

@@ -215,7 +215,7 @@ def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.Da
     if rejects is None or not missing.any():
         return frame
     rows = frame[missing].astype(object).where(frame[missing].notna(), "")
-    rows = rows.reindex(columns=rejects.names, fill_value="")  # columns that are ignored were not read
+    rows = rows.reindex(columns=rejects.columns, fill_value="")  # columns that are ignored were not read
     for number, cells in zip(rows.index, rows.to_numpy().tolist(), strict=True):
         rejects.add(int(number), "no label", [str(cell) for cell in cells])
     return frame[~missing]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import veritracer as vt
-from veritracer import model_folder, streaming, tables
+from veritracer import model_folder, tables
 from veritracer.app.cli.checks import check_folder, check_ledger, check_table
 from veritracer.app.cli.fit import save_model
 from veritracer.app.cli.options import (
@@ -121,7 +121,7 @@ def update(
         "compare": compare,
         "at": when,
     }
-    loaded, notes = saved_model(model), streaming.Notes()
+    loaded, notes = saved_model(model), tables.Notes()
     with notes.taken():
         X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
         promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
@@ -282,7 +282,7 @@ def calibrate(
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)
-    loaded, notes = saved_model(model), streaming.Notes()
+    loaded, notes = saved_model(model), tables.Notes()
     with notes.taken(), stages("reading", quiet=quiet) as watch:
         unseen = list(ignored(ignore, id_column))
         X, y = _data_rows(table, loaded.schema_, unseen, reading)

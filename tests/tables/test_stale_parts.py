@@ -9,16 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from distributed_cases import explained, people, question, written
+from run_cases import certified, explained, issued, people, written
 
 import veritracer as vt
 from processes import run_here
-from veritracer.distributed import Inputs, Outcome, RunFolder, certify_blocks, issue_blocks
-from veritracer.engines import Serial
 from veritracer.errors import DataError
-from veritracer.streaming import IssueTerms
+from veritracer.tables import RunSummary
 
-ROWS = 15  # of a block; each of the two tables has two
+ROWS = 15  # of a batch; each of the two tables has two
 
 
 @pytest.fixture
@@ -31,21 +29,16 @@ def tables(tmp_path: Path) -> Path:
     return place
 
 
-def explain(folder: Path, tables: Path, out: Path) -> Outcome:
+def explain(folder: Path, tables: Path, out: Path) -> RunSummary:
     return explained(folder, out, place=str(tables), rows=ROWS)
 
 
-def certify(folder: Path, tables: Path, out: Path) -> Outcome:
-    asked, inputs = question(folder), Inputs(str(tables), rows=ROWS)
-    run = RunFolder.open(out, asked.asked("certify", inputs), "parquet")
-    return certify_blocks(asked, inputs, inputs, run, Serial())
+def certify(folder: Path, tables: Path, out: Path) -> RunSummary:
+    return certified(folder, tables, tables, out, rows=ROWS)
 
 
-def issue(folder: Path, tables: Path, out: Path) -> Outcome:
-    asked, inputs = question(folder), Inputs(str(tables), rows=ROWS)
-    run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
-    ledger = str(out.parent / "promises.db")
-    return issue_blocks(asked, inputs, run, Serial(), ledger, IssueTerms("id"))
+def issue(folder: Path, tables: Path, out: Path) -> RunSummary:
+    return issued(folder, out, out.parent / "promises.db", place=str(tables), rows=ROWS)
 
 
 VERBS = {"explain": explain, "certify": certify, "issue": issue}
@@ -69,7 +62,7 @@ def rewritten(rows: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], 
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "renamed": (renamed, r"b\.csv\.000000.*, a part of b\.csv, which is not among the tables"),
     "removed": (removed, r"b\.csv\.000000.*, a part of b\.csv, which is not among the tables"),
-    "shortened by a block": (
+    "shortened by a batch": (
         rewritten(lambda rows: rows[:15]),
         r"b\.csv\.000001.*, a part of b\.csv, which has fewer rows",
     ),
@@ -103,7 +96,7 @@ def test_a_folder_with_parts_of_other_tables_is_refused_by_name(
         (tables / "c.csv").unlink(missing_ok=True)
         (tables / "b.csv").write_bytes(rows)
     again = run(folder, tables, out)
-    assert (again.skipped, again.ended.rows) == (first.blocks, 60)
+    assert (again.done_before, again.counts["rows"]) == (first.batches, 60)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -111,7 +104,7 @@ def test_a_part_without_a_record_counts_too(verb: str, folder: Path, tables: Pat
     """As if the run had been killed between a part and its record."""
     run, out = VERBS[verb], tmp_path / "out"
     run(folder, tables, out)
-    for record in (out / "_blocks").glob("b.csv.*"):
+    for record in (out / "_batches").glob("b.csv.*"):
         record.unlink()
     renamed(tables)
     with pytest.raises(DataError, match=r"b\.csv\.000000.*not among the tables"):
@@ -125,7 +118,7 @@ def test_what_was_prepared_and_maybe_promised_counts_too(folder: Path, tables: P
     (out / "_prepared").mkdir(exist_ok=True)
     for part in out.glob("b.csv.*"):
         part.rename(out / "_prepared" / f"{part.stem}.{'0' * 64}")
-        (out / "_blocks" / f"{part.stem}.json").unlink()
+        (out / "_batches" / f"{part.stem}.json").unlink()
     before = state(out)
     renamed(tables)
     with pytest.raises(DataError, match=r"_prepared/b\.csv\.000000.*not among the tables"):
@@ -144,7 +137,7 @@ def test_more_rows_and_more_tables_are_gone_on_with(
     people()[:30].to_csv(tables / "a.csv", index=False)
     (tmp_path / "b.csv").rename(tables / "b.csv")
     outcome = run(folder, tables, out)
-    assert (outcome.blocks, outcome.skipped, outcome.ended.rows) == (4, 1, 60)
+    assert (outcome.batches, outcome.done_before, outcome.counts["rows"]) == (4, 1, 60)
     assert sorted(written(out)["id"]) == sorted(people()["id"])
 
 
@@ -153,7 +146,7 @@ def test_other_peoples_files_are_no_parts(folder: Path, tables: Path, tmp_path: 
     explain(folder, tables, out)
     (out / "_SUCCESS").touch()
     (out / ".crc").touch()
-    assert explain(folder, tables, out).skipped == 4
+    assert explain(folder, tables, out).done_before == 4
     (out / "all.parquet").touch()
     with pytest.raises(DataError, match=r"all\.parquet"):
         explain(folder, tables, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,25 @@ from ledger_cases import undecided
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.distributed import Inputs, Outcome, Question, RunFolder, explain_blocks
 from veritracer.engines import Engine, Serial
+from veritracer.options import Original
+from veritracer.tables import (
+    FileOutput,
+    FolderOutput,
+    Job,
+    PromiseTerms,
+    RunSummary,
+    TableInputs,
+    TableSource,
+    Verb,
+    check_columns,
+    check_ids,
+    do_batch,
+    issue_table,
+    open_output,
+    paired,
+    run_table,
+)
 
 QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}
@@ -47,9 +64,19 @@ def save_all(folder: Path) -> Path:
     return folder
 
 
-def question(folder: Path, **more: Any) -> Question:
-    """What is asked of the people in the folder."""
-    return Question(str(folder / "model"), {**QUICK, **more}, keep=("id",))
+def job(folder: Path, verb: Verb = "explain", **more: Any) -> Job:
+    """What is done with the people in the folder."""
+    return Job(verb, str(folder / "model"), {**QUICK, **more}, keep=("id",))
+
+
+def inputs(place: Path | str, rows: int = 25) -> TableInputs:
+    """Tables in batches of so many rows."""
+
+    def check(table: TableSource) -> None:
+        check_ids(table, "id")
+        check_columns(table, SCHEMA, ["id"])
+
+    return TableInputs(str(place), rows=rows, check=check)
 
 
 def explained(
@@ -60,17 +87,53 @@ def explained(
     engine: Engine | None = None,
     place: str = "people.parquet",
     **more: Any,
-) -> Outcome:
-    """The outcome of a run over a table of the folder, in blocks."""
-    asked, inputs = question(folder, **more), Inputs(str(folder / place), rows=rows)
-    run = RunFolder.open(out, asked.asked("explain", inputs), "parquet")
-    return explain_blocks(asked, inputs, run, engine or Serial())
+) -> RunSummary:
+    """Explain a table of the folder."""
+    mine, tables = job(folder, **more), inputs(folder / place, rows)
+    with open_output(str(out), {**mine.document(), **tables.document()}) as output:
+        return run_table(partial(do_batch, mine), tables.batches, output, engine or Serial())
+
+
+def certified(folder: Path, left: Path, right: Path, out: Path, rows: int = 25) -> RunSummary:
+    """Certify the pairs of two tables, of which the second needs no ids."""
+    mine, tables = job(folder, "certify"), inputs(left, rows)
+    others = TableInputs(str(right), rows=rows)
+    with open_output(str(out), {**mine.document(), **tables.document()}) as output:
+        return run_table(
+            partial(do_batch, mine),
+            lambda tell: paired(tables.batches(tell), others.batches()),
+            output,
+            Serial(),
+        )
+
+
+def issued(
+    folder: Path,
+    out: Path | str,
+    ledger: Path | str,
+    *,
+    original: Original = "plain",
+    rows: int = 25,
+    engine: Engine | None = None,
+    place: str = "people.parquet",
+) -> RunSummary:
+    """Promise recourse to the people in a table of the folder."""
+    mine, tables = job(folder), inputs(folder / place, rows)
+    terms = PromiseTerms("id", original=original)
+    with open_output(str(out), {**mine.document(), **tables.document(), "verb": "issue"}) as output:
+        assert isinstance(output, FolderOutput | FileOutput)
+        return issue_table(mine, terms, tables.batches, output, str(ledger), engine or Serial())
 
 
 def written(out: Path) -> pd.DataFrame:
     """All that a run wrote, in the order of the blocks."""
     pieces = [pq.read_table(path) for path in sorted(out.rglob("*.parquet"))]
     return pa.concat_tables(pieces, promote_options="permissive").to_pandas()
+
+
+def without_promises(told: pd.DataFrame) -> pd.DataFrame:
+    """What ``issue`` wrote, as ``explain`` writes it."""
+    return told.drop(columns=["recourse.promise", "recourse.issued", "recourse.expires"])
 
 
 def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "ledger"))
+sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("ledger", "tables")]
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``model`` and ``people.parquet``."""
-    from distributed_cases import save_all
+    from run_cases import save_all
 
-    return save_all(tmp_path_factory.mktemp("distributed"))
+    return save_all(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

@@ -24,9 +24,10 @@ import veritracer as vt
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning
 from veritracer.schema import Feature, Schema
-from veritracer.streaming import explain_table
-from veritracer.streaming.explaining import written
 from veritracer.tables import CSVFormat, open_sink, open_table, read_table
+from veritracer.tables.batches import typed_rows
+from veritracer.tables.exact_columns import counterfactual_table
+from veritracer.tables.jobs import TableSlice
 
 ROWS = 16
 POWERS = (-9, -6, -3, 0, 3, 7, 9, 12, 15)
@@ -48,7 +49,7 @@ def read_file(path: Path, found: Counterfactuals) -> pd.DataFrame:
 def streamed(name: str) -> Callable[[Counterfactuals, Path], pd.DataFrame]:
     def write(found: Counterfactuals, folder: Path) -> pd.DataFrame:
         with open_sink(str(folder / name)) as sink:
-            piece = written(found, pd.DataFrame(index=range(len(found))), sentences=False)
+            piece = counterfactual_table(found, pd.DataFrame(index=range(len(found))))
             sink.write(piece.slice(0, 5))
             sink.write(piece.slice(5))
         return read_file(folder / name, found)
@@ -64,7 +65,7 @@ def packed(found: Counterfactuals, folder: Path) -> pd.DataFrame:
 
 def lines(found: Counterfactuals, folder: Path) -> pd.DataFrame:
     with open_sink(str(folder / "r.jsonl")) as sink:
-        sink.write(written(found, pd.DataFrame(index=range(len(found))), sentences=False))
+        sink.write(counterfactual_table(found, pd.DataFrame(index=range(len(found)))))
     rows = [json.loads(line) for line in (folder / "r.jsonl").read_text(encoding="utf-8").splitlines()]
     return pd.DataFrame(rows, dtype=object)[list(found.encoding.schema.names)]
 
@@ -362,7 +363,10 @@ def test_kept_columns_are_written_as_they_were(tmp_path: Path) -> None:
             open_table(str(tmp_path / "in.parquet"), rows=5) as source,
             open_sink(str(tmp_path / name)) as sink,
         ):
-            explain_table(recourse, source, sink, options={"refine": False}, keep=["id", "note"])
+            for batch in source.batches:
+                rows, _ = typed_rows(TableSlice("in", batch), schema, encoding, ["id", "note"])
+                found = recourse.explain(rows[list(schema.names)], refine=False)
+                sink.write(counterfactual_table(found, rows[["id", "note"]]))
     assert pq.read_table(tmp_path / "out.parquet").select(["id", "note"]).equals(kept)
     text = pd.read_csv(tmp_path / "out.csv", dtype=str)
     assert text["id"].dropna().unique().tolist() == [str(2**60 + 1)]

@@ -1,9 +1,14 @@
-"""Runs in blocks: the same rows whatever the blocks, stopped and gone on with, and promised once."""
+"""Runs over tables: the same rows whatever the batches, stopped and continued, one process at a time."""
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +16,31 @@ import fsspec
 import pandas as pd
 import pyarrow as pa
 import pytest
-from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, question, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_cases import EVERYTHING
+from run_cases import QUICK, REFINED, assert_same, certified, explained, model, people, written
 
 import veritracer as vt
-from veritracer.distributed import (
-    Block,
-    Inputs,
-    Outcome,
-    Question,
-    RunFolder,
-    certify_blocks,
-    issue_blocks,
-)
-from veritracer.distributed.blocks import cut, rebatched
 from veritracer.engines import Processes, Serial
-from veritracer.errors import DataError, LedgerError
-from veritracer.ledger.requests import Request
-from veritracer.streaming import IssueTerms
-from veritracer.tables import TableSource
+from veritracer.errors import DataError
+from veritracer.tables import Job, TableInputs, do_batch, open_output, paired, run_table
+from veritracer.tables.batches import load_model
+from veritracer.tables.inputs import compact, rebatched
+from veritracer.tables.reading import rows_digest
+from veritracer.tables.run_folder import RunFolder
 
 
 @pytest.fixture(scope="session")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """What one process writes of all people, in one block."""
+    """What one process writes of all people, in one batch."""
     out = tmp_path_factory.mktemp("alone") / "out"
     explained(folder, out, rows=1000)
     return written(out)
 
 
 class Backwards:
-    """An engine that does the last block first."""
+    """An engine that does the last batch first."""
 
     def map(self, task: Any, items: Any) -> Any:
         return map(task, reversed(list(items)))
@@ -62,18 +59,18 @@ def refined(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFr
 
 @settings(max_examples=4)
 @given(rows=st.integers(3, 60), backwards=st.booleans())
-def test_blocks_of_any_size_and_order_say_the_same(
+def test_batches_of_any_size_and_order_say_the_same(
     rows: int, backwards: bool, folder: Path, refined: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    out = tmp_path_factory.mktemp("blocks") / "out"
+    out = tmp_path_factory.mktemp("batches") / "out"
     outcome = explained(folder, out, rows=rows, engine=Backwards() if backwards else None, **REFINED)
-    assert outcome.blocks == -(-len(people()) // rows)
-    assert outcome.ended.rows == len(people())
+    assert outcome.batches == -(-len(people()) // rows)
+    assert outcome.counts["rows"] == len(people())
     assert_same(written(out), refined)
 
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), rows=st.integers(1, 12))
-def test_blocks_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: int) -> None:
+def test_batches_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: int) -> None:
     whole = pa.table(
         {"x": list(range(sum(sizes))), "y": ["a", None] * (sum(sizes) // 2) + [""] * (sum(sizes) % 2)}
     )
@@ -86,16 +83,16 @@ def test_blocks_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: in
     assert all(batch.num_rows == rows for batch in found[:-1])
 
 
-def test_a_block_travels_alone_and_knows_all_of_itself() -> None:
-    def blocks(words: list[str]) -> list[Block]:
+def test_a_batch_travels_alone_and_its_digest_knows_all_of_it(tmp_path: Path) -> None:
+    def slices(words: list[str]) -> list[pa.RecordBatch]:
         column = pa.DictionaryArray.from_arrays([0, 1] * 5_000, words)
         (batch,) = pa.table({"x": list(range(10_000)), "word": column}).to_batches()
-        return list(cut(TableSource("t", ("x", "word"), iter([batch])), "t", rows=100))
+        return [compact(one) for one in rebatched([batch], 100)]
 
-    one, other = blocks(["a", "b"]), blocks(["a", "c"])
+    one, other = slices(["a", "b"]), slices(["a", "c"])
     assert len(pickle.dumps(one[5], protocol=5)) < 5_000
-    assert pickle.loads(pickle.dumps(one[5])).batches[0].equals(one[5].batches[0])
-    assert one[5].digest == blocks(["a", "b"])[5].digest != other[5].digest
+    assert pickle.loads(pickle.dumps(one[5])).equals(one[5])
+    assert rows_digest(one[5]) == rows_digest(slices(["a", "b"])[5]) != rows_digest(other[5])
 
 
 def test_a_folder_of_tables_is_gone_through(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
@@ -118,14 +115,14 @@ def test_a_folder_of_tables_is_gone_through(folder: Path, alone: pd.DataFrame, t
 # ---------------------------------------------------------------- stopped, and gone on with
 
 
-def test_a_finished_block_is_not_done_again(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_finished_batch_is_not_done_again(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
     out = tmp_path / "out"
     explained(folder, out)
     files = sorted(out.rglob("*.parquet"))
     before = {path: path.stat().st_mtime_ns for path in files}
     files[1].unlink()
     outcome = explained(folder, out)
-    assert (outcome.blocks, outcome.skipped, outcome.ended.rows) == (3, 2, 60)
+    assert (outcome.batches, outcome.done_before, outcome.counts["rows"]) == (3, 2, 60)
     assert [path for path in files if path.stat().st_mtime_ns != before[path]] == [files[1]]
     assert_same(written(out), alone)
 
@@ -144,7 +141,7 @@ def test_a_run_goes_on_only_with_what_it_began_with(folder: Path, tmp_path: Path
     table = tmp_path / "people.parquet"
     people().to_parquet(table, index=False)
     explained(folder, tmp_path / "out", place=str(table))
-    with pytest.raises(DataError, match="got another block rows"):
+    with pytest.raises(DataError, match="got another batch rows"):
         explained(folder, tmp_path / "out", place=str(table), rows=10)
     people().iloc[::-1].to_parquet(table, index=False)
     with pytest.raises(DataError, match="the rows that this run began with, got others"):
@@ -155,95 +152,23 @@ def test_a_run_goes_on_only_with_what_it_began_with(folder: Path, tmp_path: Path
         explained(folder, tmp_path / "mine", place=str(table))
 
 
-# ---------------------------------------------------------------- promises
-
-
-def issued(
-    folder: Path, out: Path | str, ledger: Path, original: Any = "plain", engine: Any = None
-) -> Outcome:
-    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
-    run = RunFolder.open(out, asked.asked("issue", inputs), "parquet")
-    terms = IssueTerms("id", original=original)
-    return issue_blocks(asked, inputs, run, engine or Serial(), str(ledger), terms)
-
-
-def numbers(ledger: Path) -> list[str]:
-    with vt.Ledger(ledger) as place:
-        assert place.verify().ok
-        return sorted(one for piece in place.promises() for one in piece.ids)
-
-
-@pytest.mark.parametrize("original", ["plain", "commitment"])
-def test_nothing_is_promised_twice(original: str, folder: Path, tmp_path: Path) -> None:
-    out, ledger = tmp_path / "out", tmp_path / "promises.db"
-    first = issued(folder, out, ledger, original)
-    told, promised = written(out), numbers(ledger)
-    assert len(promised) == len(set(promised)) == first.promises > 10
-    for record in (out / "_blocks").iterdir():  # as if the driver had been killed before it noted them
-        record.unlink()
-    again = issued(folder, out, ledger, original)
-    assert (again.skipped, again.promises, numbers(ledger)) == (0, first.promises, promised)
-    assert_same(written(out), told)
-    assert [p.name for p in out.iterdir() if p.name == "_prepared" and any(p.iterdir())] == []
-    if original == "commitment":
-        opening = "recourse.opening"
-        assert written(out)[opening].tolist() == told[opening].tolist()
-        next(out.glob("*.parquet")).unlink()
-        with pytest.raises(LedgerError, match="restore the file"):
-            issued(folder, out, ledger, original)
-
-
-def test_a_file_that_was_not_in_its_place_yet_is_found(folder: Path, tmp_path: Path) -> None:
-    """Killed between the ledger's commit and the renaming: the prepared file is the one that was issued."""
-    out, ledger = tmp_path / "out", tmp_path / "promises.db"
-    issued(folder, out, ledger, "commitment")
-    told = written(out)
-    file = sorted(out.glob("*.parquet"))[0]
-    record = json.loads((out / "_blocks" / f"{file.stem}.json").read_text())
-    with vt.Ledger(ledger) as place:
-        run = json.loads((out / "_run.json").read_text())["run"]
-        kept = place.requested(Request(f"{run}/{record['name']}", record["digest"].encode()))
-    digest = "" if kept is None or kept.answer is None else kept.answer["file"]
-    (out / "_prepared").mkdir(exist_ok=True)
-    file.rename(out / "_prepared" / f"{record['name']}.{digest}")
-    issued(folder, out, ledger, "commitment")
-    assert written(out)["recourse.opening"].tolist() == told["recourse.opening"].tolist()
-
-
-def test_several_processes_say_the_same_in_one_chain(
-    folder: Path, alone: pd.DataFrame, tmp_path: Path
-) -> None:
-    outcome = issued(folder, tmp_path / "out", tmp_path / "promises.db", engine=Processes(2))
-    promised = numbers(tmp_path / "promises.db")
-    assert len(promised) == len(set(promised)) == outcome.promises
-    assert_same(written(tmp_path / "out"), alone)
-
-
 # ---------------------------------------------------------------- certificates and audits
 
 
-def test_pairs_are_certified_in_blocks(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
-    alone[[*people().columns]].drop(columns="id").to_parquet(tmp_path / "answers.parquet", index=False)
-    ends = []
-    for rows in (7, 1000):
-        asked = question(folder)
-        tables = [
-            Inputs(str(p), rows=rows) for p in (folder / "people.parquet", tmp_path / "answers.parquet")
-        ]
-        run = RunFolder.open(tmp_path / str(rows), asked.asked("certify", tables[0]), "parquet")
-        ends.append(certify_blocks(asked, *tables, run, Serial()).ended)
+def test_pairs_are_certified_in_batches(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.parquet"
+    alone[[*people().columns]].drop(columns="id").to_parquet(answers, index=False)
+    table = folder / "people.parquet"
+    ends = [certified(folder, table, answers, tmp_path / str(rows), rows).counts for rows in (7, 1000)]
     assert ends[0] == ends[1]
-    assert ends[0].certified == (alone["recourse.status"] == "certified").sum()
+    assert ends[0]["certified"] == (alone["recourse.status"] == "certified").sum()
     assert_same(written(tmp_path / "7"), written(tmp_path / "1000"))
 
 
 def test_tables_of_different_lengths_are_no_pairs(folder: Path, tmp_path: Path) -> None:
     people().iloc[:50].drop(columns="id").to_parquet(tmp_path / "answers.parquet", index=False)
-    asked = question(folder)
-    tables = [Inputs(str(p), rows=30) for p in (folder / "people.parquet", tmp_path / "answers.parquet")]
-    run = RunFolder.open(tmp_path / "out", asked.asked("certify", tables[0]), "parquet")
     with pytest.raises(DataError, match=r"more rows in .*people\.parquet"):
-        certify_blocks(asked, *tables, run, Serial())
+        certified(folder, folder / "people.parquet", tmp_path / "answers.parquet", tmp_path / "out", 30)
 
 
 def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None:
@@ -259,32 +184,91 @@ def test_an_audit_by_workers_says_the_same(folder: Path, tmp_path: Path) -> None
     assert apart.to_plain() == away.to_plain() == plain.to_plain()
 
 
-def test_a_block_names_its_rows() -> None:
-    batch = pa.record_batch({"x": [1, 2]})
-    table = Block("t.csv.000001", 10, (batch,), ("t.csv",), (False,), "").table()
-    assert (table.start, table.columns, sum(batch.num_rows for batch in table.batches)) == (10, ("x",), 2)
-
-
 def test_a_folder_is_left_as_it_was_where_nothing_was_begun(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for place in (tmp_path / "new", tmp_path / "there"):
-        run = RunFolder.open(place, {"verb": "explain"}, "csv")
-        with pytest.raises(KeyError), run.unless_begun():
+        with pytest.raises(KeyError), RunFolder(place, {"verb": "explain"}, "csv"):
             raise KeyError
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    run = RunFolder.open(tmp_path / "there", {"verb": "explain"}, "csv")
+    run = RunFolder(tmp_path / "there", {"verb": "explain"}, "csv")
     (tmp_path / "there" / "a.csv").touch()
-    with pytest.raises(KeyError), run.unless_begun():
+    with pytest.raises(KeyError), run:
         raise KeyError
-    assert len(list((tmp_path / "there").iterdir())) == 2  # to go on with
+    assert len(list((tmp_path / "there").iterdir())) == 2  # to continue with
 
 
-def test_a_document_that_can_not_be_read_is_not_gone_on_with(tmp_path: Path) -> None:
-    RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
+def test_a_document_that_cannot_be_read_is_not_continued_with(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "out", {"verb": "explain"}, "csv"):
+        pass
     for content in ("{", "{}", '{"run": "ab", "asked": 3}'):
         (tmp_path / "out" / "_run.json").write_text(content)
         with pytest.raises(DataError, match=r"a document of a run in .*remove it, or name a new folder"):
-            RunFolder.open(tmp_path / "out", {"verb": "explain"}, "csv")
+            RunFolder(tmp_path / "out", {"verb": "explain"}, "csv")
+
+
+def test_an_infinite_price_is_remembered(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RunFolder(tmp_path / "out", {"cost": {"age": float("inf")}}, "csv"):
+            pass
+    with pytest.raises(DataError, match="got another cost"):
+        RunFolder(tmp_path / "out", {"cost": {"age": 1.0}}, "csv")
+
+
+# ---------------------------------------------------------------- one process at a time
+
+HOLD = """
+import sys, time
+from veritracer.tables.run_folder import RunFolder
+with RunFolder(sys.argv[1], {"verb": "explain"}, "csv"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(out)], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        with pytest.raises(DataError, match="for this process alone, got another process"):
+            RunFolder(out, {"verb": "explain"}, "csv")
+        first.kill()
+    with RunFolder(out, {"verb": "explain"}, "csv") as run:
+        assert run.count() == 0
+
+
+def command(folder: Path, out: Path) -> list[str]:
+    """Explain the people of the folder in small batches."""
+    options = ["--kappa", "0.05", "--no-refine", "--no-radius", "--keep", "id", "--batch-rows", "2"]
+    place = str(folder / "people.parquet")
+    return [
+        sys.executable,
+        "-m",
+        "veritracer",
+        "explain",
+        str(folder / "model"),
+        place,
+        *options,
+        "--out",
+        str(out),
+    ]
+
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_a_killed_run_continues(name: str, folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
+    out = tmp_path / name
+    parts = out if name == "out" else tmp_path / "out.parquet.run"
+    with subprocess.Popen([*command(folder, out), "--workers", "2"], start_new_session=True) as first:
+        deadline = time.monotonic() + 120
+        while len(list((parts / "_batches").glob("*.json"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGKILL)
+    done = len(list((parts / "_batches").glob("*.json")))
+    assert 3 <= done < 30
+    again = subprocess.run([*command(folder, out), "--json"], capture_output=True, text=True, check=True)
+    assert f'"done_before": {done}' in again.stdout
+    assert_same(written(out) if name == "out" else pd.read_parquet(out), alone)
+    assert (tmp_path / "out.parquet.run").exists() is False
 
 
 # ---------------------------------------------------------------- elsewhere
@@ -304,31 +288,12 @@ def test_a_run_may_write_behind_a_url(scheme: str, folder: Path, alone: pd.DataF
     first = explained(folder, url, engine=engine)
     assert_same(written(fetched(url, tmp_path / "first")), alone)
     files, path = fsspec.core.url_to_fs(url)
-    files.rm(f"{path}/_blocks/{first.records[1].name}.json")
+    files.rm(f"{path}/_batches/{first.records[1].name}.json")
     again = explained(folder, url)
-    assert (again.blocks, again.skipped) == (first.blocks, first.blocks - 1)
+    assert (again.batches, again.done_before) == (first.batches, first.batches - 1)
     assert_same(written(fetched(url, tmp_path / "second")), alone)
     with pytest.raises(DataError, match="another options"):
         explained(folder, url, overshoot=0.1)
-
-
-@pytest.mark.parametrize("original", ["plain", "commitment"])
-def test_nothing_is_promised_twice_from_elsewhere(original: str, folder: Path, tmp_path: Path) -> None:
-    url, ledger = f"memory://{tmp_path}/out", tmp_path / "promises.db"
-    first = issued(folder, url, ledger, original)
-    told, promised = written(fetched(url, tmp_path / "first")), numbers(ledger)
-    files, path = fsspec.core.url_to_fs(url)
-    files.rm(f"{path}/_blocks", recursive=True)
-    again = issued(folder, url, ledger, original)
-    assert (again.skipped, again.promises, numbers(ledger)) == (0, first.promises, promised)
-    assert_same(written(fetched(url, tmp_path / "second")), told)
-    assert files.find(f"{path}/_prepared") == []
-    if original == "commitment":
-        opening = "recourse.opening"
-        assert written(tmp_path / "second")[opening].tolist() == told[opening].tolist()
-        files.rm(f"{path}/{first.records[0].file}")
-        with pytest.raises(LedgerError, match="restore the file"):
-            issued(folder, url, ledger, original)
 
 
 def test_what_is_no_folder_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -350,11 +315,8 @@ def test_a_folder_of_something_else_elsewhere_is_refused(folder: Path, tmp_path:
     files.rm(f"{path}/notes.txt")
 
 
-def test_what_fails_before_its_first_block_leaves_nothing_elsewhere(folder: Path, tmp_path: Path) -> None:
-    url = f"local://{tmp_path}/out"
-    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"))
-    run = RunFolder.open(url, asked.asked("explain", inputs), "parquet")
-    with pytest.raises(KeyboardInterrupt), run.unless_begun():
+def test_what_fails_before_its_first_batch_leaves_nothing_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), RunFolder(f"local://{tmp_path}/out", {}, "csv"):
         raise KeyboardInterrupt
     assert not (tmp_path / "out").exists()
 
@@ -366,12 +328,12 @@ def test_another_model_in_the_folder_is_noticed_by_every_worker(folder: Path, tm
     """A worker that replaces a killed one reads the folder again."""
     own = tmp_path / "model"
     model().save(own)
-    asked = Question(str(own), QUICK, keep=("id",))
+    asked = Job("explain", str(own), QUICK, keep=("id",))
     model(1).save(tmp_path / "other")
     own.rename(tmp_path / "before")
     (tmp_path / "other").rename(own)
     with pytest.raises(DataError, match=r"expected the model that was in .* at the start, got another one"):
-        pickle.loads(pickle.dumps(asked)).recourse()
+        load_model(asked.model, pickle.loads(pickle.dumps(asked)).digest)
 
 
 def test_other_tables_have_a_run_of_their_own(folder: Path, tmp_path: Path) -> None:
@@ -379,33 +341,6 @@ def test_other_tables_have_a_run_of_their_own(folder: Path, tmp_path: Path) -> N
     people().to_parquet(tmp_path / "others.parquet", index=False)
     with pytest.raises(DataError, match=r"expected what the run in .* was asked, got another table"):
         explained(folder, tmp_path / "out", place=str(tmp_path / "others.parquet"))
-
-
-def test_what_is_written_is_not_read_again(folder: Path, tmp_path: Path) -> None:
-    people().to_parquet(tmp_path / "people.parquet", index=False)
-    with pytest.raises(DataError, match=r"expected a folder outside of .*, got .*out — "):
-        explained(folder, tmp_path / "out", place=str(tmp_path))
-
-
-def test_a_ledger_that_does_not_know_the_promises_is_another_one(folder: Path, tmp_path: Path) -> None:
-    out, ledger = tmp_path / "out", tmp_path / "promises.db"
-    issued(folder, out, ledger)
-    ledger.rename(tmp_path / "elsewhere.db")
-    with pytest.raises(LedgerError):
-        issued(folder, out, ledger)
-    assert not ledger.exists()
-    vt.Ledger(ledger).close()
-    with pytest.raises(LedgerError, match=r"the ledger that the run in .* issued to, got one without"):
-        issued(folder, out, ledger)
-
-
-def test_a_ledger_is_made_when_there_is_somebody_to_promise_something(folder: Path, tmp_path: Path) -> None:
-    people().drop(columns="id").to_parquet(tmp_path / "people.parquet", index=False)
-    asked, inputs = question(folder), Inputs(str(tmp_path / "people.parquet"))
-    run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
-    with pytest.raises(DataError):
-        issue_blocks(asked, inputs, run, Serial(), str(tmp_path / "l.db"), IssueTerms("id"))
-    assert not (tmp_path / "l.db").exists()
 
 
 # ---------------------------------------------------------------- tables as they come
@@ -422,12 +357,7 @@ def test_the_digest_of_rows_is_theirs_alone(cells: list[tuple[Any, Any]], at: in
     few = pa.record_batch(
         [text[:at].take(pa.array(range(at))), truth[:at], text[:at].dictionary_encode()], ["a", "b", "c"]
     )
-
-    def first(batch: pa.RecordBatch) -> str:
-        table = TableSource("t", ("a", "b", "c"), iter([batch]))
-        return next(iter(cut(table, "t", at))).digest
-
-    assert first(whole) == first(few)
+    assert rows_digest(compact(whole.slice(0, at))) == rows_digest(compact(few))
 
 
 def test_a_row_that_was_mended_is_gone_on_with(folder: Path, tmp_path: Path) -> None:
@@ -437,7 +367,7 @@ def test_a_row_that_was_mended_is_gone_on_with(folder: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"'abc' in row 27 of .*t\.csv"):
         explained(folder, tmp_path / "out", place=str(tmp_path / "t.csv"))
     people().to_csv(tmp_path / "t.csv", index=False)
-    assert explained(folder, tmp_path / "out", place=str(tmp_path / "t.csv")).skipped == 1
+    assert explained(folder, tmp_path / "out", place=str(tmp_path / "t.csv")).done_before == 1
 
 
 def test_tables_without_rows_are_passed_over(folder: Path, alone: pd.DataFrame, tmp_path: Path) -> None:
@@ -454,13 +384,73 @@ def test_tables_without_rows_are_passed_over(folder: Path, alone: pd.DataFrame, 
 
 def test_pairs_need_not_be_cut_alike(folder: Path, tmp_path: Path) -> None:
     explained(folder, tmp_path / "answers", rows=7)
-    asked, left = question(folder), Inputs(str(folder / "people.parquet"), rows=25)
-    right = Inputs(str(tmp_path / "answers"), rows=25)
-    run = RunFolder.open(tmp_path / "out", asked.asked("certify", left), "parquet")
-    found = certify_blocks(asked, left, right, run, Serial())
-    assert (found.blocks, found.ended.rows) == (3, len(people()))
-    some = Inputs(str(tmp_path / "answers" / "people.parquet.000000.parquet"), rows=25)
-    for name, one, other in (("few", left, some), ("many", some, left)):
-        run = RunFolder.open(tmp_path / name, asked.asked("certify", one), "parquet")
+    table, answers = folder / "people.parquet", tmp_path / "answers"
+    found = certified(folder, table, answers, tmp_path / "out")
+    assert (found.batches, found.counts["rows"]) == (3, len(people()))
+    some = answers / "people.parquet.000000.parquet"
+    for name, one, other in (("few", table, some), ("many", some, table)):
         with pytest.raises(DataError, match="expected one counterfactual for each row"):
-            certify_blocks(asked, one, other, run, Serial())
+            certified(folder, one, other, tmp_path / name)
+
+
+# ---------------------------------------------------------------- rows that cannot be read
+
+
+def rejecting(folder: Path, table: Path, out: Path, rows: int, engine: Any = None) -> Any:
+    asked = Job("explain", str(folder / "model"), QUICK, keep=("id",), collect_rejects=True)
+    tables = TableInputs(str(table), rows=rows, collect_rejects=True)
+    with open_output(str(out), {**asked.document(), **tables.document()}) as output:
+        task = partial(do_batch, asked)
+        rejects = out.with_suffix(".rejects.csv")
+        return run_table(task, tables.batches, output, engine or Serial(), rejects=rejects)
+
+
+def test_rejected_rows_are_collected_whatever_the_batches_and_engines(folder: Path, tmp_path: Path) -> None:
+    """A row without a cell, and one with a word for a number, in every way of doing it."""
+    bad = people().astype({"income": object})
+    bad.loc[[0, 26, 59], "income"] = "abc"
+    lines = bad.to_csv(index=False).splitlines()
+    for row in (5, 30, 59):
+        lines[row] = lines[row].rpartition(",")[0]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    ways = {"one": (1000, None), "small": (7, None), "apart": (7, Processes(2))}
+    found = {name: rejecting(folder, tmp_path / "t.csv", tmp_path / name, *how) for name, how in ways.items()}
+    for name, summary in found.items():
+        assert (summary.counts["rows"], summary.rejected[0]) == (54, 6)
+        told = pd.read_csv(tmp_path / f"{name}.rejects.csv", dtype=str)
+        assert told["recourse.row"].tolist() == ["1", "5", "27", "30", "59", "60"]
+        assert_same(written(tmp_path / name), written(tmp_path / "one"))
+        assert (tmp_path / f"{name}.rejects.csv").read_bytes() == (tmp_path / "one.rejects.csv").read_bytes()
+    again = rejecting(folder, tmp_path / "t.csv", tmp_path / "small", 7)
+    assert (again.done_before, again.batches) == (8, 9)  # of the last one no row is left
+    assert again.rejected == found["small"].rejected
+
+
+def test_pairs_of_which_one_cannot_be_read_are_left_out(folder: Path, tmp_path: Path) -> None:
+    explained(folder, tmp_path / "answers.csv")
+    answers = (tmp_path / "answers.csv").read_text().splitlines()
+    answers[9] = answers[9].rpartition(",")[0]
+    (tmp_path / "answers.csv").write_text("\n".join(answers) + "\n")
+    bad = people().astype({"income": object})
+    bad.loc[26, "income"] = "abc"
+    bad.to_csv(tmp_path / "t.csv", index=False)
+    asked = Job("certify", str(folder / "model"), QUICK, keep=("id",), collect_rejects=True)
+    for rows in (4, 1000):
+        left, right = (
+            TableInputs(str(tmp_path / name), rows=rows, collect_rejects=True)
+            for name in ("t.csv", "answers.csv")
+        )
+        with open_output(str(tmp_path / str(rows)), {"rows": rows}) as output:
+            found = run_table(
+                partial(do_batch, asked),
+                lambda tell, one=left, other=right: paired(one.batches(tell), other.batches()),  # type: ignore[misc]
+                output,
+                Serial(),
+                rejects=tmp_path / "r.csv",
+            )
+        told = pd.read_csv(tmp_path / "r.csv", dtype=str)
+        assert told["recourse.row"].tolist() == ["9", "27"]
+        assert found.counts["rows"] == 58
+        assert written(tmp_path / str(rows))["id"].tolist() == [
+            name for i, name in enumerate(people()["id"]) if i not in (8, 26)
+        ]

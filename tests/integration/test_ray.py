@@ -7,31 +7,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from distributed_cases import assert_same, explained, people, question, written
+from run_cases import assert_same, explained, issued, people, without_promises, written
 
 import veritracer as vt
 from deadly import Deadly
-from veritracer.distributed import Inputs, RunFolder, issue_blocks
 from veritracer.engines import Ray
 from veritracer.errors import DataError
-from veritracer.streaming import IssueTerms
 
 pytestmark = pytest.mark.usefixtures("ray")
 
 
 def test_workers_say_what_one_process_says_and_promise_once(folder: Path, tmp_path: Path) -> None:
     explained(folder, tmp_path / "alone", rows=1000)
-    asked, inputs = question(folder), Inputs(str(folder / "people.parquet"), rows=7)
-    run = RunFolder.open(tmp_path / "out", asked.asked("issue", inputs), "parquet")
     ledger = str(tmp_path / "promises.db")
     for attempt in range(2):
-        done = issue_blocks(asked, inputs, run, Ray(2), ledger, IssueTerms("id"))
-        assert (done.blocks, done.skipped) == (9, 9 * attempt)
-        assert_same(written(tmp_path / "out"), written(tmp_path / "alone"))
+        done = issued(folder, tmp_path / "out", ledger, rows=7, engine=Ray(2))
+        assert (done.batches, done.done_before) == (9, 9 * attempt)
+        assert_same(without_promises(written(tmp_path / "out")), written(tmp_path / "alone"))
     with vt.Ledger(ledger) as place:
         ids = [one for piece in place.promises() for one in piece.ids]
         assert place.verify().ok
-    assert len(ids) == len(set(ids)) == done.promises > 10
+    assert len(ids) == len(set(ids)) == done.counts["promises"] > 10
 
 
 @pytest.mark.long
@@ -48,7 +44,7 @@ def test_a_killed_worker_is_replaced_and_errors_are_ours(folder: Path, tmp_path:
 def test_the_command_has_a_cluster_of_its_own_while_it_loads(folder: Path, tmp_path: Path) -> None:
     explained(folder, tmp_path / "alone", rows=1000)
     command = [sys.executable, "-m", "veritracer", "explain", str(folder / "model")]
-    command += [str(folder / "people.parquet"), "--engine", "ray", "--workers", "1", "--block-rows", "20"]
+    command += [str(folder / "people.parquet"), "--engine", "ray", "--workers", "1", "--batch-rows", "20"]
     command += ["--keep", "id", "--out", str(tmp_path / "out")]
     command += ["--kappa", "0.05", "--no-refine", "--no-radius"]  # as beside it
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,15 +12,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from distributed_cases import QUICK, REFINED, assert_same, explained, model, people, written
 from ledger_cases import undecided
+from run_cases import QUICK, REFINED, assert_same, explained, model, people, written
 
 import veritracer as vt
 from optional import java
-from veritracer.distributed import explain_batches
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
+from veritracer.tables import explain_batches
 
 
 @pytest.fixture(scope="module")
