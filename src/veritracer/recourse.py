@@ -118,6 +118,8 @@ class Recourse:
             Change at most so many features.
         cost
             What one full range of a feature costs to move along (1 for those not named; infinite: never).
+        immutable
+            Leave these features unchanged, besides those that the schema calls immutable.
         only_unfavourable
             Leave rows alone that are favourable already.
         plausibility
