@@ -15,13 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import typer
+from veritracer.app.serve.observing import Log, Metrics
 
 from veritracer.app.cli import serve as verb
 from veritracer.app.serve import app as module
-from veritracer.app.serve.app import Gate, Limited, create_app, serve
-from veritracer.app.serve.keys import Keys, add_key
-from veritracer.app.serve.observing import Log, Metrics
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Gate, Limited, Settings, create_app, serve
+from veritracer.app.serve.auth import Keys, add_key
 from veritracer.errors import LedgerError, ModelFileError, ServiceError
 
 

@@ -19,13 +19,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 from serving_cases import people
-
-import veritracer as vt
 from veritracer.app.serve.host import ModelHost
-from veritracer.app.serve.keys import EVERYBODY
 from veritracer.app.serve.observing import Log
 from veritracer.app.serve.service import Service
-from veritracer.app.serve.settings import Settings
+
+import veritracer as vt
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.auth import EVERYBODY
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
 
@@ -47,7 +47,7 @@ def issue(folder: Path, place: str) -> None:
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
     """Settings of a service that computes in a thread."""
-    return Settings(folder, place, workers=0, **choices)
+    return Settings(folder, place, **choices)
 
 
 def start(settings: Settings, use: Callable[[Service], Coroutine[Any, Any, Any]] | None = None) -> Any:

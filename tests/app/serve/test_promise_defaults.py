@@ -17,10 +17,11 @@ from serving_cases import model, people, served
 
 pytest.importorskip("fastapi")
 
+from veritracer.app.serve.messages import PromisesIn
+
 import veritracer as vt
 from processes import run_here
-from veritracer.app.serve.messages import PromisesIn
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Settings
 from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
 from veritracer.streaming import IssueTerms
@@ -65,7 +66,7 @@ def by_a_command(*more: str) -> Callable[[Path, Path, Told], Told]:
 def by_the_service(saved: Path, ledger: Path, options: Told) -> Told:
     body = {"rows": list(HELPED), "ids": WHO, "options": options}
     key = {"Idempotency-Key": f"key-{next(NUMBER)}"}
-    with served(Settings(saved / "model", str(ledger), workers=0)) as url:
+    with served(Settings(saved / "model", str(ledger))) as url:
         answer = httpx.post(f"{url}/v1/promises", json=body, headers=key, timeout=60)
     assert answer.status_code == 201, answer.text
     told = answer.json()

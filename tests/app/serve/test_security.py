@@ -15,8 +15,8 @@ import httpx
 import pytest
 from serving_cases import people, served
 
-from veritracer.app.serve.keys import Keys, add_key
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.auth import Keys, add_key
 from veritracer.errors import ServiceError
 
 PARTS = ("expected", "received", "remedy")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from serving_cases import people
-
 from veritracer.app.serve.host import ModelHost
-from veritracer.app.serve.keys import EVERYBODY
 from veritracer.app.serve.messages import Options
 from veritracer.app.serve.observing import Log
 from veritracer.app.serve.service import Service
-from veritracer.app.serve.settings import Settings
+
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.auth import EVERYBODY
 from veritracer.errors import LedgerError, ServiceError
 
 

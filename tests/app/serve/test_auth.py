@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from veritracer.app.serve.keys import Keys, RateLimit, add_key
+from veritracer.app.serve.auth import Keys, RateLimit, add_key
 from veritracer.errors import ServiceError
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from serving_cases import people, served
+from veritracer.app.serve.visitors import catalogue, languages
 
 from optional import chromium
-from veritracer.app.serve.keys import add_key
-from veritracer.app.serve.settings import Settings
-from veritracer.app.serve.visitors import catalogue, languages
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.auth import add_key
 
 BROWSER = chromium()
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
