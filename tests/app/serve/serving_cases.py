@@ -119,13 +119,13 @@ def running(*args: str, log: Path | None = None) -> Iterator[tuple[str, Any]]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def wait_until_ready(url: str, process: Any, seconds: float = 180.0) -> None:
+def wait_until_ready(url: str, process: Any, seconds: float = 400.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Requests become batches, and every reply reaches the request that it belongs to, whatever happened before."""
+"""Requests become batches, and every reply reaches its own request, whatever happened before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 import pytest
+from serving_cases import model
 
 from recourse_tables import applicants
-from serving_cases import model
 from veritracer.app.serve.app import Settings
 from veritracer.app.serve.batching import Batcher, watch
 from veritracer.app.serve.operations import Job, Operations

@@ -17,11 +17,10 @@ from serving_cases import model, people, served
 
 pytest.importorskip("fastapi")
 
-from veritracer.app.serve.messages import PromisesIn
-
 import veritracer as vt
 from processes import run_here
 from veritracer.app.serve.app import Settings
+from veritracer.app.serve.models import PromiseRequest
 from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
 from veritracer.streaming import IssueTerms
@@ -130,5 +129,5 @@ def test_the_defaults_are_stated_once() -> None:
         inspect.signature(vt.Client.issue).parameters["allow_duplicate"].default
         is IssueOptions.allow_duplicate
     )
-    assert PromisesIn.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
+    assert PromiseRequest.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
     assert Settings(Path("model")).expires == "365d"

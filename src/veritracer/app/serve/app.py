@@ -53,7 +53,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 DRAIN = 20.0
 """Seconds in which requests that wait are completed when the service ends."""
 
-START_TIMEOUT = 60
+START_TIMEOUT = 180
 """Seconds that a process may take to start, or to answer the supervisor's health check."""
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, create_model, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from veritracer.errors import Message, ServiceError, message
 from veritracer.options import ExplainOptions, IssueOptions
@@ -94,8 +94,11 @@ def _number(value: Any) -> Any:
 
 
 def _known(values: tuple[Any, ...], value: Any) -> Any:
-    """Return the legal value that equals ``value``: 1.0 is 1, and True is neither."""
-    return next((known for known in values if known == value and _kind(known) is _kind(value)), value)
+    """Return the legal value that equals ``value``, and refuse others: 1.0 is 1, and True is neither."""
+    for known in values:
+        if known == value and _kind(known) is _kind(value):
+            return known
+    raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, values))})
 
 
 def _kind(value: Any) -> type:
@@ -109,6 +112,7 @@ def row_of(row: BaseModel) -> Row:
 
 # ---------------------------------------------------------------- requests
 
+CHECKSUM = "[0-9a-fA-F]{64}"
 Kappa = Annotated[float, Field(ge=0, le=100, strict=True)]
 Text = Annotated[str, Field(max_length=500)]
 Identity = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
@@ -207,7 +211,7 @@ class ErasureRequest(Body):
 class VerifyRequest(Body):
     """A checksum that was noted earlier, if there is one."""
 
-    checksum: Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    checksum: Annotated[str, Field(pattern=f"^{CHECKSUM}$")] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ request needs. The API key is the password of HTTP Basic. The browser's language
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from veritracer.app.i18n import Translator, locales
 from veritracer.app.serve.api import Service, service_of
 from veritracer.app.serve.app import is_same_origin, problem_response, refusal_of
 from veritracer.app.serve.auth import EVERYBODY, Caller, Scope, basic_key, client_of, is_loopback
-from veritracer.app.serve.models import NoticeRequest, Refusal, Row, refused, row_of
+from veritracer.app.serve.models import CHECKSUM, NoticeRequest, Refusal, Row, refused, row_of
 from veritracer.app.serve.operations import Job, Terms
 from veritracer.encoding.exact import EMPTY, Texts
 from veritracer.errors import DataError, VeriTracerError, message
@@ -221,6 +222,10 @@ async def verify(visit: Visit) -> Response:
     """Show the state of the ledger after its chain was checked."""
     checksum = (await visit.form()).get("checksum", "").strip() or None
     try:
+        if checksum is not None and not re.fullmatch(CHECKSUM, checksum):
+            raise DataError(
+                message("a checksum of 64 hexadecimal digits", "something else", "copy all of it")
+            )
         found = await visit.service.ledger(visit.service.operations.verify, checksum)
     except VeriTracerError as error:
         return visit.refuse(error, "ledger.html", **await _state(visit))
