@@ -16,7 +16,7 @@ endif
 # Modules are compiled when they are first imported, and kept: half of an installation's time, saved for most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bare bare-demo lint types dist coverage format docs outputs long kernels faults serve-bench adversary integrations site bench clean
+.PHONY: demo test check bare bare-demo lint types dist coverage format docs outputs long kernels faults serve-bench adversary integrations minimum site bench clean
 
 demo: $(READY)
 	$(BIN)/veritracer demo
@@ -57,11 +57,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tables of docs/explanation/architecture.md and docs/reference/cli.md from the code, docs/RESULTS.md from the
-# stored results.
+# Write the generated pages: tables of modules, command line and HTTP from the code, RESULTS.md from stored results.
 docs: $(READY)
 	$(BIN)/python docs/write_architecture.py
 	$(BIN)/python docs/write_cli.py
+	$(BIN)/python docs/write_http.py
 	$(BIN)/python docs/write_results.py
 
 # The outputs that README and the tutorials show, made again by running them.
@@ -100,6 +100,15 @@ integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
 	$(BIN)/python -m pytest tests/integration/test_mlflow.py tests/distributed $(LONG)
 
+# A representative part of the tests with the oldest versions that pyproject.toml allows, in an environment of its own.
+OLDEST := .venv-minimum
+MINIMUM := tests/contract tests/schema tests/encoding tests/tables tests/ledger tests/app tests/test_imports.py \
+	tests/test_certificate.py tests/test_changes.py
+minimum:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-minimum.txt --editable '.[all]' hypothesis pytest
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(MINIMUM)
+
 # README, docs and stored results as a site in out/site; a link that leads nowhere fails.
 site: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
@@ -137,4 +146,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

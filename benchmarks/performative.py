@@ -36,7 +36,7 @@ from veritracer_bench.truth import Simulator
 
 ALPHAS = (0.1, 0.3, 0.5)
 DATASETS = ("loans", "loans-repaid", "heloc", "taiwan_credit", "ctg", "who")
-METHODS = ("veritracer-default", "veritracer-plain", "counternet", "roar", "neighbour")
+METHODS = ("veritracer", "algorithm-1", "counternet", "roar", "neighbour")
 ACTORS, PROMISED = 1000, 200
 LINES = Path("out/performative.jsonl")
 WHOLE = Asked(LINES.parent, 0, None, None)

@@ -9,8 +9,8 @@ another commit give another ``--out``.
 
 Datasets: the paper's five in the paper's setting, ``loans`` (target ``approved``) and ``loans-repaid``, both
 without constraints; any of them with ``-people`` has its grids and what people can change. Methods are those
-of ``veritracer_bench``: ``veritracer-default`` is what the library does when nothing is said, in training and
-in ``explain``, whatever that is; ``veritracer-default[plausibility=0.5]`` asks ``explain`` with options.
+of ``veritracer_bench``: ``veritracer`` is what the library does when nothing is said, in training and
+in ``explain``, whatever that is; ``veritracer[plausibility=0.5]`` asks ``explain`` with options.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from veritracer.models.network import from_module
 from veritracer.search.reference import Neighbours
 from veritracer_bench import truth, truth_tables
 from veritracer_bench.judges import COUNTED, Jury, Labelled, groups_of, jury_of, labelled, quality
-from veritracer_bench.methods import Question, arguments, resolve
+from veritracer_bench.methods import Problem, arguments, resolve
 from veritracer_bench.plan import Subject, subject_of
 from veritracer_bench.results import read_results, where, write_results
 from veritracer_bench.running import attempt
@@ -51,9 +51,9 @@ PULLS = (0.0, 0.25, 0.5, 1.0, 2.0)
 """How strongly ``explain`` is asked to stay near the data, for the curve."""
 
 METHODS = (
-    "veritracer-default",
-    *(f"veritracer-default[plausibility={pull}]" for pull in PULLS),
-    "veritracer-plain",
+    "veritracer",
+    *(f"veritracer[plausibility={pull}]" for pull in PULLS),
+    "algorithm-1",
     "counternet",
     "roar",
     "sns",
@@ -61,7 +61,7 @@ METHODS = (
     "neighbour",
     *(("dice",) if find_spec("dice_ml") else ()),
 )
-ORDER = ("standard", "counternet", "veritracer-default", "veritracer-plain")
+ORDER = ("standard", "counternet", "veritracer", "algorithm-1")
 """What is trained first: standard models are soon done, and five methods explain them."""
 
 LOANS = 10_000
@@ -210,7 +210,7 @@ def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: As
     x, X = torch.from_numpy(stage.test.x[rows]), stage.subject.X_test.iloc[rows]
     train = torch.from_numpy(stage.train.x), torch.from_numpy(stage.train.y).double()
     start = time.process_time()
-    x_cf = method.answer(Question(model, X, x, *train, seed)) if len(rows) else x
+    x_cf = method.answer(Problem(model, X, x, *train, seed)) if len(rows) else x
     seconds = time.process_time() - start
     if dataset.endswith("-people") and len(rows):
         x_cf = stage.encoding.project(x_cf, x)

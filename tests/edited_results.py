@@ -14,7 +14,7 @@ PROVED = {one.name for one in fields(vt.Certificates)}
 
 def edited(found: vt.Counterfactuals, **claims: Any) -> vt.Counterfactuals:
     """Return the result with other values for what its fields and its certificates say."""
-    certificates, options = found.certificates, found.options
+    certificates, options = found.certificates, claims.pop("options", found.options)
     if "kappa" in claims:
         certificates = replace(certificates, param_set=found.param_set.at(claims.pop("kappa")))
     if "radius_rule" in claims:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from functools import cache
 
 import pytest
+
+posix = pytest.mark.skipif(os.name == "nt", reason="needs signals, limits or permissions of POSIX")
 
 
 @cache

@@ -141,6 +141,8 @@ def _forked(
     program: str, argv: list[str], args: Any, cwd: Path | None, env: dict[str, str], given: bytes
 ) -> Done:
     """What a forked process did that runs this program."""
+    if not hasattr(os, "fork"):
+        return _started(program, argv, args, cwd, env, given)
     parent = _parent()
     assert parent.stdin
     assert parent.stdout
@@ -158,6 +160,20 @@ def _forked(
         code = int(parent.stdout.readline())
         told = [path.read_bytes().decode() for path in streams[1:]]
     return subprocess.CompletedProcess(args, code, *told)
+
+
+def _started(
+    program: str, argv: list[str], args: Any, cwd: Path | None, env: dict[str, str], given: bytes
+) -> Done:
+    """What a new process did that runs this program: slower, and works on Windows."""
+    started = f"import sys; sys.argv = {argv!r}; exec({program!r}, {{'__name__': '__main__'}})"
+    surroundings = {**CLEAN, "PYTHONUTF8": "1", **env}
+    command = [sys.executable, "-c", started]
+    done = subprocess.run(
+        command, input=given, capture_output=True, cwd=cwd, env=surroundings, timeout=SECONDS, check=False
+    )
+    out, err = (said.decode().replace("\r\n", "\n") for said in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(args, done.returncode, out, err)
 
 
 def assert_refused(done: Done) -> None:

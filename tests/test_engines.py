@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from deadly import Deadly
+from optional import posix
 from veritracer import engines
 from veritracer.engines import Processes, Ray, Serial, make_engine
 from veritracer.errors import DataError, VeriTracerError
@@ -75,12 +76,14 @@ def test_engines_by_name() -> None:
 # ---------------------------------------------------------------- processes
 
 
+@posix
 @pytest.mark.parametrize("victim", [0, 3, 7])
 def test_a_killed_worker_is_replaced_and_no_item_is_lost(victim: int, tmp_path: Path) -> None:
     found = sorted(Processes(2).map(Deadly(tmp_path, 1, victim), range(8)))
     assert found == [n * n for n in range(8)]
 
 
+@posix
 def test_a_task_that_kills_every_worker_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(VeriTracerError, match="3 in a row that were killed"):
         list(Processes(2).map(Deadly(tmp_path, 99), [3]))

@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import veritracer as vt
+from optional import posix
 from training_cases import people
 from veritracer.errors import DataError, ModelFileError, TargetError, TrainingError, TrainingWarning
 
@@ -234,6 +235,7 @@ def test_classifier_is_a_plain_sequential(fitted: tuple[vt.VeriTraCER, pd.DataFr
     ).all()
 
 
+@posix
 def test_ctrl_c_stops_after_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
     frame, y = people()
     model = vt.VeriTraCER(**{**QUICK, "epochs": 100_000}, verbose=1)

@@ -1,8 +1,7 @@
-"""The documentation as a site: stages what it is made of, builds it, and fails where a link leads nowhere.
+"""Build the documentation as a site in ``out/site``, and fail if a link is broken.
 
-``python tools/build_site.py`` writes ``out/site``. Pages keep the places that they have in the repository, so
-that a link works on both; what they link to outside of ``docs`` (stored results, pictures, a catalogue) is
-staged with them.
+Pages keep their paths in the repository, so the same links work in both places. Files that they link to
+outside of ``docs``, such as stored results and pictures, are copied too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
 def stage() -> list[Path]:
-    """Every page with all that it links to, transitively; the files that were staged."""
+    """Copy every page and every file that it links to, transitively; return the copied files."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     waiting = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
     staged: list[Path] = []

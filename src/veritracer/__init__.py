@@ -1,4 +1,4 @@
-"""Counterfactual explanations whose promises are provable.
+"""Counterfactual explanations that are certified for every model near the current one.
 
 >>> import torch, veritracer as vt
 >>> model = torch.nn.Linear(2, 1)
@@ -42,7 +42,7 @@ __all__ = [
     "load",
 ]
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from veritracer import datasets

@@ -90,8 +90,9 @@ def remove(place: Path) -> None:
 def _sync(place: Path) -> None:
     """Wait until the disk has the content of a file, or the names in a folder if the system can do that."""
     folder = place.is_dir()
+    writing = os.name == "nt" and not folder  # Windows syncs only what is open for writing
     try:
-        handle = os.open(place, os.O_RDONLY)
+        handle = os.open(place, os.O_RDWR if writing else os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

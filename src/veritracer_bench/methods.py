@@ -1,4 +1,4 @@
-"""The methods of the evaluation: how each finds its answers, and how their classifiers are trained.
+"""Methods of the evaluation: how each finds its counterfactuals, and how its classifier is trained.
 
 CounterNet is trained as its authors do it: the generator that rebuilds the whole row, and the weights of the
 three losses that are the defaults of their own library (1 for accuracy, 0.2 for validity, 0.1 for proximity).
@@ -34,43 +34,48 @@ _COUNTERNET: dict[str, Any] = {
     "weight_proximity": 0.1,
 }
 
-_PLAIN: dict[str, Any] = {"panel": None, "initialisation": "small"}
-"""Algorithm 1 and nothing more, from a start near zero: the default before there were panels."""
+_ALONE: dict[str, Any] = {"panel": None, "initialisation": "small"}
+"""Algorithm 1 and nothing more, from a start near zero."""
 
 TRAINERS: dict[str, dict[str, Any]] = {
-    "veritracer": _PLAIN,
-    "veritracer-ibp": {**_PLAIN, "bound": "ibp"},
-    "veritracer-crown-ibp": {**_PLAIN, "bound": "crown-ibp"},
+    "veritracer": {},
+    "algorithm-1": _ALONE,
+    "algorithm-1-ibp": {**_ALONE, "bound": "ibp"},
+    "algorithm-1-crown-ibp": {**_ALONE, "bound": "crown-ibp"},
     "counternet": {**_COUNTERNET, "initialisation": "torch"},
     "standard": {"method": "standard", "initialisation": "torch"},
-    "veritracer-torch": {**_PLAIN, "initialisation": "torch"},
-    "veritracer-steady": {**_PLAIN, "weight_proximity": 3.0},
+    "algorithm-1-torch": {**_ALONE, "initialisation": "torch"},
+    "algorithm-1-steady": {**_ALONE, "weight_proximity": 3.0},
     "counternet-small": {**_COUNTERNET, "initialisation": "small"},
-    "veritracer-default": {},
-    "veritracer-plain": _PLAIN,
 }
 """Arguments of ``VeriTraCER`` by the name of the training."""
 
-TIMED = ("veritracer", "veritracer-ibp", "veritracer-crown-ibp", "counternet", "standard")
-"""The trainings of the table of times; the others differ from one of these in nothing that takes time."""
+TIMED = (
+    "veritracer",
+    "algorithm-1",
+    "algorithm-1-ibp",
+    "algorithm-1-crown-ibp",
+    "counternet",
+    "standard",
+)
+"""Trainings in the table of times; the others take as long as one of these."""
 
 SECONDS = {
-    "veritracer": 110.0,
-    "veritracer-crown-ibp": 105.0,
-    "veritracer-ibp": 65.0,
+    "veritracer": 300.0,
+    "algorithm-1": 110.0,
+    "algorithm-1-crown-ibp": 105.0,
+    "algorithm-1-ibp": 65.0,
     "counternet": 45.0,
     "standard": 20.0,
-    "veritracer-torch": 110.0,
-    "veritracer-steady": 110.0,
+    "algorithm-1-torch": 110.0,
+    "algorithm-1-steady": 110.0,
     "counternet-small": 45.0,
-    "veritracer-default": 300.0,
-    "veritracer-plain": 110.0,
 }
-"""What ten models take on one core, about: for the order of the work and for the time left."""
+"""Approximate seconds for ten models on one core: for the order of the work and the time left."""
 
 
 def arguments(trainer: str) -> dict[str, Any]:
-    """The arguments of ``VeriTraCER`` for this training; an unknown name is refused."""
+    """Return the arguments of ``VeriTraCER`` for a training; refuse an unknown name."""
     if trainer not in TRAINERS:
         raise NotSupportedError(unknown_name("a way of training", trainer, TRAINERS))
     return TRAINERS[trainer]
@@ -79,8 +84,8 @@ def arguments(trainer: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- methods
 
 
-class Question(NamedTuple):
-    """What a method is asked: a fitted model, raw rows ``X`` and the same encoded, and the training rows."""
+class Problem(NamedTuple):
+    """The input of a method: a fitted model, raw rows ``X``, the same rows encoded, and the training rows."""
 
     model: VeriTraCER
     X: pd.DataFrame
@@ -92,27 +97,27 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """A name, what tables call it, the training that it needs, and its answer (n, d) to a question.
+    """A method: its name, its title in tables, the training that it needs, and its counterfactuals (n, d).
 
-    ``seconds`` is what a thousand rows take on one core, about.
+    ``seconds`` is the approximate time for a thousand rows on one core.
     """
 
     name: str
     title: str
     trainer: str
-    answer: Callable[[Question], Tensor]
+    answer: Callable[[Problem], Tensor]
     seconds: float = 1.0
 
 
-def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
-    """The closest counterfactuals that are certified at this kappa, or at the one of training.
+def refined_at(kappa: float | None) -> Callable[[Problem], Tensor]:
+    """Return the closest counterfactuals that are certified at this kappa, by default that of training.
 
-    In the paper's setting: both decisions are explained, and nothing but the range limits a change.
+    As in the paper, both decisions are explained, and only the range of a feature limits its change.
     """
 
-    def answer(question: Question) -> Tensor:
-        found = question.model.explain(
-            question.X, only_unfavourable=False, search_radius=False, kappa=kappa, extremes=True
+    def answer(problem: Problem) -> Tensor:
+        found = problem.model.explain(
+            problem.X, only_unfavourable=False, search_radius=False, kappa=kappa, extremes=True
         )
         return found.x_cf
 
@@ -122,50 +127,52 @@ def refined_at(kappa: float | None) -> Callable[[Question], Tensor]:
 refined = refined_at(None)
 
 
-def generated(question: Question) -> Tensor:
-    """What the generator proposes."""
-    return question.model.propose_encoded(question.x)
+def generated(problem: Problem) -> Tensor:
+    """Return the generator's proposals."""
+    return problem.model.propose_encoded(problem.x)
 
 
-def explained(**options: Any) -> Callable[[Question], Tensor]:
-    """The answers of ``explain`` as anybody gets them who calls it, but for these options."""
+def explained(**options: Any) -> Callable[[Problem], Tensor]:
+    """Return counterfactuals from ``explain`` with its defaults and these options, for both decisions."""
+    given = {"search_radius": False, "only_unfavourable": False} | options
 
-    def answer(question: Question) -> Tensor:
-        return question.model.explain(question.X, **({"search_radius": False} | options)).x_cf
+    def answer(problem: Problem) -> Tensor:
+        return problem.model.explain(problem.X, **given).x_cf
 
     return answer
 
 
-def searched(kind: type[Baseline[Any]]) -> Callable[[Question], Tensor]:
-    """The answers of a baseline, with its default hyperparameters."""
+def searched(kind: type[Baseline[Any]]) -> Callable[[Problem], Tensor]:
+    """Return the counterfactuals of a baseline with its default hyperparameters."""
 
-    def answer(question: Question) -> Tensor:
-        model = question.model
-        rows = question.x_train, question.y_train
-        explainer = kind(model.classifier_, model.encoding_, *rows, random_state=question.seed)
-        return explainer.explain(question.x)
+    def answer(problem: Problem) -> Tensor:
+        model = problem.model
+        rows = problem.x_train, problem.y_train
+        explainer = kind(model.classifier_, model.encoding_, *rows, random_state=problem.seed)
+        return explainer.explain(problem.x)
 
     return answer
 
 
 def from_baseline(kind: type[Baseline[Any]], title: str | None = None, seconds: float = 4.0) -> Method:
-    """A method that searches; it explains a classifier trained for accuracy, unless it has a ``trainer``."""
+    """Return a baseline as a method; by default it explains a classifier trained for accuracy."""
     trainer = str(getattr(kind, "trainer", "standard"))
-    arguments(trainer)  # refuses an unknown one
+    arguments(trainer)  # refuses an unknown name
     return Method(kind.name, title or kind.name, trainer, searched(kind), seconds)
 
 
 WIDER = (0.3, 0.4)
-"""Radii beyond the 0.2 of the paper that counterfactuals are also certified at, for the curve."""
+"""Radii beyond the paper's 0.2 at which counterfactuals are also certified, for the curve."""
 
 STEADY = 0.25
-"""The radius of answers that are meant to outlast training anew too; their models care less for closeness."""
+"""Radius for counterfactuals that should also survive retraining from scratch."""
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("veritracer", "VeriTraCER", "veritracer", refined),
-        Method("generator", "VeriTraCER, generator alone", "veritracer", generated, 0.1),
+        Method("veritracer", "VeriTraCER (default)", "veritracer", explained()),
+        Method("algorithm-1", "Algorithm 1 alone", "algorithm-1", refined),
+        Method("generator", "Algorithm 1, generator alone", "algorithm-1", generated, 0.1),
         Method("counternet", "CounterNet", "counternet", generated, 0.1),
         from_baseline(BASELINES["roar"], "ROAR", 12.0),
         from_baseline(BASELINES["sns"], "SNS", 6.0),
@@ -173,50 +180,57 @@ METHODS: dict[str, Method] = {
         from_baseline(BASELINES["neighbour"], "nearest neighbour", 0.5),
         from_baseline(BASELINES["dice"], "DiCE", 200.0),
         *(
-            Method(f"veritracer-{kappa}", f"VeriTraCER, κ = {kappa}", "veritracer", refined_at(kappa), 1.5)
+            Method(
+                f"algorithm-1-{kappa}",
+                f"Algorithm 1 alone, κ = {kappa}",
+                "algorithm-1",
+                refined_at(kappa),
+                1.5,
+            )
             for kappa in WIDER
         ),
         Method(
-            "veritracer-steady", f"VeriTraCER, steady (κ = {STEADY})", "veritracer-steady", refined_at(STEADY)
+            "algorithm-1-steady",
+            f"Algorithm 1 alone, steady (κ = {STEADY})",
+            "algorithm-1-steady",
+            refined_at(STEADY),
         ),
-        Method("veritracer-torch", "VeriTraCER, usual start", "veritracer-torch", refined),
+        Method("algorithm-1-torch", "Algorithm 1 alone, usual start", "algorithm-1-torch", refined),
         Method("counternet-small", "CounterNet, small start", "counternet-small", generated, 0.1),
-        Method("veritracer-ibp", "VeriTraCER, IBP", "veritracer-ibp", refined),
-        Method("generator-ibp", "generator, IBP", "veritracer-ibp", generated, 0.1),
-        Method("veritracer-crown-ibp", "VeriTraCER, CROWN-IBP", "veritracer-crown-ibp", refined),
-        Method("generator-crown-ibp", "generator, CROWN-IBP", "veritracer-crown-ibp", generated, 0.1),
-        Method("veritracer-default", "VeriTraCER, as it comes", "veritracer-default", explained()),
-        Method("veritracer-plain", "VeriTraCER, Algorithm 1 alone", "veritracer-plain", refined),
+        Method("algorithm-1-ibp", "Algorithm 1 alone, IBP", "algorithm-1-ibp", refined),
+        Method("generator-ibp", "generator, IBP", "algorithm-1-ibp", generated, 0.1),
+        Method("algorithm-1-crown-ibp", "Algorithm 1 alone, CROWN-IBP", "algorithm-1-crown-ibp", refined),
+        Method("generator-crown-ibp", "generator, CROWN-IBP", "algorithm-1-crown-ibp", generated, 0.1),
     )
 }
 """Every method of the library by its name."""
 
-COMPARED = ("veritracer", "generator", "counternet", "roar", "sns", "wachter", "neighbour")
-"""The methods of the tables, where none are named."""
+COMPARED = ("veritracer", "algorithm-1", "generator", "counternet", "roar", "sns", "wachter", "neighbour")
+"""Methods of the tables by default; the library's own default comes first."""
 
-BY_KAPPA = {0.2: "veritracer", **{kappa: f"veritracer-{kappa}" for kappa in WIDER}}
-"""The methods of the curve: refinement at each radius."""
+BY_KAPPA = {0.2: "algorithm-1", **{kappa: f"algorithm-1-{kappa}" for kappa in WIDER}}
+"""Methods of the curve: refinement at each radius."""
 
 BY_START = {
-    "VeriTraCER, small start": "veritracer",
-    "VeriTraCER, usual start": "veritracer-torch",
+    "Algorithm 1 alone, small start": "algorithm-1",
+    "Algorithm 1 alone, usual start": "algorithm-1-torch",
     "CounterNet, usual start": "counternet",
     "CounterNet, small start": "counternet-small",
 }
-"""The methods that show what the start of a classifier brings."""
+"""Methods that show the effect of a classifier's initial parameters."""
 
 BY_BOUND = {
-    "IBP": ("generator-ibp", "veritracer-ibp"),
-    "CROWN-IBP": ("generator-crown-ibp", "veritracer-crown-ibp"),
-    "Simul-CROWN": ("generator", "veritracer"),
+    "IBP": ("generator-ibp", "algorithm-1-ibp"),
+    "CROWN-IBP": ("generator-crown-ibp", "algorithm-1-crown-ibp"),
+    "Simul-CROWN": ("generator", "algorithm-1"),
 }
-"""The methods of the ablation: for each bound in training, the generator alone and with refinement."""
+"""Methods of the ablation: for each bound in training, the generator alone and with refinement."""
 
 
 def resolve(name: str) -> Method:
-    """The method of this name, or the one that ``module:Class`` names.
+    """Return the method with this name, or the one at ``module:Class``.
 
-    ``veritracer-default[plausibility=0.5]`` asks ``explain`` of a method's model with these options.
+    ``veritracer[plausibility=0.5]`` asks ``explain`` of a method's model with these options.
     """
     if name.endswith("]"):
         return _with_options(name)
@@ -242,7 +256,7 @@ def _with_options(name: str) -> Method:
         pairs = [part.split("=") for part in inside.split(",") if part]
         options = {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
     except (ValueError, SyntaxError):
-        remedy = "write veritracer-default[plausibility=0.5,max_changes=4]"
+        remedy = "write veritracer[plausibility=0.5,max_changes=4]"
         raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
     said = ", ".join(f"{option} {value}" for option, value in options.items())
     return Method(name, f"{method.title}, {said}", method.trainer, explained(**options), method.seconds)

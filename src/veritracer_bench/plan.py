@@ -166,6 +166,7 @@ TABLES = {
 
 PAPER_DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who")
 WITHOUT_FILE = ("breast_cancer", "loans")
+QUICK = ("heloc", "ctg")
 THREE = ("heloc", "taiwan_credit", "oula", "breast_cancer")
 """Datasets of leave-out and of the ablation: the paper's three, and one that needs no file."""
 
@@ -309,15 +310,17 @@ def cost_of_training(group: Group, plan: Plan) -> float:
     return SECONDS[group.trainer] * share * max(0.3, plan.seeds / 10)
 
 
-def quick(data_dir: str | None, *, has_files: bool) -> Plan:
-    """Under five minutes on two cores: HELOC and CTG where their files are, else what needs none."""
-    named = ("heloc", "ctg") if has_files else WITHOUT_FILE
+def quick_plan(data_dir: str | None) -> Plan:
+    """Return a plan of under five minutes on two cores: HELOC and CTG, or two datasets without files."""
+    has_files = all(catalogue.info(name, data_dir=data_dir).path for name in QUICK)
     tables = tuple(name for name in TABLES if name not in ("ablation", "start"))
-    return Plan(named, tables=tables, seeds=2, rows=200, attacked=50, data_dir=data_dir)
+    return Plan(
+        QUICK if has_files else WITHOUT_FILE, tables=tables, seeds=2, rows=200, attacked=50, data_dir=data_dir
+    )
 
 
-def smoke() -> Plan:
-    """What CI can afford: data that needs no file, few rows, and a minute of one core."""
+def smoke_plan(data_dir: str | None = None) -> Plan:
+    """Return a plan that CI can afford: data that need no file, few rows, and a minute of one core."""
     methods = tuple(name for name in COMPARED if name != "wachter")
     tables = tuple(name for name in TABLES if name not in ("curve", "start"))
-    return Plan(WITHOUT_FILE, methods, tables, seeds=2, rows=16, attacked=4, epochs=30, train_rows=600)
+    return Plan(WITHOUT_FILE, methods, tables, 2, 16, 4, 30, train_rows=600, data_dir=data_dir)

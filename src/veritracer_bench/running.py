@@ -33,7 +33,7 @@ from veritracer.persistence import load
 from veritracer.search.reference import Neighbours, subsample
 from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts
-from veritracer_bench.methods import Question, resolve
+from veritracer_bench.methods import Problem, resolve
 from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
 from veritracer_bench.results import Cell, Key, read, where, write, write_json
 
@@ -186,8 +186,8 @@ def _accuracy(key: Key, model: VeriTraCER, plan: Plan) -> float:
 
 def _ask(key: Key, model: VeriTraCER, subject: Subject, X: pd.DataFrame, x_train: Tensor) -> Tensor:
     y_train = torch.as_tensor(model.schema_.labels(subject.y_train), dtype=torch.float64)
-    question = Question(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
-    return resolve(key.method).answer(question)
+    problem = Problem(model, X, model.encoding_.encode(X), x_train, y_train, key.seed)
+    return resolve(key.method).answer(problem)
 
 
 def _quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
@@ -266,8 +266,8 @@ def attempt(call: Call) -> Attempt:
 Task = Key | Group
 
 
-class Standing(NamedTuple):
-    """How far a run is: results that are there and that are wanted, and the seconds left, about."""
+class RunProgress(NamedTuple):
+    """Progress of a run: results finished and wanted, the last task, and an estimate of the seconds left."""
 
     done: int
     wanted: int
@@ -285,7 +285,7 @@ class Run:
 
     plan: Plan
     out: Path
-    tell: Callable[[Standing], None] = lambda _: None
+    on_progress: Callable[[RunProgress], None] = lambda _: None
     failed: dict[str, str] = field(default_factory=dict)
     measured: int = 0
     trained: int = 0
@@ -346,7 +346,7 @@ class Run:
         self._left -= self._cost(task)
         elapsed = time.monotonic() - self._started
         left = self._left * elapsed / self._spent if self._spent else None
-        self.tell(Standing(len(self.keys) - self._missing(), len(self.keys), _label(task), left))
+        self.on_progress(RunProgress(len(self.keys) - self._missing(), len(self.keys), _label(task), left))
 
     def _missing(self) -> int:
         folder = self.out / "cells"

@@ -1,7 +1,6 @@
 """The paper's tables from stored results: our mean and deviation over seeds, the paper's number beside it.
 
-``Results`` are asked for entries; ``tables_of`` makes each of the paper's tables, and those that say what the
-paper leaves out.
+``Results`` looks up entries; ``tables_of`` makes the paper's tables, and some that the paper does not have.
 """
 
 from __future__ import annotations
@@ -18,16 +17,20 @@ from veritracer_bench.results import PAPER, Cell, Printed, mean_of, settled
 
 
 class Column(NamedTuple):
-    """A column of a table; ``sign`` is 1 where more is better, -1 where less is, 0 where neither."""
+    """A column of a table; ``sign`` is 1 where more is better, -1 where less is, 0 where neither.
+
+    ``like_paper`` is False where the paper measured something else, such as the time of single rows.
+    """
 
     title: str
     sign: int
+    like_paper: bool = True
 
 
 class Entry(NamedTuple):
-    """What a table says of one method: mean and deviation over seeds, the paper's number, and what caps it.
+    """One method in one column: mean and deviation over seeds, the paper's number, and an upper limit.
 
-    ``broken`` is whether the method's counterfactuals break one-hot groups.
+    ``broken`` is True if the method's counterfactuals break one-hot groups.
     """
 
     mean: float
@@ -48,18 +51,26 @@ class Table(NamedTuple):
     lines: list[tuple[str, list[Entry | None]]]
 
     def best(self, column: int) -> list[bool]:
-        """Which lines win a column, as printed: equal digits are a tie."""
+        """Mark the line that wins a column: by more than a standard deviation, its own or the runner-up's.
+
+        A tie, as printed, has no winner.
+        """
         sign = self.columns[column].sign
-        shown = [_rounded(entries[column]) for _, entries in self.lines]
-        there = [value for value in shown if not math.isnan(value)]
+        entries = [line[column] for _, line in self.lines]
+        there = [
+            (i, each) for i, each in enumerate(entries) if each is not None and not math.isnan(each.mean)
+        ]
+        marks = [False] * len(entries)
         if sign == 0 or len(there) < 2:
-            return [False] * len(shown)
-        top = max(there) if sign > 0 else min(there)
-        return [value == top for value in shown]
+            return marks
+        (first, top), (_, second) = sorted(there, key=lambda pair: -sign * pair[1].mean)[:2]
+        lead = abs(_rounded(top) - _rounded(second))
+        marks[first] = lead > max(top.spread, second.spread) and lead > 0
+        return marks
 
 
 class Results:
-    """Stored results, asked by experiment, dataset, method and number."""
+    """Stored results, by experiment, dataset, method and number."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.cells = list(cells)
@@ -68,17 +79,17 @@ class Results:
             self._by.setdefault(cell.key[:3], []).append(cell)
 
     def datasets(self, experiment: str, order: Sequence[str]) -> list[str]:
-        """The datasets with a result of the experiment, in this order; others after them."""
+        """Return the datasets with a result of the experiment, in this order; others after them."""
         there = dict.fromkeys(cell.key.dataset for cell in self.cells if cell.key.experiment == experiment)
         return [name for name in order if name in there] + [name for name in there if name not in order]
 
     def methods(self, experiment: str, order: Sequence[str]) -> list[str]:
-        """The methods with a result of the experiment, in this order; foreign ones after them."""
+        """Return the methods with a result of the experiment, in this order; foreign ones after them."""
         there = dict.fromkeys(cell.key.method for cell in self.cells if cell.key.experiment == experiment)
         return [name for name in order if name in there] + [name for name in there if ":" in name]
 
     def values(self, experiment: str, dataset: str, method: str, number: str) -> list[float]:
-        """The number of every seed."""
+        """Return the number of every seed."""
         cells = self._by.get((experiment, dataset, method), [])
         found = [cell.numbers.get(number, math.nan) for cell in cells]
         return [value for value in found if not math.isnan(value)]
@@ -86,7 +97,7 @@ class Results:
     def entry(
         self, key: tuple[str, str, str], number: str, *, printed: str = "", cap: str = ""
     ) -> Entry | None:
-        """Mean and deviation over seeds; ``printed`` names the paper's table, ``cap`` the number beside."""
+        """Return mean and deviation over seeds; ``printed`` names the paper's table, ``cap`` a limit."""
         values = self.values(*key, number)
         if not values:
             return None
@@ -95,21 +106,28 @@ class Results:
             mean_of(values),
             settled(float(np.std(values))),
             len(values),
-            PAPER.get((printed, key[1], key[2])),
+            paper_number(printed, key[1], key[2]),
             mean_of(limits) if limits else None,
             sum(self.values(*key, "broken_groups")) > 0,
         )
 
 
+def paper_number(table: str, dataset: str, method: str) -> Printed | None:
+    """Return the number in the paper's table; its VeriTraCER is our Algorithm 1 alone."""
+    if method == "veritracer":
+        return None
+    return PAPER.get((table, dataset, "veritracer" if method == "algorithm-1" else method))
+
+
 def markdown(table: Table) -> str:
-    """The table as Markdown: the winners of a column in bold, the paper's numbers in brackets."""
+    """Return the table as Markdown: the winner of a column in bold, the paper's numbers in brackets."""
     header = ["", *(column.title for column in table.columns)]
     winners = [table.best(index) for index in range(len(table.columns))]
     lines = [
         [
             title,
             *(
-                _text(entry, column.sign, won[row])
+                _text(entry, column, won[row])
                 for entry, column, won in zip(entries, table.columns, winners, strict=True)
             ),
         ]
@@ -122,7 +140,7 @@ def markdown(table: Table) -> str:
 
 
 def plain(table: Table) -> dict[str, Any]:
-    """The table as plain values, for JSON."""
+    """Return the table as plain values, for JSON."""
     lines = [
         {"title": title, "entries": [None if entry is None else _fields(entry) for entry in entries]}
         for title, entries in table.lines
@@ -132,11 +150,15 @@ def plain(table: Table) -> dict[str, Any]:
 
 
 def verdict(entry: Entry, sign: int) -> str:
-    """▲ where our number is better than the paper's, ▼ where it is worse, = where they print alike."""
+    """Return ▲ or ▼ where our number is better or worse than the paper's, = within a standard deviation.
+
+    The larger deviation counts, ours or the paper's; numbers that print alike are equal.
+    """
     if entry.paper is None or sign == 0:
         return ""
     difference = round(entry.mean, entry.paper.digits) - entry.paper.mean
-    if abs(difference) < 1e-9:  # both are decimal numbers of so many digits
+    published = 0.0 if entry.paper.spread is None else entry.paper.spread
+    if abs(difference) <= max(1e-9, entry.spread, published):  # 1e-9: both are decimal numbers
         return "="
     return "▲" if difference * sign > 0 else "▼"
 
@@ -150,7 +172,7 @@ def number_text(value: float) -> str:
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10 else f"{value:.3g}"
 
 
-def _text(entry: Entry | None, sign: int, won: bool) -> str:
+def _text(entry: Entry | None, column: Column, won: bool) -> str:
     if entry is None:
         return "–"
     mean = number_text(entry.mean) + ("*" if entry.broken else "")
@@ -159,32 +181,33 @@ def _text(entry: Entry | None, sign: int, won: bool) -> str:
     parts += [f"≤ {number_text(entry.cap)}"] if entry.cap is not None else []
     if entry.paper is not None:
         paper = f"{entry.paper.mean:.{min(entry.paper.digits, 3)}f}"
-        parts.append(f"[{paper} {verdict(entry, sign)}]")
+        mark = f" {verdict(entry, column.sign)}" if column.like_paper else ""
+        parts.append(f"[{paper}{mark}]")
     return " ".join(parts)
 
 
-def _rounded(entry: Entry | None) -> float:
-    return math.nan if entry is None else float(number_text(entry.mean))
+def _rounded(entry: Entry) -> float:
+    return float(number_text(entry.mean))
 
 
 def _fields(entry: Entry) -> dict[str, Any]:
     return {**entry._asdict(), "paper": None if entry.paper is None else entry.paper._asdict()}
 
 
-# ---------------------------------------------------------------- which tables there are
+# ---------------------------------------------------------------- the tables
 
 
-ORDER = ("veritracer", "veritracer-steady", *COMPARED[1:], "dice")
+ORDER = (*COMPARED[:2], "algorithm-1-steady", *COMPARED[2:], "dice")
 
 
 def tables_of(results: Results, names: Sequence[str]) -> list[Table]:
-    """The named tables, each with what the results have for it; a table without an entry is left out."""
+    """Make the named tables; leave out those without an entry."""
     made = [table for name in names for table in MAKERS[name](results)]
     return [table for table in made if any(entry for _, line in table.lines for entry in line)]
 
 
 def title_of(method: str) -> str:
-    """What tables call a method; a foreign one by its class."""
+    """Return the title of a method in tables; a foreign one is called by its class."""
     return METHODS[method].title if method in METHODS else method.partition(":")[2]
 
 
@@ -199,8 +222,9 @@ def _over_datasets(
     printed: str = "",
     cap: str = "",
     note: str = "",
+    like_paper: bool = True,
 ) -> Table:
-    """A line for each method, a column for each dataset."""
+    """Make a table with a line for each method and a column for each dataset."""
     datasets = [
         dataset
         for dataset in results.datasets(experiment, PAPER_DATASETS)
@@ -216,13 +240,13 @@ def _over_datasets(
         )
         for method in results.methods(experiment, ORDER)
     ]
-    return Table(name, title, note, [Column(TITLES[d], sign) for d in datasets], lines)
+    return Table(name, title, note, [Column(TITLES[d], sign, like_paper) for d in datasets], lines)
 
 
-_WORDS = "Share of the valid counterfactuals of one model that the other models decide as their own does."
+_WORDS = "Share of a model's valid counterfactuals on which the other models decide as it does."
 _CODE = (
-    "The definition in the authors' code: the other model decides x′ otherwise than x. After ≤ stands "
-    "how often the models agree on x, which is all that a counterfactual that always holds can reach."
+    "The definition in the authors' code: the other model decides differently on x′ and x. After ≤: how "
+    "often the models agree on x, the most that a counterfactual can reach."
 )
 
 
@@ -271,7 +295,7 @@ def _shift(results: Results) -> list[Table]:
 
 
 def _groups(results: Results) -> list[Table]:
-    """The shift by group of rows: CTG's classes, years elsewhere."""
+    """Make the tables of the shift by group of rows: classes for CTG, years elsewhere."""
     made = []
     for dataset in results.datasets("ri", PAPER_DATASETS):
         prefix = "shift_keeps, "
@@ -299,7 +323,7 @@ def _groups(results: Results) -> list[Table]:
 
 
 def _delta(results: Results) -> list[Table]:
-    limit = "What an attack of the set's models leaves: no proof could reach more. The first rows only."
+    limit = "Upper limit: the share that an attack within the set of models does not break. First rows only."
     return [
         _over_datasets(
             results,
@@ -308,7 +332,7 @@ def _delta(results: Results) -> list[Table]:
             "certified",
             1,
             printed="delta",
-            note="The share of test rows with a certified counterfactual; one without counts as 0.",
+            note="Share of test rows with a certified counterfactual.",
         ),
         _over_datasets(
             results,
@@ -326,7 +350,7 @@ def _delta(results: Results) -> list[Table]:
     ]
 
 
-_BROKEN = "\\* breaks one-hot groups: nobody can be such a row."
+_BROKEN = "\\* breaks one-hot groups: no person can have such a row."
 
 
 def _distance(name: str, title: str, note: str) -> Callable[[Results], list[Table]]:
@@ -337,10 +361,12 @@ def _distance(name: str, title: str, note: str) -> Callable[[Results], list[Tabl
 
 
 def _accuracy(results: Results) -> list[Table]:
-    """One line for each training; methods that share a training share its accuracy."""
+    """Make the table of accuracy: one line for each training."""
     table = _over_datasets(results, "accuracy", "Accuracy on test rows", "accuracy", 1, printed="accuracy")
-    titles = {title_of("veritracer"): "VeriTraCER", title_of("counternet"): "CounterNet"}
-    standard = [m for m in results.methods("ri", ORDER) if m not in ("veritracer", "generator", "counternet")]
+    own = ("veritracer", "algorithm-1", "counternet")
+    titles = {title_of(method): title_of(method) for method in own}
+    others = (*own, "generator", "algorithm-1-steady")
+    standard = [method for method in results.methods("ri", ORDER) if method not in others]
     if standard:
         titles[title_of(standard[0])] = "trained for accuracy (ROAR, SNS, Wachter, neighbour)"
     return [table._replace(lines=[(titles[t], line) for t, line in table.lines if t in titles])]
@@ -353,7 +379,7 @@ def _ablation(results: Results) -> list[Table]:
     for dataset in results.datasets("ri", THREE):
         lines = [
             (
-                f"{bound}, {'refined' if method.startswith('veritracer') else 'generator'}",
+                f"{bound}, {'generator alone' if method.startswith('generator') else 'refined'}",
                 [results.entry(("ri", dataset, method), n, printed=f"ablation {n}") for n in numbers],
             )
             for bound, pair in BY_BOUND.items()
@@ -362,7 +388,7 @@ def _ablation(results: Results) -> list[Table]:
         if not results.values("ri", dataset, "generator-ibp", "certified"):
             continue
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
-        note = "Training with each bound; certified afterwards by the cascade with Simul-CROWN."
+        note = "Algorithm 1 alone, trained with each bound; certified by the full cascade."
         made.append(
             Table(f"ablation-{dataset}", f"Bounds in training, {TITLES[dataset]}", note, columns, lines)
         )
@@ -370,7 +396,7 @@ def _ablation(results: Results) -> list[Table]:
 
 
 def _curve(results: Results) -> list[Table]:
-    """Robustness to another seed against distance, as the radius that is certified grows."""
+    """Make the tables of robustness to another seed against distance, for growing certified radii."""
     numbers = {"keeps": 1, "certified": 1, "validity": 1, "proximity": -1, "sparsity": -1}
     titles = ["RI", "δ-robust at κ = 0.2", "validity", "proximity", "sparsity"]
     made = []
@@ -383,31 +409,31 @@ def _curve(results: Results) -> list[Table]:
         ]
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
         title = f"Another seed against distance, {TITLES[dataset]}"
-        note = "The models are those trained at κ = 0.2; counterfactuals are certified at a larger one."
+        note = "Algorithm 1 alone, trained at κ = 0.2; counterfactuals are certified at larger radii."
         made.append(Table(f"curve-{dataset}", title, note, columns, lines))
     return made
 
 
 def _start(results: Results) -> list[Table]:
-    """What a classifier that starts near zero brings, for the method and for CounterNet."""
+    """Make the tables of initial parameters near zero, for Algorithm 1 alone and for CounterNet."""
     numbers = {"keeps": 1, "agreement": 1, "certified": 1, "accuracy": 1, "proximity": -1, "sparsity": -1}
     titles = ["RI", "agreement on x", "δ-robust", "accuracy", "proximity", "sparsity"]
     made = []
     for dataset in results.datasets("ri", PAPER_DATASETS):
-        if not results.values("ri", dataset, "veritracer-torch", "keeps"):
+        if not results.values("ri", dataset, "algorithm-1-torch", "keeps"):
             continue
         lines = [
             (title, [results.entry(("ri", dataset, method), n) for n in numbers])
             for title, method in BY_START.items()
         ]
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
-        note = "The classifier starts near zero (the default), or as torch starts a layer."
-        made.append(Table(f"start-{dataset}", f"The start, {TITLES[dataset]}", note, columns, lines))
+        note = "Initial parameters near zero (small start), or torch's own (usual start)."
+        made.append(Table(f"start-{dataset}", f"Initial parameters, {TITLES[dataset]}", note, columns, lines))
     return made
 
 
 def _time(results: Results) -> list[Table]:
-    note = "Seconds on one core, all test rows together, amortised; the paper's are for one row at a time."
+    note = "One core, all test rows in one batch. The paper's times are for single rows: not comparable."
     made = [
         _over_datasets(
             results,
@@ -417,15 +443,21 @@ def _time(results: Results) -> list[Table]:
             -1,
             printed="seconds",
             note=note,
+            like_paper=False,
         )
     ]
     datasets = results.datasets("time", PAPER_DATASETS)
     lines = [
-        (name, [results.entry(("time", d, name), "seconds_per_epoch", printed="epoch") for d in datasets])
+        (
+            METHODS[name].title if name in METHODS else "classifier only",
+            [results.entry(("time", d, name), "seconds_per_epoch", printed="epoch") for d in datasets],
+        )
         for name in TIMED
     ]
-    columns = [Column(TITLES[d], -1) for d in datasets]
-    made.append(Table("epoch", "Seconds per epoch, one model on one core", "", columns, lines))
+    lines = [(title, entries) for title, entries in lines if any(entries)]
+    columns = [Column(TITLES[d], -1, like_paper=False) for d in datasets]
+    note = "The paper's times are from another machine: not comparable."
+    made.append(Table("epoch", "Seconds per epoch, one model on one core", note, columns, lines))
     return made
 
 
@@ -443,4 +475,4 @@ MAKERS: dict[str, Callable[[Results], list[Table]]] = {
     "start": _start,
     "time": _time,
 }
-"""What makes each table that ``plan.TABLES`` names."""
+"""The function for each table in ``plan.TABLES``."""

@@ -1,6 +1,6 @@
-"""The tables of truth: what judges, the data and the simulator say of advice, as Markdown.
+"""Tables of independent acceptance, plausibility and simulated outcomes, as Markdown.
 
-``Truth`` has the stored numbers over seeds: means, worst seeds and 95 % intervals.
+``Truth`` looks up the stored numbers over seeds: means, worst seeds and 95 % intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from veritracer_bench.judges import COUNTED, DISTANT, EVERYBODY, NAMES, NEIGHBOURS
 from veritracer_bench.methods import COMPARED, resolve
-from veritracer_bench.page import Target, targets_markdown
+from veritracer_bench.page import Target, joined, missed_markdown, targets_markdown
 from veritracer_bench.plan import TITLES
 from veritracer_bench.results import Cell, mean_of, settled
 from veritracer_bench.tables import Results
@@ -23,8 +23,8 @@ from veritracer_bench.truth import COMMON, ERROR, MIDDLE
 POOLED = 200
 """With fewer rows than these in a seed, all rows of all seeds count alike."""
 
-OURS, ALONE = "veritracer-default", "veritracer-plain"
-ORDER = (OURS, ALONE, *COMPARED, "dice")
+OURS = "veritracer"
+ORDER = (*COMPARED, "dice")
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
 
 
@@ -127,7 +127,11 @@ class Truth:
 
     def peers(self, dataset: str) -> list[str]:
         """The methods of others on a dataset."""
-        return [name for name in self.methods(dataset) if not name.startswith(("veritracer", "generator"))]
+        return [
+            name
+            for name in self.methods(dataset)
+            if not name.startswith(("veritracer", "algorithm-1", "generator"))
+        ]
 
     def above_ours(self, dataset: str) -> list[str] | None:
         """The others whose lowest judge accepts more than ours in any setting that goes no further.
@@ -221,6 +225,19 @@ GAIN = Column("true gain", "true gain", 1, share=False)
 OVERCLAIM = Column("true overclaim", "overclaim", 0, share=False)
 CROSS = Column("truly cross", "cross one half", 1)
 
+HEADLINES = {
+    "Distance (L1 over the number of encoded columns)": DISTANCE,
+    "Local outlier factor among favourable training rows (median)": OUTLIER,
+}
+SUMMARY = """\
+The question here is not whether the model accepts its own counterfactuals, but whether others do. Rows
+are test rows that the method's own model declines (at most {rows} of them). A *judge* is a model of
+another class, fitted for accuracy, that takes no part in training or search; the table shows the judge,
+of five, that accepts least in the mean over seeds. A missing or invalid counterfactual counts as
+refused. Two of the judges were fitted on rows that neither the model nor its panel saw; the other three
+share the training rows, which favours acceptance. Definitions, every judge, and all settings are in the
+[appendix](reference/results-appendix.md)."""
+
 JUDGED = tuple(Column(f"acceptance, {name}", name, 1) for name in NAMES)
 PLACE = (
     CERTIFIED,
@@ -252,22 +269,100 @@ SIMULATED = (
 )
 
 
-def page(cells: Iterable[Cell], picture: str = "frontier.png") -> str:
-    """All tables as Markdown, for what there is; "" where there is nothing."""
+def summary(cells: Iterable[Cell], picture: str = "frontier.png") -> str:
+    """Return the section of the results page: a table for each headline number, and the goals missed."""
     truth = Truth(cells)
     if not truth.datasets():
         return ""
-    asked = {cell.configuration["rows"] for cell in truth.results.cells if cell.key.experiment == "truth"}
-    rows = " or ".join(f"{most:,}" if most else "all" for most in sorted(asked))
-    parts = ["## Is the advice true?", LEGEND.format(rows=rows), "\n".join(_conditions(truth))]
+    parts = ["## Acceptance by independent models", SUMMARY.format(rows=_rows(truth))]
+    parts += [f"![Distance against acceptance by the strictest judge]({picture})"]
+    shown = [name for name in truth.datasets() if not name.endswith("-people")]
+    parts += [
+        _headline(truth, shown, "Acceptance by the strictest of five judges, with 95 % intervals", None)
+    ]
+    parts += [_more_accepted(truth, shown), _certified_everywhere(truth, shown)]
+    for title, column in HEADLINES.items():
+        parts += [_headline(truth, shown, title, column)]
     found = [target for target in wanted(truth) if not math.isnan(target.measured)]
     if found:
-        parts += ["### Truth: what was wanted", targets_markdown(found)]
-    parts += [f"![distance against the lowest judge]({picture})"]
+        parts += ["### Goals of the default settings", missed_markdown(found)]
+    return joined(parts)
+
+
+def _headline(truth: Truth, datasets: Sequence[str], title: str, column: Column | None) -> str:
+    """Make a table with a line for each method and a column for each dataset."""
+    methods = dict.fromkeys(
+        name for dataset in datasets for name in truth.methods(dataset) if "[" not in name
+    )
+    rank = {name: position for position, name in enumerate(ORDER)}
+    lines = []
+    for method in sorted(methods, key=lambda name: (rank.get(name, 99), name)):
+        cells = []
+        for dataset in datasets:
+            spread = (
+                truth.lowest(dataset, method) if column is None else truth.spread(dataset, method, column)
+            )
+            interval_text = f" [{spread.low:.2f}, {spread.high:.2f}]" if spread and column is None else ""
+            cells.append("–" if spread is None else f"{spread.mean:.3f}{interval_text}")
+        lines.append([method_title(method), *cells])
+    return _markdown(title, ["", *map(title_of, datasets)], lines)
+
+
+def _more_accepted(truth: Truth, datasets: Sequence[str]) -> str:
+    """Name the methods that the strictest judge accepts more often than the default, and their distance."""
+    parts = []
+    for dataset in datasets:
+        own = truth.lowest(dataset, OURS)
+        for method in truth.peers(dataset):
+            low = truth.lowest(dataset, method)
+            if own is not None and low is not None and low.mean > own.mean:
+                far = truth.mean(dataset, method, DISTANCE) / truth.mean(dataset, OURS, DISTANCE)
+                parts.append(
+                    f"{method_title(method)} on {title_of(dataset)} (at {far:.1f} times the distance)"
+                )
+    return f"Accepted more often than the default: {'; '.join(parts)}." if parts else ""
+
+
+def _certified_everywhere(truth: Truth, datasets: Sequence[str]) -> str:
+    """State the smallest certified share of our methods, and the largest of the others."""
+
+    def shares(methods: Iterable[str]) -> list[float]:
+        return [
+            spread.mean
+            for dataset in datasets
+            for method in methods
+            if (spread := truth.spread(dataset, method, CERTIFIED)) is not None
+        ]
+
+    ours = shares([OURS, "algorithm-1"])
+    others = shares(dict.fromkeys(name for dataset in datasets for name in truth.peers(dataset)))
+    if not (ours and others):
+        return ""
+    return (
+        f"Certified at κ = 0.2: at least {math.floor(1000 * min(ours)) / 1000:.3f} of the rows for the first "
+        f"two methods on every dataset, at most {max(others):.3f} for the others."
+    )
+
+
+def _rows(truth: Truth) -> str:
+    asked = {cell.configuration["rows"] for cell in truth.results.cells if cell.key.experiment == "truth"}
+    return " or ".join(f"{most:,}" if most else "all" for most in sorted(asked))
+
+
+def page(cells: Iterable[Cell]) -> str:
+    """Return all tables as Markdown, for the appendix; "" where there is nothing."""
+    truth = Truth(cells)
+    if not truth.datasets():
+        return ""
+    parts = ["## Independent models, plausibility and simulated outcomes", LEGEND.format(rows=_rows(truth))]
+    parts += ["\n".join(_conditions(truth))]
+    found = [target for target in wanted(truth) if not math.isnan(target.measured)]
+    if found:
+        parts += ["### Goals of the default settings", targets_markdown(found)]
     for dataset in truth.datasets():
         parts += _of_dataset(truth, dataset)
     parts += [_models(truth), _judges(truth)]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return joined(parts)
 
 
 def title_of(dataset: str) -> str:
@@ -284,14 +379,16 @@ def method_title(method: str) -> str:
 
 def _of_dataset(truth: Truth, dataset: str) -> Iterator[str]:
     title = title_of(dataset)
-    yield _table(truth, dataset, f"{title}: who else accepts", JUDGED, lowest=True)
-    yield _details(truth, dataset, f"{title}: already at x → of those declined at x; gain; overclaim")
+    yield _table(truth, dataset, f"{title}: acceptance by judge", JUDGED, lowest=True)
+    yield _details(
+        truth, dataset, f"{title}: accepted at x → accepted of those declined at x; gain; overclaim"
+    )
     common = tuple(column._replace(number=column.number + COMMON) for column in JUDGED)
     common += (Column("distance" + COMMON, "distance", -1, share=False),)
     yield _table(truth, dataset, f"{title}: rows that every compared model declines", common, suffix=COMMON)
-    yield _table(truth, dataset, f"{title}: how far, and among whom", PLACE)
+    yield _table(truth, dataset, f"{title}: distance and plausibility", PLACE)
     yield _table(truth, dataset, f"{title}: other models, f_m(x′) = f(x′) of valid answers", OTHERS)
-    yield _table(truth, dataset, f"{title}: what the simulator says", SIMULATED)
+    yield _table(truth, dataset, f"{title}: simulated outcomes", SIMULATED)
 
 
 def _table(
@@ -314,7 +411,7 @@ def _table(
     header = [
         "",
         *(column.title for column in columns),
-        *(["lowest that counts"] if lowest or suffix else []),
+        *(["strictest that counts"] if lowest or suffix else []),
     ]
     return _markdown(title, header, lines) if lines else ""
 
@@ -357,7 +454,7 @@ def _models(truth: Truth) -> str:
     header = ["", "training", "seeds", "accuracy (worst)", "AUC (worst)", "seconds to fit"]
     header += ["approval, worst group", "Brier, worst group", "agreement, worst group"]
     header += ["most distant tenth: approval, Brier, agreement"]
-    return _markdown("The models themselves, against a standard one of the same seed", header, lines)
+    return _markdown("Models compared with a standard model of the same seed", header, lines)
 
 
 def _worst_group(truth: Truth, dataset: str, trainer: str, kind: str) -> str:
@@ -384,7 +481,7 @@ def _judges(truth: Truth) -> str:
             pair = [truth.results.values("judges", dataset, judge, n) for n in ("accuracy", "auc")]
             line.append(f"{settled(pair[0][0]):.3f}, {settled(pair[1][0]):.3f}" if all(pair) else "–")
         lines.append(line)
-    return _markdown("The judges themselves: accuracy and AUC on the test rows", ["", *NAMES], lines)
+    return _markdown("Judges: accuracy and AUC on the test rows", ["", *NAMES], lines)
 
 
 def wanted(truth: Truth) -> Iterator[Target]:
@@ -400,8 +497,8 @@ def wanted(truth: Truth) -> Iterator[Target]:
         if dataset == "loans":
             gain, cross, over = (truth.mean(dataset, OURS, each) for each in (GAIN, CROSS, OVERCLAIM))
             yield _least(f"true gain, {title}", 0.55, gain)
-            yield _least(f"truly cross one half, {title}", 0.97, cross)
-            yield _most(f"overclaim either way, {title}", 0.03, abs(over))
+            yield _least(f"true probability above one half, {title}", 0.97, cross)
+            yield _most(f"overclaim, absolute, {title}", 0.03, abs(over))
         if dataset == "loans-repaid":
             yield from _wanted_of_repaid(truth, dataset, title)
     for dataset in [name for name in truth.datasets() if name.endswith("-people")]:
@@ -439,7 +536,7 @@ def _wanted_of_places(truth: Truth, dataset: str, title: str) -> Iterator[Target
         yield _most(f"distance, {title}", DISTANCES[dataset], truth.mean(dataset, OURS, DISTANCE))
     above = truth.above_ours(dataset)
     if above is not None:
-        yield Target(f"methods above our curve, {title}", "0", float(len(above)), not above)
+        yield Target(f"methods more accepted at equal distance, {title}", "0", float(len(above)), not above)
     yield _most(f"share of features changed, {title}", 0.4, truth.mean(dataset, OURS, CHANGED))
 
 
@@ -447,13 +544,13 @@ def _wanted_of_models(truth: Truth, dataset: str, title: str) -> Iterator[Target
     for number, least in (("accuracy", -0.005), ("auc", -0.005)):
         values = truth.paired(dataset, OURS, number)
         if values:
-            yield _least(f"{number} less a standard model's, {title}", least, mean_of(values))
+            yield _least(f"{number}, difference from a standard model, {title}", least, mean_of(values))
     for kind, most in (("approval", 0.01), ("Brier", 0.005), ("agreement", 0.05)):
         differences = truth.group_differences(dataset, OURS, kind)
         if differences:
             group, difference = worst_of(differences, kind)
             size = {"approval": abs(difference), "Brier": difference, "agreement": -difference}[kind]
-            yield _most(f"{kind}, worse than a standard model's for {group}, {title}", most, size)
+            yield _most(f"{kind}, difference from a standard model for {group}, {title}", most, size)
 
 
 def _least(what: str, least: float, value: float) -> Target:

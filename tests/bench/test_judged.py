@@ -341,13 +341,13 @@ def test_tables_are_made_of_what_is_there(tmp_path: Path) -> None:
     """One method with a cell, another with two seeds on another dataset; nothing about models or judges."""
     assert truth_tables.page([]) == ""
     some = [cell("heloc", "roar", distance=0.04, certified=0.0)]
-    some += [cell("loans", "veritracer-default[plausibility=0.5]", seed, distance=0.05) for seed in (0, 1)]
+    some += [cell("loans", "veritracer[plausibility=0.5]", seed, distance=0.05) for seed in (0, 1)]
     write_results(tmp_path, some)
     text = truth_tables.page(read_results(tmp_path))
-    assert "### HELOC: who else accepts" in text
+    assert "### HELOC: acceptance by judge" in text
     assert "| ROAR | – | 0.900 [0.85, 0.93] |" in text
-    assert "VeriTraCER, as it comes, plausibility 0.5" in text
-    some.append(cell("loans", "veritracer-default", distance=0.04))
+    assert "VeriTraCER (default), plausibility 0.5" in text
+    some.append(cell("loans", "veritracer", distance=0.04))
     assert frontier(Truth(some), tmp_path / "frontier.png") is not None
     assert frontier(Truth([]), tmp_path / "none.png") is None
     assert [path.name for path in tmp_path.glob("*.png")] == ["frontier.png"]
@@ -370,19 +370,19 @@ def test_who_lies_above_our_curve() -> None:
         one.numbers.update({f"acceptance, {judge}": more for judge in COUNTED})
         return one
 
-    some = [at("veritracer-default", 0.05, 0.8), at("veritracer-default[plausibility=2.0]", 0.09, 0.9)]
+    some = [at("veritracer", 0.05, 0.8), at("veritracer[plausibility=2.0]", 0.09, 0.9)]
     some += [at("roar", 0.04, 0.95), at("sns", 0.06, 0.85), at("wachter", 0.1, 0.89)]
     assert Truth(some).above_ours("heloc") == ["sns"]
     assert Truth(some[2:]).above_ours("heloc") is None
 
 
 def test_a_method_takes_options_of_explain() -> None:
-    method = resolve("veritracer-default[plausibility=0.5,max_changes=4]")
-    assert method.title == "VeriTraCER, as it comes, plausibility 0.5, max_changes 4"
-    assert method.trainer == "veritracer-default"
+    method = resolve("veritracer[plausibility=0.5,max_changes=4]")
+    assert method.title == "VeriTraCER (default), plausibility 0.5, max_changes 4"
+    assert method.trainer == "veritracer"
     for wrong in (
-        "veritracer-default[plausibility]",
-        "veritracer-default[plausibility=many]",
+        "veritracer[plausibility]",
+        "veritracer[plausibility=many]",
         "nothing[kappa=1]",
     ):
         with pytest.raises(NotSupportedError):

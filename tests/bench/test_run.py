@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-import veritracer_bench as bench
 from processes import CLEAN, assert_refused, run, run_many
-from veritracer_bench import Key, running
-from veritracer_bench.plan import Group
-from veritracer_bench.running import measure
+from veritracer_bench import results, running
+from veritracer_bench.plan import Group, smoke_plan
+from veritracer_bench.results import Key, read_results
+from veritracer_bench.running import Run, measure
+from veritracer_bench.tables import Results
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ["--smoke", "--datasets", "breast_cancer", "--methods", "neighbour,counternet", "--tables", "ri,loo"]
@@ -54,8 +55,8 @@ def test_the_smallest_cut_has_pictures(smoke: Path) -> None:
 
 @pytest.mark.long
 def test_every_result_says_what_it_depends_on(smoke: Path) -> None:
-    found = bench.read_results(smoke / "results")
-    assert len(found) == len(list((smoke / "cells").iterdir())) == len(bench.smoke().wanted())
+    found = read_results(smoke / "results")
+    assert len(found) == len(list((smoke / "cells").iterdir())) == len(smoke_plan().wanted())
     for cell in found:
         assert {"veritracer", "torch", "commit", "python"} <= set(cell.where)
         assert "training" in cell.configuration
@@ -65,7 +66,7 @@ def test_every_result_says_what_it_depends_on(smoke: Path) -> None:
 @pytest.mark.long
 def test_numbers_are_possible_and_the_bracket_is_one(smoke: Path) -> None:
     """Rates are rates, a certified row is an unbroken one, and epochs take time."""
-    for cell in bench.read_results(smoke / "results"):
+    for cell in read_results(smoke / "results"):
         numbers = cell.numbers
         if cell.key.experiment == "time":
             assert numbers["seconds_per_epoch"] > 0, cell.key
@@ -81,7 +82,7 @@ def test_numbers_are_possible_and_the_bracket_is_one(smoke: Path) -> None:
 
 @pytest.mark.long
 def test_refinement_is_closer_and_no_less_certified_than_the_generator(smoke: Path) -> None:
-    results = bench.Results(bench.read_results(smoke / "results"))
+    results = Results(read_results(smoke / "results"))
     for name in ("breast_cancer", "loans"):
         for seed in (0, 1):
             mine, alone = (results.values("ri", name, m, "certified") for m in ("veritracer", "generator"))
@@ -100,10 +101,10 @@ def test_a_second_run_makes_nothing_again(smoke: Path) -> None:
 @pytest.mark.long
 def test_a_damaged_result_is_made_again_with_the_same_numbers(smoke: Path, tmp_path: Path) -> None:
     """All but the times, which are never the same."""
-    key, plan = Key("loo", "breast_cancer", "neighbour", 1), bench.smoke()
-    before = bench.results.read(smoke / "cells", key)
+    key, plan = Key("loo", "breast_cancer", "neighbour", 1), smoke_plan()
+    before = results.read(smoke / "cells", key)
     (smoke / "cells" / key.file).write_text("{")
-    assert len(bench.Run(plan, smoke).cells()) == len(plan.wanted()) - 1
+    assert len(Run(plan, smoke).cells()) == len(plan.wanted()) - 1
     after = measure(smoke, key, plan)
     assert before is not None
     same = {n: v for n, v in after.numbers.items() if not n.startswith("seconds")}
@@ -114,11 +115,11 @@ def test_a_damaged_result_is_made_again_with_the_same_numbers(smoke: Path, tmp_p
 
 @pytest.mark.long
 def test_results_of_other_sizes_are_not_taken_for_these(smoke: Path) -> None:
-    kept = {cell.key.experiment for cell in bench.Run(replace(bench.smoke(), rows=8), smoke).cells()}
+    kept = {cell.key.experiment for cell in Run(replace(smoke_plan(), rows=8), smoke).cells()}
     assert kept == {"time"}
     group = Group("ri", "loans", "standard")
-    assert running.is_trained(smoke, group, bench.smoke())
-    assert not running.is_trained(smoke, group, replace(bench.smoke(), epochs=9))
+    assert running.is_trained(smoke, group, smoke_plan())
+    assert not running.is_trained(smoke, group, replace(smoke_plan(), epochs=9))
 
 
 def children_of(pid: int) -> list[int]:
@@ -188,7 +189,7 @@ def test_the_method_of_the_documentation_works(tmp_path: Path) -> None:
     done = run("bench", *args, "--tables", "proximity", "--out", out, env={"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     assert "| Halfway | **" in done.stdout
-    results = bench.Results(bench.read_results(tmp_path / "out" / "results"))
+    results = Results(read_results(tmp_path / "out" / "results"))
     mine, floor = (
         results.values("ri", "breast_cancer", m, "proximity") for m in ("halfway:Halfway", "neighbour")
     )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,13 +17,15 @@ import torch
 import typer
 from torch import Tensor
 
-import veritracer_bench as bench
-from veritracer.app.cli import bench as verb
 from veritracer.engines import Serial
 from veritracer.errors import DataError, NotSupportedError
-from veritracer_bench import Key, Standing, methods, plan, plots, running
+from veritracer_bench import cli as verb
+from veritracer_bench import methods, plan, plots, results, running
 from veritracer_bench.baselines import Neighbour
-from veritracer_bench.plan import Group, subject_of
+from veritracer_bench.plan import Group, Plan, quick_plan, smoke_plan, subject_of
+from veritracer_bench.results import Key, read_results
+from veritracer_bench.running import Run, RunProgress
+from veritracer_bench.tables import Results
 
 SMALL = {"hidden": [8], "learning_rate": 0.1, "batch_size": 200}
 ASKED: dict[str, Any] = {
@@ -81,18 +84,19 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 @pytest.fixture(scope="module")
-def asked() -> bench.Plan:
+def asked() -> Plan:
     names = {name: tuple(",".join(ASKED[name]).split(",")) for name in ("datasets", "methods", "tables")}
-    return replace(bench.smoke(), rows=8, epochs=10, **names)
+    return replace(smoke_plan(), rows=8, epochs=10, **names)
 
 
-def test_tables_page_and_pictures_are_left_behind(done: Done, asked: bench.Plan) -> None:
+def test_tables_page_and_pictures_are_left_behind(done: Done, asked: Plan) -> None:
     names = {t["name"] for t in json.loads((done.out / "tables.json").read_text())["tables"]}
     assert names >= {"ri", "loo", "shift-loans", "proximity", "epoch"}
     page = (done.out / "results.md").read_text(encoding="utf-8")
     for text in (done.said, page):
         assert "### Proximity" in text
-    assert "- `loans`: ri: 2 seeds, 8 test rows, 4 attacked, 10 epochs." in page
+    appendix = (done.out / "appendix.md").read_text(encoding="utf-8")
+    assert "- `loans`: ri: 2 seeds, 8 test rows, 4 attacked, 10 epochs." in appendix
     pictures = {path.name for path in (done.out / "plots").iterdir()}
     assert pictures == {"boxes_ri_keeps.png", "pareto.png", "paper_figures.png"}
     assert all((done.out / "plots" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
@@ -101,9 +105,9 @@ def test_tables_page_and_pictures_are_left_behind(done: Done, asked: bench.Plan)
     assert f"… {wanted} of {wanted} results (" in done.noted
 
 
-def test_numbers_are_possible(done: Done, asked: bench.Plan) -> None:
+def test_numbers_are_possible(done: Done, asked: Plan) -> None:
     """Rates are rates, a certified row is an unbroken one, and every key has its configuration."""
-    cells = bench.read_results(done.out / "results")
+    cells = read_results(done.out / "results")
     assert {cell.key for cell in cells} == set(asked.wanted())
     for cell in cells:
         assert cell.configuration == asked.configuration(cell.key)
@@ -116,9 +120,9 @@ def test_numbers_are_possible(done: Done, asked: bench.Plan) -> None:
         if cell.key.experiment == "ri":
             assert numbers["certified_of_attacked"] <= numbers["unbroken_of_attacked"]
             assert ("shift_keeps, year 2" in numbers) == (cell.key.dataset == "loans")
-    results = bench.Results(cells)
-    assert results.values("ri", "breast_cancer", "neighbour", "validity") == [1.0, 1.0]
-    assert min(results.values("ri", "breast_cancer", "neighbour", "accuracy")) > 0.8
+    found = Results(cells)
+    assert found.values("ri", "breast_cancer", "neighbour", "validity") == [1.0, 1.0]
+    assert min(found.values("ri", "breast_cancer", "neighbour", "accuracy")) > 0.8
 
 
 def test_a_second_run_makes_nothing_again_and_says_what_pictures_need(
@@ -134,22 +138,22 @@ def test_a_second_run_makes_nothing_again_and_says_what_pictures_need(
     assert before == {path: path.stat().st_mtime_ns for path in (done.out / "plots").iterdir()}
 
 
-def test_a_damaged_result_is_made_again_with_the_same_numbers(done: Done, asked: bench.Plan) -> None:
+def test_a_damaged_result_is_made_again_with_the_same_numbers(done: Done, asked: Plan) -> None:
     key = Key("ri", "loans", "counternet", 1)
-    before = bench.results.read(done.out / "cells", key)
+    before = results.read(done.out / "cells", key)
     (done.out / "cells" / key.file).write_text("{")
-    run = bench.Run(asked, done.out)
+    run = Run(asked, done.out)
     assert run.go(Serial())
     assert (run.measured, run.trained) == (1, 0)
-    after = bench.results.read(done.out / "cells", key)
+    after = results.read(done.out / "cells", key)
     assert before is not None
     assert after is not None
     same = {name: value for name, value in after.numbers.items() if not name.startswith("seconds")}
     assert {n: before.numbers[n] for n in same} == pytest.approx(same, rel=1e-5, nan_ok=True)
 
 
-def test_results_of_other_sizes_are_not_taken_for_these(done: Done, asked: bench.Plan) -> None:
-    assert {cell.key.experiment for cell in bench.Run(replace(asked, rows=4), done.out).cells()} == {"time"}
+def test_results_of_other_sizes_are_not_taken_for_these(done: Done, asked: Plan) -> None:
+    assert {cell.key.experiment for cell in Run(replace(asked, rows=4), done.out).cells()} == {"time"}
     group = Group("ri", "loans", "standard")
     assert running.is_trained(done.out, group, asked)
     assert not running.is_trained(done.out, group, replace(asked, epochs=9))
@@ -162,8 +166,8 @@ def test_a_method_that_fails_costs_no_other_result(done: Done, monkeypatch: pyte
     with pytest.raises(typer.Exit) as ended:
         obeyed(done.out, datasets=["breast_cancer"], methods=methods, tables=["loo"], quiet=True)
     assert ended.value.exit_code == 1
-    plan = replace(bench.smoke(), datasets=("breast_cancer",), methods=tuple(methods), tables=("loo",))
-    run = bench.Run(replace(plan, rows=8, epochs=10), done.out)
+    plan = replace(smoke_plan(), datasets=("breast_cancer",), methods=tuple(methods), tables=("loo",))
+    run = Run(replace(plan, rows=8, epochs=10), done.out)
     assert not run.go(Serial())
     assert {cell.key.method for cell in run.cells()} == {"neighbour"}
     assert run.failed == {
@@ -171,8 +175,8 @@ def test_a_method_that_fails_costs_no_other_result(done: Done, monkeypatch: pyte
     }
 
 
-def test_a_run_ends_in_time(asked: bench.Plan, tmp_path: Path) -> None:
-    run = bench.Run(asked, tmp_path)
+def test_a_run_ends_in_time(asked: Plan, tmp_path: Path) -> None:
+    run = Run(asked, tmp_path)
     assert not run.go(Serial(), stop_after=0.0)
     assert (run.measured, run.trained, run.failed) == (0, 0, {})
 
@@ -180,40 +184,42 @@ def test_a_run_ends_in_time(asked: bench.Plan, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- plans and methods
 
 
-def test_plans_of_other_sizes(tmp_path: Path) -> None:
+def test_plans_of_other_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder without files leaves what needs none; the whole plan is the paper's."""
-    quick = verb._plan(tmp_path, quick=True, smoke=False)
+    quick = quick_plan(str(tmp_path))
     assert (quick.datasets, quick.data_dir, quick.seeds) == (plan.WITHOUT_FILE, str(tmp_path), 2)
-    assert bench.quick(None, has_files=True).datasets == ("heloc", "ctg")
-    assert verb._plan(None, quick=False, smoke=False) == bench.Plan()
+    there = SimpleNamespace(path=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan.catalogue, "info", lambda name, data_dir: there)
+        assert quick_plan(None).datasets == ("heloc", "ctg")
     with pytest.raises(NotSupportedError, match="a dataset, a method and a table"):
-        replace(bench.smoke(), tables=()).checked()
+        replace(smoke_plan(), tables=()).checked()
     with pytest.raises(NotSupportedError, match="did you mean 'standard'"):
-        bench.Plan().training("standart")
+        Plan().training("standart")
 
 
 def test_what_takes_longer_costs_more() -> None:
-    whole, few = bench.Plan(), bench.smoke()
-    group = Group("ri", "heloc", "veritracer")
+    whole, few = Plan(), smoke_plan()
+    group = Group("ri", "heloc", "algorithm-1")
     assert plan.cost_of_training(group, few) < plan.cost_of_training(group, whole)
     wide, narrow = (plan.cost_of(Key("ri", name, "roar", 0), whole) for name in ("oula", "heloc"))
     assert wide > narrow > plan.cost_of(Key("ri", "ctg", "roar", 0), whole)
     assert whole.rows_of(Key("loo", "oula", "roar", 0)) == 250
 
 
-@pytest.mark.parametrize("name", ["veritracer-0.3", "veritracer-default[extremes=True]"])
+@pytest.mark.parametrize("name", ["algorithm-1-0.3", "veritracer[extremes=True]"])
 def test_answers_of_explain(done: Done, name: str) -> None:
-    """Both decisions are explained for the paper's tables; whoever calls ``explain`` hears of one."""
+    """Both decisions are explained, as in the paper."""
     model = running.model_of(done.out, Group("ri", "breast_cancer", "standard"), 0)
     X = subject_of("breast_cancer", 8, 600, None).X_test
     x = model.encoding_.encode(X, out_of_range="ignore")
     nothing = torch.zeros(0)
-    x_cf = methods.resolve(name).answer(methods.Question(model, X, x, nothing, nothing, 0))
+    x_cf = methods.resolve(name).answer(methods.Problem(model, X, x, nothing, nothing, 0))
     favourable = model.classifier_(x)[:, 0] > 0
     changed = (x_cf != x).any(-1)
     assert 0 < int(favourable.sum()) < 8
     assert bool(changed[~favourable].all())
-    assert bool(changed[favourable].any()) == (name == "veritracer-0.3")
+    assert bool(changed[favourable].any())
 
 
 # ---------------------------------------------------------------- what the verb says meanwhile
@@ -234,15 +240,15 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     screen = Terminal()
-    with contextlib.redirect_stderr(screen), verb._told(quiet=False) as tell:
-        tell(Standing(3, 4, "ri loans roar 0", 125.4))
+    with contextlib.redirect_stderr(screen), verb._progress(quiet=False) as tell:
+        tell(RunProgress(3, 4, "ri loans roar 0", 125.4))
     for text in ("ri loans roar 0", "75%", "about 2:05 left"):
         assert text in screen.getvalue()
 
 
 def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with verb._told(quiet=False) as tell:
-        tell(Standing(1, 4, "first", 61.0))
-        tell(Standing(2, 4, "second", 30.0))  # too soon to be told
-        tell(Standing(4, 4, "last", 0.0))
+    with verb._progress(quiet=False) as tell:
+        tell(RunProgress(1, 4, "first", 61.0))
+        tell(RunProgress(2, 4, "second", 30.0))  # too soon to be told
+        tell(RunProgress(4, 4, "last", 0.0))
     assert capsys.readouterr().err == "… 1 of 4 results, about 1:01 left (first)\n… 4 of 4 results (last)\n"

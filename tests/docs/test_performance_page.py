@@ -6,8 +6,8 @@ import math
 import re
 from pathlib import Path
 
-from veritracer_bench import Results, read_results
-from veritracer_bench.results import PAPER, mean_of, settled
+from veritracer_bench.results import PAPER, mean_of, read_results, settled
+from veritracer_bench.tables import Results
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[2]
@@ -58,12 +58,12 @@ def test_acceptance_by_independent_models_is_what_was_stored() -> None:
         cells.append(f"{changes:.1f} of {changes / share:.0f}" if ours else f"{changes:.1f}")
         if ours:
             return [*cells, f"{of_model(dataset, method)} ({of_model(dataset, 'standard')})"]
-        return [*cells, of_model(dataset, method) if method == "veritracer-plain" else ""]
+        return [*cells, of_model(dataset, method) if method == "algorithm-1" else ""]
 
     lines = {cells[0]: cells[1:] for cells in table("dataset")}
-    expected = {t: line(name, "veritracer-default", ours=True) for t, name in TITLES.items()}
-    expected["`loans`"] = line("loans", "veritracer-default", ours=True)
-    rivals = {"Algorithm 1 alone": "veritracer-plain", "ROAR": "roar", "CounterNet": "counternet"}
+    expected = {t: line(name, "veritracer", ours=True) for t, name in TITLES.items()}
+    expected["`loans`"] = line("loans", "veritracer", ours=True)
+    rivals = {"Algorithm 1 alone": "algorithm-1", "ROAR": "roar", "CounterNet": "counternet"}
     for title, method in rivals.items():
         cells = line("heloc", method, ours=False)
         cells[6] = "0" if cells[6] == "0.000" else cells[6]
@@ -81,7 +81,7 @@ def test_the_paper_s_setting_is_what_was_stored() -> None:
 
     def line(dataset: str) -> list[str]:
         names = ("certified", "keeps", "proximity", "sparsity", "accuracy")
-        own = [f"{mean_of(results.values('ri', dataset, 'veritracer', n)):.3f}" for n in names]
+        own = [f"{mean_of(results.values('ri', dataset, 'algorithm-1', n)):.3f}" for n in names]
         paper = [printed("delta", dataset, 2), printed("ri", dataset, 2), printed("proximity", dataset, 3)]
         near = min(PAPER["proximity", dataset, rival].mean for rival in ("roar", "sns"))
         return [*own, ", ".join([*paper, printed("sparsity", dataset, 2)]), f"{near:.3f}"]
@@ -118,7 +118,7 @@ def test_tightness_is_what_was_stored() -> None:
 
 def test_numbers_between_the_tables_are_in_the_results() -> None:
     prose = "\n".join(line for line in PAGE.splitlines() if not line.startswith("|"))
-    pages = [ROOT / "docs/RESULTS.md", *RESULTS.glob("*.md")]
+    pages = [ROOT / "docs/reference/results-appendix.md", *RESULTS.glob("*.md")]
     results = "".join(path.read_text(encoding="utf-8") for path in pages)
     quoted = re.findall(r"([\d.]+)×", prose) + re.findall(r"([\d,]+)/s", prose)
     quoted += re.findall(r"\d\.\d{3}", prose)

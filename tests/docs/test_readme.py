@@ -6,8 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from veritracer_bench import read_results
-from veritracer_bench.results import mean_of
+from veritracer_bench.results import mean_of, read_results
 from veritracer_bench.truth_tables import Column, Truth
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +55,7 @@ def line(truth: Truth, dataset: str) -> list[str]:
     def mean(kind: str, method: str, number: str) -> float:
         return mean_of(truth.results.values(kind, dataset, method, number))
 
-    default = "veritracer-default"
+    default = "veritracer"
     own, standard = (mean("model", trainer, "accuracy") for trainer in (default, "standard"))
     accepted = {method: strictest(truth, dataset, method) for method in (default, *BASELINES)}
     best = max(BASELINES, key=lambda method: accepted[method])

@@ -228,7 +228,8 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
         codes = np.array([float(m) if is_number(m) else np.nan for m in feature.markers])  # type: ignore[arg-type]
         values = np.where(cells.marker >= 0, codes[cells.marker], values)
     written = feature.writing
-    if written is not None and isinstance(dtype, pd.StringDtype):
+    text = isinstance(dtype, pd.StringDtype) or pd.api.types.is_object_dtype(dtype)  # as in pandas 2
+    if written is not None and text:
         return pd.Series([None if np.isnan(value) else written.write(value) for value in values], dtype=dtype)
     if pd.api.types.is_object_dtype(dtype):
         return pd.Series([_native(feature, value) for value in values], dtype=object)

@@ -13,7 +13,7 @@ import math
 import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -187,25 +187,27 @@ class Batch:
         return self._issued
 
     def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Added:
-        """Which counterfactuals became entries, and the openings of those that are only committed to."""
-        model = IssuingModel.of(self.module, found.encoding, self.threshold, found.param_set)
-        self._check(model, found)
-        self.model, names = model, identities(ids, found)
-        texts = Texts.of(found, self.terms.uncertified)
-        self.skipped += int((found.status == "none").sum())
-        self.uncertified += int((found.status != "none").sum()) - len(texts.rows)
+        """Check counterfactuals and prepare their promises; ``ids`` says whose each row is."""
+        return self.take(prepare(found, self.module, self.threshold, self.terms, ids))
+
+    def take(self, prepared: Prepared) -> Added:
+        """Add promises that were prepared, here or elsewhere, but for those that people have already."""
+        if self.model is not None and prepared.model.digest != self.model.digest:
+            remedy = "issue them one model at a time"
+            raise LedgerError(message("counterfactuals of one model and set", "several", remedy))
+        self.model = prepared.model
         if self.known is not None:
-            repeated = self.known.repeated(found, texts, names)
-            texts = texts.without(repeated)
+            repeated = self.known.repeated(prepared)
             self.repeated += int(repeated.sum())
-        check_claims(found, texts, self.module, model)
-        made, openings = records(found, texts, names, self.terms)
-        for record in made:
+            prepared = prepared.without(repeated)
+        self.skipped += prepared.skipped
+        self.uncertified += prepared.uncertified
+        for record in prepared.records:
             self.pending.put(record)
             self.ids.append(record.who.decode())
             self.advice += bool(record.header[1] & ADVICE)
-        self.openings += openings
-        return Added(texts.rows, openings)
+        self.openings += prepared.openings
+        return Added(prepared.rows, prepared.openings)
 
     def commit(self, store: Store) -> None:
         """Write the promises into the ledger, all of them."""
@@ -264,15 +266,6 @@ class Batch:
         """Discard what was prepared."""
         self.pending.close()
 
-    def _check(self, model: IssuingModel, found: Counterfactuals) -> None:
-        if model.model_digest != found.model_digest:
-            received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
-            remedy = "pass the model that explain was called on, as it was then"
-            raise LedgerError(message("the model that the certificates speak of", received, remedy))
-        if self.model is not None and model.digest != self.model.digest:
-            remedy = "issue them one model at a time"
-            raise LedgerError(message("counterfactuals of one model and set", "several", remedy))
-
     def _model_number(self, writer: Writer, reader: Reader, time: float) -> int:
         """The number of the issuing model's entry, which is made if there is none."""
         assert self.model is not None
@@ -288,6 +281,88 @@ class Added(NamedTuple):
 
     rows: NDArray[np.intp]
     openings: list[bytes]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Promises that were proved again, as records without numbers and dates; it can be pickled.
+
+    Attributes
+    ----------
+    model
+        The model that makes the promises.
+    rows, people
+        For each record its counterfactual, and the row that this is for.
+    proved
+        Which of them are certified for more than today's model.
+    records
+        The records.
+    applications
+        What each application is recognised by.
+    openings
+        What opens the commitments to people's own rows, where only these are kept.
+    asked
+        The number of rows.
+    skipped, uncertified
+        How many counterfactuals there are not, and how many are left out because they are not certified.
+    """
+
+    model: IssuingModel
+    rows: NDArray[np.intp]
+    people: NDArray[np.int64]
+    proved: NDArray[np.bool_]
+    records: list[Record]
+    applications: list[bytes]
+    openings: list[bytes]
+    asked: int
+    skipped: int
+    uncertified: int
+
+    def without(self, some: NDArray[np.bool_]) -> Prepared:
+        """Return all promises but some."""
+        kept = np.flatnonzero(~some).tolist()
+        return replace(
+            self,
+            rows=self.rows[kept],
+            people=self.people[kept],
+            proved=self.proved[kept],
+            records=[self.records[k] for k in kept],
+            applications=[self.applications[k] for k in kept],
+            openings=[self.openings[k] for k in kept] if self.openings else [],
+        )
+
+
+def prepare(
+    found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
+) -> Prepared:
+    """Check counterfactuals and everything that they claim, and return what is to be issued of them.
+
+    No ledger is asked: this can be done in another process than the one that issues.
+    """
+    model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
+    if model.model_digest != found.model_digest:
+        received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
+        remedy = "pass the model that explain was called on, as it was then"
+        raise LedgerError(message("the model that the certificates speak of", received, remedy))
+    names = identities(ids, found)
+    texts = Texts.of(found, terms.uncertified)
+    check_claims(found, texts, module, model)
+    made, openings = records(found, texts, names, terms)
+    there = found.status != "none"
+    return Prepared(
+        model=model,
+        rows=texts.rows,
+        people=np.asarray(found.row)[texts.rows],
+        proved=is_promised(found)[texts.rows],
+        records=made,
+        applications=[
+            _application(record.who, row) for record, row in zip(made, texts.original, strict=True)
+        ],
+        openings=openings,
+        asked=int(found.row.max()) + 1 if len(found) else 0,
+        skipped=int((~there).sum()),
+        uncertified=int(there.sum()) - len(texts.rows),
+    )
 
 
 class Applications:
@@ -306,22 +381,22 @@ class Applications:
             gone = Revocations.of(reader.events("release", "erasure"), None)
         self.revoked = {*gone.released.tolist(), *gone.erased.tolist()}
 
-    def repeated(self, found: Counterfactuals, texts: Texts, names: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Which rows of ``texts`` are promised already, in the ledger or earlier in this batch.
+    def repeated(self, prepared: Prepared) -> NDArray[np.bool_]:
+        """Return a mask of what is promised already, in the ledger or earlier in this batch.
 
         Alternatives of one row are one application.
         """
-        whose = {names[i] for i in texts.rows.tolist()}
+        whose = {record.who for record in prepared.records}
         self.names |= whose
         with self.store.reading() as reader:
             known = self._read(reader, whose)
-        promised, again = is_promised(found), []
-        for i, row in zip(texts.rows.tolist(), texts.original, strict=True):
-            about, alone = _application(names[i], row), _application(names[i], None)
-            person = self.count + int(found.row[i])
-            there = any(known.get(key, False) or (key in known and not promised[i]) for key in (about, alone))
+        again = []
+        columns = prepared.applications, prepared.people.tolist(), prepared.proved.tolist()
+        for about, row, proved in zip(*columns, strict=True):
+            alone, person = about[:NAME] + ANY, self.count + row
+            there = any(known.get(key, False) or (key in known and not proved) for key in (about, alone))
             again.append(there or self.mine.setdefault(about, person) != person)
-        self.count += int(found.row.max()) + 1 if len(found) else 0
+        self.count += prepared.asked
         return np.array(again, dtype=bool)
 
     def promised_meanwhile(self, reader: Reader) -> bool:

@@ -24,7 +24,7 @@ from veritracer.ledger.snapshot import CHUNK, Snapshot, Source, render, render_o
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
+from veritracer.times import Moment, entry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -141,19 +141,9 @@ class Ledger:
         the model is the one that was deployed last, and was not deployed although it breaks promises.
         """
         check_threshold(threshold)
-        issued = to_timestamp(now)
         cipher = self._cipher if key is None else make_cipher(key)
-        terms = Terms(
-            issued,
-            expiry_timestamp(expires, issued),
-            original,
-            cipher,
-            lasting=isinstance(expires, timedelta),
-            stated=now is not None,
-            uncertified=uncertified,
-            allow_duplicate=allow_duplicate,
-        )
-        known = None if allow_duplicate else Applications(self._store, issued, cipher)
+        terms = Terms.of(expires, now, original, cipher, uncertified, allow_duplicate)
+        known = None if allow_duplicate else Applications(self._store, terms.issued, terms.cipher)
         permit = self._check_issuing if deployed else None
         batch = Batch(module, threshold, terms, known, request, permit)
         try:

@@ -20,6 +20,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -47,7 +48,7 @@ from veritracer.ledger.promises import (
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
-from veritracer.times import entry_timestamp, expiry_timestamp
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -146,6 +147,29 @@ class Terms:
             remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
             raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
 
+    @classmethod
+    def of(
+        cls,
+        expires: timedelta | datetime | None = IssueOptions.expires,
+        now: Moment = None,
+        original: Original = IssueOptions.original,
+        cipher: Fernet | None = None,
+        uncertified: Uncertified = IssueOptions.uncertified,
+        allow_duplicate: bool = IssueOptions.allow_duplicate,
+    ) -> Terms:
+        """Return the terms of promises that are made now, or at a stated time."""
+        issued = to_timestamp(now)
+        return cls(
+            issued,
+            expiry_timestamp(expires, issued),
+            original,
+            cipher,
+            lasting=isinstance(expires, timedelta),
+            stated=now is not None,
+            uncertified=uncertified,
+            allow_duplicate=allow_duplicate,
+        )
+
     def after(self, newest: float) -> tuple[float, float]:
         """When promises are issued that follow an entry of that time, and when they end."""
         issued = entry_timestamp(self.issued, newest, stated=self.stated)
@@ -166,11 +190,6 @@ class Texts(NamedTuple):
         rows = np.flatnonzero(kept_rows(found, uncertified))
         tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
         return cls(rows, *map(raw_rows, tables))
-
-    def without(self, some: NDArray[np.bool_]) -> Texts:
-        """All but some of them."""
-        kept = np.flatnonzero(~some).tolist()
-        return Texts(self.rows[kept], [self.shown[k] for k in kept], [self.original[k] for k in kept])
 
 
 def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:

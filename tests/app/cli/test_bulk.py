@@ -67,10 +67,6 @@ BAD = {
     ),
     "another question": (["explain", "model", "in", "--out", "out", "--kappa", "0.1", *FAST], "out"),
     "no table": (["explain", "model", "none/*.csv", "--out", "other"], "none/*.csv"),
-    "letters": (
-        ["explain", "model", "in", "--out", "other", "--letters", "new"],
-        "block by block, got --letters",
-    ),
     "rejects": (["certify", "model", "in", "out", "--rejects", "r.csv"], "block by block, got --rejects"),
     "no target": ([*UPDATE, "--target", "nothing", "--out", "never"], "'nothing'"),
     "a model alone": (["explain", "model"], "missing argument 'TABLE'"),

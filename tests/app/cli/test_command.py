@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import veritracer
+from optional import posix
 from processes import CLEAN, assert_refused, run, run_many
 from veritracer import datasets
 
@@ -74,6 +74,7 @@ def test_figures_of_the_paper_as_json(tmp_path: Path) -> None:
 
 
 def test_frames_on_a_terminal() -> None:
+    pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     env = {**CLEAN, "TERM": "xterm", "COLUMNS": "80"}
     with subprocess.Popen(
@@ -205,6 +206,7 @@ def test_fetch_of_other_content_writes_nothing(server: Server, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+@posix
 def test_interrupted(server: Server, tmp_path: Path) -> None:
     # A suite that a shell runs in the background inherits that interrupts are ignored: undo it first.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"

@@ -175,8 +175,8 @@ def test_standard_input_is_read_once() -> None:
         run.inputs("-", ReadOptions())
     with pytest.raises(DataError, match="expected a folder for the blocks, got no --out"):
         run.folder(None, {})
-    with pytest.raises(DataError, match="expected what can be done block by block, got --letters"):
-        run.refuse({"--rejects": None, "--letters": "folder"})
+    with pytest.raises(DataError, match="expected what can be done block by block, got --rejects"):
+        run.refuse({"--rejects": "rejects.csv"})
 
 
 def test_an_outcome_is_told_in_words_or_as_json(

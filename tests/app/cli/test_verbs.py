@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pty
 import shutil
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 
 import veritracer as vt
+from optional import posix
 from processes import CLEAN, Done, assert_refused, run, run_many
 
 FEATURES = vt.datasets.loans(rows=1).X.columns.tolist()
@@ -335,6 +335,7 @@ def test_labels_that_are_numbers(tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["schema"]["unfavourable"] == 1
 
 
+@posix
 @pytest.mark.long
 def test_interrupted_explain_leaves_nothing(folder: Path) -> None:
     head, *rows = (folder / "people.csv").read_text().splitlines()
@@ -354,6 +355,7 @@ def test_interrupted_explain_leaves_nothing(folder: Path) -> None:
     assert not list(folder.glob("never*"))
 
 
+@posix
 @pytest.mark.long
 def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -372,6 +374,7 @@ def test_interrupted_fit_leaves_nothing(folder: Path) -> None:
 
 @pytest.mark.long
 def test_progress_on_a_terminal(folder: Path) -> None:
+    pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "veritracer", "explain", "model", "people.csv", "--out", "seen.csv"]
     env = {**CLEAN, "TERM": "xterm", "COLUMNS": "100"}

@@ -9,7 +9,6 @@ import typer
 
 import veritracer
 from veritracer.app.cli import (
-    bench,
     datasets,
     demo,
     explain,
@@ -22,10 +21,11 @@ from veritracer.app.cli import (
     update,
 )
 from veritracer.errors import VeriTracerError, message
+from veritracer_bench.cli import app as bench
 
 app = typer.Typer(
     name="veritracer",
-    help="Counterfactual explanations whose promises are provable.",
+    help="Counterfactual explanations that are certified for every model near the current one.",
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
@@ -61,7 +61,7 @@ app.command(epilog="Example: veritracer notices --ledger promises.db --codes cod
     report.notices
 )
 app.command(epilog="Example: veritracer serve model --ledger promises.db")(serve.serve)
-app.add_typer(bench.app, name="bench", epilog="Example: veritracer bench --quick")
+app.add_typer(bench, name="bench", epilog="Example: veritracer bench --quick")
 app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer datasets list")
 
 
@@ -93,7 +93,7 @@ def top(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Counterfactual explanations whose promises are provable."""
+    """Counterfactual explanations that are certified for every model near the current one."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -1,8 +1,8 @@
-"""``veritracer demo``: one year of recourse on a synthetic loan portfolio, in about a minute.
+"""``veritracer demo``: a year in the life of a promise, on synthetic loan applications, in under a minute.
 
-A model is trained on this year's loans and gives two kinds of advice to everybody it declines: certified
-counterfactuals, and the closest change that today's model accepts. Both are issued to a ledger. A year later
-the model is retrained in three ways, and each new model is audited against both ledgers.
+A model is trained on this year's applications and gives two kinds of advice to everybody it declines: the
+certified counterfactual, and the smallest change that today's model accepts. A year later the model is
+updated twice, once freely and once with the promises kept, and each update is audited.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,88 +23,70 @@ from veritracer.app.cli.options import AsJson, Quiet, Seed
 from veritracer.app.cli.output import percent, print_json, print_table, say, spinner
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.files import output_folder
-from veritracer.threads import cores, one_thread, only_compute
+from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from veritracer.counterfactuals import Counterfactuals
     from veritracer.datasets import Split
     from veritracer.estimator import VeriTraCER
-    from veritracer.ledger import Audit, Ledger
-    from veritracer.schema import Schema
+    from veritracer.ledger import Audit
 
 ROWS, EPOCHS = 4000, 20
-KINDS = {
-    "certified": "certified (default)",
-    "closest": "closest to today's boundary",
-}
-CLOSEST: dict[str, Any] = {"kappa": 0.0, "plausibility": 0.0, "extremes": True}
-"""Options of ``explain`` that ask for the shortest change that today's model accepts, and nothing else."""
-RETRAINED = {
-    "fine_tuned": "fine-tuned on the new rows",
-    "from_scratch": "retrained from scratch",
-    "kept": "updated with --keep (promises kept)",
-}
+CLOSEST: dict[str, Any] = {"kappa": 0.0, "plausibility": 0.0, "extremes": True, "uncertified": "promise"}
+"""Options of ``issue`` that promise the smallest change that today's model accepts, certified or not."""
+KINDS: dict[str, dict[str, Any]] = {"certified": {}, "closest": CLOSEST}
+UPDATES = {"free": "ordinary update", "keeping": "promise-keeping update"}
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One kind of advice, on the day it is given: means and shares over the declined applicants."""
+    """One kind of advice: means over the applicants who got some, and shares of all declined applicants.
+
+    ``kept`` and ``proved`` are shares of the promises, one for each update in ``UPDATES``.
+    """
 
     issued: int
-    cost: float
     changes: float
+    cost: float
     accepted_by_another_model: float
     approved_in_truth: float
-
-
-@dataclass(frozen=True)
-class Retraining:
-    """A model one year later: its accuracy on the new rows, and the promises of each kind that it keeps."""
-
-    accuracy: float
     kept: dict[str, float]
-    by_proof: dict[str, float]
+    proved: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything the demo prints; ``audit`` is that of the promise-keeping update.
-
-    ``models`` are the retrained ones, under the names of ``RETRAINED``, and so is ``retraining``.
-    """
+    """Everything that the demo prints: the model, its recourse, and its two updates."""
 
     model: VeriTraCER
     today: Split
-    recourse: Counterfactuals
+    recourse: dict[str, Counterfactuals]
+    updates: dict[str, VeriTraCER]
+    accuracy: dict[str, float]
+    audits: dict[str, dict[str, Audit]]
     advice: dict[str, Advice]
-    models: dict[str, VeriTraCER]
-    retraining: dict[str, Retraining]
-    audit: Audit
 
     @property
     def declined(self) -> int:
         """Return the number of declined test rows."""
-        return int((~self.recourse.favourable).sum())
+        return int((~self.recourse["certified"].favourable).sum())
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the two reports.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Folder for the two reports.")] = Path("out"),
     drift: Annotated[float, typer.Option(min=0.0, help="How strongly the two years differ.")] = 1.0,
     epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = EPOCHS,
     seed: Seed = 0,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train on synthetic loans, issue recourse, retrain a year later, and count the promises that held."""
-    with output_folder(out):
-        start = time.perf_counter()
+    """Train on synthetic loans, promise recourse, update the model a year later, and audit the promises."""
+    start = time.perf_counter()
+    with output_folder(out), _steps(quiet=quiet or as_json) as tell:
         only_compute()
-        with _steps(quiet=quiet or as_json) as tell:
-            found = run(drift=drift, epochs=epochs, seed=seed, tell=tell)
-            tell("Writing the reports")
-            pages = _write(found, out)
+        found = run(drift=drift, epochs=epochs, seed=seed, tell=tell)
+        tell("Writing the reports")
+        pages = _write(found, out)
     seconds = time.perf_counter() - start
     if as_json:
         print_json(_document(found, pages, seconds))
@@ -121,81 +103,58 @@ def run(
     tell: Callable[[str], None],
     **parameters: Any,
 ) -> Demo:
-    """Run the demo with models of these ``parameters``; ``tell`` receives a line before each step.
-
-    Values beyond the range of the training rows are clipped, as in production, and the notes on unusual
-    advice are left out: the closest changes are unusual on purpose.
-    """
+    """Run the demo with models of these ``parameters``; ``tell`` receives a line before each step."""
     from veritracer import datasets
+    from veritracer.estimator import VeriTraCER
+    from veritracer.ledger import Ledger, audit
 
-    with warnings.catch_warnings():
-        for category in (DataWarning, AdviceWarning):
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        for category in (DataWarning, AdviceWarning):  # values out of range are clipped, as in production
             warnings.simplefilter("ignore", category)
         data = datasets.loans(rows, random_state=seed)
         today = data.split()
         later = datasets.loans(rows, year=2, drift=drift, random_state=seed).split()
-        tell(f"Training on {len(today.X_train):,} loans of this year, and from scratch on those of the next")
-        model, scratch = _train(data.schema, (today, later), seed, parameters)
-        declined = _declined(model, today.X_test)
-        tell(f"Finding recourse for the {len(declined)} applicants whom the model declines")
-        recourse = model.explain(today.X_test)
-        closest = model.explain(declined, **CLOSEST)
-        judge = _judge(model, today)
-        advice = {
-            kind: _advice(found, judge) for kind, found in (("certified", recourse), ("closest", closest))
+        tell(f"Training on {len(today.X_train):,} loan applications")
+        model = VeriTraCER(data.schema, random_state=seed, **parameters).fit(today.X_train, today.y_train)
+        declined = _count_declined(model, today)
+        tell(f"Promising two kinds of advice to {declined} declined applicants")
+        recourse, ledgers = {}, {kind: Path(folder) / f"{kind}.db" for kind in KINDS}
+        for kind, options in KINDS.items():
+            ids = [str(row) for row in today.X_test.index]
+            issued = model.issue(today.X_test, ids=ids, ledger=ledgers[kind], **options)
+            assert issued.recourse is not None  # it is None only for a repeated request
+            recourse[kind] = issued.recourse
+        tell("One year later: updating the model with and without its promises")
+        updates = {
+            "free": model.update(later.X_train, later.y_train, compare=False),
+            "keeping": model.update(later.X_train, later.y_train, keep=ledgers["certified"], compare=False),
         }
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            ledgers = {}
-            asked: dict[str, dict[str, Any]] = {"certified": {}, "closest": CLOSEST}
-            for kind, options in asked.items():
-                ledgers[kind] = stack.enter_context(_issue(model, declined, folder / f"{kind}.db", options))
-            tell("One year later: retraining in three ways")
-            models = {
-                "fine_tuned": model.update(later.X_train, later.y_train, compare=False),
-                "from_scratch": scratch,
-                "kept": model.update(later.X_train, later.y_train, keep=ledgers["certified"], compare=False),
-            }
-            tell("Auditing every promise against every new model")
-            audits = {
-                name: {kind: _audit(ledger, retrained) for kind, ledger in ledgers.items()}
-                for name, retrained in models.items()
-            }
-        retraining = {
-            name: _retraining(retrained.score(later.X_test, later.y_test), audits[name])
-            for name, retrained in models.items()
-        }
-    return Demo(model, today, recourse, advice, models, retraining, audits["kept"]["certified"])
+        tell("Auditing every promise against both updates")
+        audits: dict[str, dict[str, Audit]] = {}
+        for kind, place in ledgers.items():
+            with Ledger(place, create=False) as ledger:
+                audits[kind] = {name: audit(ledger, each, recourse=0) for name, each in updates.items()}
+        judge = _independent_model(model, today)
+        return Demo(
+            model,
+            today,
+            recourse,
+            updates,
+            {name: each.score(later.X_test, later.y_test) for name, each in updates.items()},
+            audits,
+            {kind: _advice(recourse[kind], judge, audits[kind]) for kind in KINDS},
+        )
 
 
-def _train(
-    schema: Schema, splits: tuple[Split, Split], seed: int, parameters: dict[str, Any]
-) -> tuple[VeriTraCER, VeriTraCER]:
-    """Train one model on each split, side by side where there are two cores."""
-    from joblib import Parallel, delayed
-
-    jobs = [delayed(_fit)(schema, split, seed + i, parameters) for i, split in enumerate(splits)]
-    models: list[VeriTraCER] = Parallel(n_jobs=min(cores(), 2), batch_size=1)(jobs)
-    return models[0], models[1]
-
-
-def _fit(schema: Schema, split: Split, seed: int, parameters: dict[str, Any]) -> VeriTraCER:
-    from veritracer.estimator import VeriTraCER
-
-    with warnings.catch_warnings(), one_thread():
-        warnings.simplefilter("ignore", DataWarning)  # another process does not know the caller's filters
-        return VeriTraCER(schema, random_state=seed, **parameters).fit(split.X_train, split.y_train)
-
-
-def _declined(model: VeriTraCER, X: pd.DataFrame) -> pd.DataFrame:
-    declined = X[model.decision_function(X) <= 0]
-    if declined.empty:
+def _count_declined(model: VeriTraCER, today: Split) -> int:
+    count = int((model.decision_function(today.X_test) <= 0).sum())
+    if count == 0:
         remedy = "train for more epochs, or take another seed"
         raise DataError(message("at least one declined test row", "none", remedy))
-    return declined
+    return count
 
 
-def _judge(model: VeriTraCER, today: Split) -> Callable[[Counterfactuals], Any]:
+def _independent_model(model: VeriTraCER, today: Split) -> Callable[[Counterfactuals], Any]:
     """Fit gradient boosting to today's rows; it takes no part in training or search."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -204,49 +163,29 @@ def _judge(model: VeriTraCER, today: Split) -> Callable[[Counterfactuals], Any]:
     return lambda found: judge.predict(found.x_cf.numpy()) == 1
 
 
-def _advice(found: Counterfactuals, judge: Callable[[Counterfactuals], Any]) -> Advice:
+def _advice(
+    found: Counterfactuals, judge: Callable[[Counterfactuals], Any], audits: dict[str, Audit]
+) -> Advice:
     """Summarise one kind of advice; a row without a counterfactual counts as refused."""
     from veritracer.datasets import loans_truth
+    from veritracer.ledger import Verdict
 
     valid, declined = found.valid & ~found.favourable, int((~found.favourable).sum())
     truth = loans_truth(found.frame, found.original) > 0.5
+    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.SUPERSEDED)
     return Advice(
-        issued=int(valid.sum()),
-        cost=float(found.cost[valid].mean()),
+        issued=next(iter(audits.values())).live,
         changes=float(found.n_changes[valid].mean()),
+        cost=float(found.cost[valid].mean()),
         accepted_by_another_model=float((judge(found) & valid).sum() / declined),
         approved_in_truth=float((truth & valid).sum() / declined),
+        kept={name: _share(each, *kept) for name, each in audits.items()},
+        proved={name: _share(each, Verdict.PROVED) for name, each in audits.items()},
     )
 
 
-def _issue(model: VeriTraCER, declined: pd.DataFrame, place: Path, options: dict[str, Any]) -> Ledger:
-    from veritracer.ledger import Ledger
-
-    ledger = Ledger(place)
-    ids = [str(row) for row in declined.index]
-    # The closest changes are certified for today's model only: promising them takes an explicit choice.
-    model.issue(declined, ids=ids, ledger=ledger, uncertified="promise" if options else "skip", **options)
-    return ledger
-
-
-def _audit(ledger: Ledger, model: VeriTraCER) -> Audit:
-    from veritracer.ledger import audit
-
-    return audit(ledger, model, recourse=0)
-
-
-def _retraining(accuracy: float, audits: dict[str, Audit]) -> Retraining:
-    from veritracer.ledger import Verdict
-
-    def share(found: Audit, *verdicts: Verdict) -> float:
-        return sum(found.counts[verdict] for verdict in verdicts) / max(found.live, 1)
-
-    kept = (Verdict.PROVED, Verdict.CHECKED, Verdict.SUPERSEDED)
-    return Retraining(
-        accuracy,
-        kept={kind: share(found, *kept) for kind, found in audits.items()},
-        by_proof={kind: share(found, Verdict.PROVED) for kind, found in audits.items()},
-    )
+def _share(audit: Audit, *verdicts: str) -> float:
+    return sum(audit.counts[verdict] for verdict in verdicts) / max(audit.live, 1)
 
 
 # ---------------------------------------------------------------- output
@@ -269,53 +208,52 @@ def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 def _write(found: Demo, out: Path) -> tuple[Path, Path]:
     from veritracer.app.report import write_audit_page, write_report
 
-    X, y = found.today.X_test, found.today.y_test
-    title = "Synthetic loan portfolio: model report"
+    X, y, recourse = found.today.X_test, found.today.y_test, found.recourse["certified"]
+    title = "Synthetic loans: the model and its recourse"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # values beyond the range of the training rows
-        report = write_report(out / "report.html", found.model, X, y, recourse=found.recourse, title=title)
-    title = "Synthetic loan portfolio: promises one year later"
-    return report, write_audit_page(out / "audit.html", found.audit, title=title)
+        report = write_report(out / "report.html", found.model, X, y, recourse=recourse, title=title)
+    title = "Synthetic loans: the promises one year later"
+    return report, write_audit_page(out / "audit.html", found.audits["certified"]["keeping"], title=title)
 
 
 def _print(found: Demo) -> None:
-    X, y = found.today.X_test, found.today.y_test
+    test, accuracy = len(found.today.X_test), found.model.score(found.today.X_test, found.today.y_test)
     say(
-        f"Model: trained on {len(found.today.X_train):,} synthetic loan applications; test accuracy "
-        f"{percent(found.model.score(X, y))} ({len(X):,} rows). It declines {found.declined} of them.",
+        f"The model was trained on {len(found.today.X_train):,} synthetic loan applications. It decides "
+        f"{percent(accuracy)} of {test:,} others correctly, and declines {found.declined} of them.",
         "",
     )
-    _print_example(found.recourse)
-    header: tuple[str, ...] = (
-        "counterfactuals",
-        "issued",
-        "cost",
-        "changes",
-        "accepted by another model",
-        "approved in truth",
-    )
+    _print_example(found.recourse["certified"])
+    rows = [[name, *map(write, found.advice.values())] for name, write in _MEASURES]
     print_table(
         f"Two kinds of advice for the {found.declined} declined applicants",
-        header,
-        [_advice_line(KINDS[kind], advice) for kind, advice in found.advice.items()],
+        ("", "certified (default)", "smallest change"),
+        rows,
     )
+    accuracies = " and ".join(f"{percent(found.accuracy[k])} ({name})" for k, name in UPDATES.items())
     say(
-        "Cost is the L1 distance in units of each feature's range. The other model is gradient boosting, "
-        "fitted to the same rows. The data are simulated, so the true chance of approval after the change is "
-        "known: the last column is the share above one half.",
+        "Certified advice is proved to stay valid while the model stays within a stated distance of today's. "
+        "The promise-keeping update stays within that distance; the ordinary update need not.",
+        "Cost is the sum of all changes, each as a share of its feature's range. The independent model is "
+        "gradient boosting, trained on the same rows. The data are simulated, so the true rule is known.",
+        f"Accuracy on next year's applications: {accuracies}.",
         "",
     )
-    header = ("model, one year later", "accuracy", "certified kept", "by proof", "closest kept")
-    print_table(
-        "Promises kept after retraining on next year's rows",
-        header,
-        [_retraining_line(RETRAINED[name], each) for name, each in found.retraining.items()],
-    )
-    say(
-        "Certified counterfactuals hold for every model within a stated distance of today's. Updating with "
-        "--keep trains inside that distance, so every promise is kept by proof.",
-        "",
-    )
+
+
+_MEASURES: tuple[tuple[str, Callable[[Advice], str]], ...] = (
+    ("promises issued", lambda advice: f"{advice.issued:,}"),
+    ("features to change, mean", lambda advice: f"{advice.changes:.1f}"),
+    ("cost, mean", lambda advice: f"{advice.cost:.2f}"),
+    ("accepted by an independent model", lambda advice: percent(advice.accepted_by_another_model)),
+    ("approved by the true rule", lambda advice: percent(advice.approved_in_truth)),
+    ("kept a year later, ordinary update", lambda advice: percent(advice.kept["free"])),
+    ("  of these by proof", lambda advice: percent(advice.proved["free"])),
+    ("kept a year later, promise-keeping update", lambda advice: percent(advice.kept["keeping"])),
+    ("  of these by proof", lambda advice: percent(advice.proved["keeping"])),
+)
+"""The rows of the table."""
 
 
 def _print_example(recourse: Counterfactuals) -> None:
@@ -331,23 +269,7 @@ def _print_example(recourse: Counterfactuals) -> None:
         return
     i = int(rows[np.argsort(recourse.cost[rows], kind="stable")[len(rows) // 4]])
     person = ", ".join(f"{name} {format_value(v)}" for name, v in recourse.original.iloc[i].items())
-    say(f"One of them: {person}.", f"Certified advice: {recourse.sentence(i)}", "")
-
-
-def _advice_line(name: str, advice: Advice) -> list[str]:
-    return [
-        name,
-        f"{advice.issued:,}",
-        f"{advice.cost:.2f}",
-        f"{advice.changes:.1f}",
-        percent(advice.accepted_by_another_model),
-        percent(advice.approved_in_truth),
-    ]
-
-
-def _retraining_line(name: str, each: Retraining) -> list[str]:
-    shares = (each.accuracy, each.kept["certified"], each.by_proof["certified"], each.kept["closest"])
-    return [name, *map(percent, shares)]
+    say(f"A declined applicant: {person}.", f"Certified advice: {recourse.sentence(i)}", "")
 
 
 def _document(found: Demo, pages: tuple[Path, Path], seconds: float) -> dict[str, Any]:
@@ -355,7 +277,7 @@ def _document(found: Demo, pages: tuple[Path, Path], seconds: float) -> dict[str
         "declined": found.declined,
         "accuracy": found.model.score(found.today.X_test, found.today.y_test),
         "advice": {kind: asdict(advice) for kind, advice in found.advice.items()},
-        "retraining": {name: asdict(each) for name, each in found.retraining.items()},
+        "accuracy_later": found.accuracy,
         "report": str(pages[0]),
         "audit": str(pages[1]),
         "seconds": round(seconds, 1),
