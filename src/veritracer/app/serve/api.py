@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Request, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -221,7 +221,12 @@ async def metrics(request: Request, caller: Annotated[Caller, needs(None)]) -> R
 
 async def openapi(request: Request, caller: Annotated[Caller, needs(None)]) -> Any:
     """Return this interface as OpenAPI describes it, with the rows of this model."""
-    document: Plain = request.app.openapi()
+    return request.app.openapi()
+
+
+def describe(app: FastAPI) -> Plain:
+    """Return the OpenAPI document of an application, with the problems that every endpoint refers to."""
+    document: Plain = FastAPI.openapi(app)
     document["components"]["schemas"].setdefault("Problem", m.Problem.model_json_schema())
     return document
 

@@ -492,6 +492,7 @@ def create_app(settings: Settings, log: Log | None = None, *, digest: str | None
     app.state.service = service
     app.include_router(api.make_router(service))
     app.include_router(page.router)
+    app.openapi = partial(api.describe, app)  # type: ignore[method-assign]  # as FastAPI proposes it
     for kind in (VeriTracerError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _answer)
     app.add_middleware(RequestMiddleware, settings=settings, log=service.log, metrics=service.metrics)
