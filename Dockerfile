@@ -1,10 +1,10 @@
 # syntax=docker/dockerfile:1
-# The service as an image: built in one stage, run in another without compilers, as nobody in particular, and
-# with nothing to write to but /data and /tmp. See docs/how-to/serve.md.
+# The service as an image: built in one stage and run in another, without compilers, as an unprivileged user that can
+# write to /data and /tmp only. See docs/how-to/serve.md.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
-# Where packages come from is the builder's business: --build-arg PIP_INDEX_URL=...
+# Choose a package index with --build-arg PIP_INDEX_URL=...
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /source

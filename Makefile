@@ -1,6 +1,7 @@
-# Everything that this project does, on a machine that has Python 3.11+ and make.
-#   make demo    set up, then the main job        make test    set up, then the tests
-#   make check   lint, types and tests: what CI runs
+# Needs Python 3.11 or newer and make; the first target that runs creates .venv.
+#   make demo    a demonstration in about a minute
+#   make test    the tests
+#   make check   lint, types, packages and tests, as in CI
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,12 +9,12 @@ READY  := $(VENV)/.ready
 COVERED := 97
 LONG    := --long -o faulthandler_timeout=7200
 
-# The optional data folder: taken when it is there, and only then.
+# Use the optional data folder if it exists.
 ifneq ($(wildcard ../shared/data/README.md),)
 export VERITRACER_DATA ?= $(abspath ../shared/data)
 endif
 
-# Modules are compiled when they are first imported, and kept: half of an installation's time, saved for most of them.
+# pip does not compile modules; Python compiles each one when it is first imported. This halves the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check bare bare-demo lint types dist coverage format docs outputs long kernels faults serve-bench adversary integrations minimum site bench clean
@@ -24,12 +25,11 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-# Types and packages are checked beside the tests, which do not keep two cores busy to their end.
+# Types and packages are checked in parallel with the tests, which do not keep all cores busy.
 check: lint
 	$(MAKE) --jobs=3 types dist test
 
-# The README's commands on a bare machine: the tests, or the demo, of HEAD in a minimal Debian chroot. Needs root and
-# debootstrap; ten minutes or more.
+# Run the README's commands on HEAD in a minimal Debian chroot. Needs root and debootstrap; takes ten minutes or more.
 bare:
 	tools/bare.sh make test
 
@@ -43,13 +43,13 @@ lint: $(READY)
 types: $(READY)
 	nice -n 19 $(BIN)/mypy
 
-# Wheel and sdist, built as a release would be, and what must and must not be in them.
+# Build wheel and sdist as for a release, and check their contents.
 dist: $(READY)
 	rm -rf out/dist
 	$(BIN)/python -m build --outdir out/dist . > /dev/null
 	$(BIN)/python tools/check_dist.py out/dist
 
-# Which lines of src the tests run; the gate is what it was when this was last measured.
+# Measure which lines of src the tests run. The limit is the last measured value.
 coverage: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERED)
 
@@ -64,17 +64,17 @@ docs: $(READY)
 	$(BIN)/python docs/write_http.py
 	$(BIN)/python docs/write_results.py
 
-# The outputs that README and the tutorials show, made again by running them.
+# Run the examples of README and tutorials, and write their output into the pages.
 outputs: $(READY)
 	$(BIN)/python docs/write_outputs.py
 
-# The soundness suite at 200,000 examples, and 20,000 statements of what people are told: six minutes on 16 cores,
-# about an hour on two.
+# The soundness suite with 200,000 examples, and 20,000 statements to applicants: six minutes on 16 cores, about an
+# hour on two.
 long: $(READY)
 	$(BIN)/python -m pytest -n auto tests/soundness/test_soundness.py tests/soundness/test_statements.py $(LONG)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m long $(LONG)
 
-# What must not depend on the machine, under settings that change its matrix kernels and threads.
+# Test that results do not depend on the machine, under settings that change its matrix kernels and threads.
 KERNELS := tests/soundness/test_kernels.py tests/ledger/test_audit.py tests/ledger/test_raw_rows.py tests/ledger/test_claims.py \
 	tests/test_certificate.py tests/test_changes.py tests/soundness/test_statements.py tests/bench/test_results.py tests/docs/test_readme.py \
 	tests/docs/test_performance_page.py
@@ -85,22 +85,22 @@ kernels: $(READY)
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(KERNELS)
 	OMP_NUM_THREADS=2 TEST_THREADS=2 $(BIN)/python -m pytest $(KERNELS)
 
-# Writers of the ledger killed at 200 moments, on SQLite and PostgreSQL: minutes.
+# Kill writers of the ledger at 200 moments, on SQLite and PostgreSQL: minutes.
 faults: $(READY)
 	$(BIN)/python -m benchmarks.ledger_faults
 
-# The service under load, fuzzed, and killed while it issues: some hours.
+# Test the service under load, with fuzzing, and with kills while it issues promises: some hours.
 serve-bench: $(READY)
 	$(BIN)/python -m benchmarks.serve_load
 	$(BIN)/python -m benchmarks.serve_fuzz
 	$(BIN)/python -m benchmarks.serve_kill
 
-# Ray, the registry and Spark, whose packages are too large for every run: installs them, then their tests (Spark: Java).
+# Test Ray, MLflow and Spark (needs Java), whose packages are too large for every run.
 integrations: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,mlflow-server,ray,spark]'
 	$(BIN)/python -m pytest tests/integration/test_mlflow.py tests/distributed $(LONG)
 
-# A representative part of the tests with the oldest versions that pyproject.toml allows, in an environment of its own.
+# Test with the oldest versions that pyproject.toml allows, in an environment of its own.
 OLDEST := .venv-minimum
 MINIMUM := tests/contract tests/schema tests/encoding tests/tables tests/ledger tests/app tests/test_imports.py \
 	tests/test_certificate.py tests/test_changes.py
@@ -109,12 +109,12 @@ minimum:
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-minimum.txt --editable '.[all]' hypothesis pytest
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(MINIMUM)
 
-# README, docs and stored results as a site in out/site; a link that leads nowhere fails.
+# Build README, docs and stored results as a site in out/site; a broken link fails.
 site: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/build_site.py
 
-# A hostile review of certificates, answers and ledgers: an hour or two on two cores; can be stopped and goes on.
+# A hostile review of certificates, answers and ledgers: an hour or two on two cores. It can be interrupted.
 adversary: $(READY)
 	$(BIN)/python -m benchmarks.adversary
 

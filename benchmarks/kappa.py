@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 import veritracer as vt
+from benchmarks.promise_ledger import promises_of
 from benchmarks.promises import PEOPLE, today, tomorrow
 from benchmarks.record import keep, lines_of, save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.snapshot import in_memory
 
 TRAININGS: dict[str, dict[str, Any]] = {"old": {"panel": None, "initialisation": "small"}, "new": {}}
 DRIFTS = {"ctg": ("shift",), "who": ("shift",), "loans": ("shift", "years")}
@@ -29,14 +29,21 @@ LINES = Path("out/kappa.jsonl")
 
 
 def measure(name: str, seed: int, training: str) -> list[dict[str, Any]]:
-    """A line for each drift of the dataset."""
+    """Train, promise, and compare updates: a line for each drift of the dataset."""
     data = today(name, seed)
     split = data.split(random_state=seed)
     model = vt.VeriTraCER(data.schema, random_state=seed, **TRAININGS[training])
     model.fit(split.X_train, split.y_train)
     declined = data.X[model.decision_function(data.X) <= 0]
     found = model.explain(declined.sample(min(PEOPLE, len(declined)), random_state=seed))
-    promises = in_memory(found, model.classifier_, threshold=model.threshold)
+    with promises_of(model, found) as promises:
+        return compared(model, found, promises, name, seed, training)
+
+
+def compared(
+    model: vt.VeriTraCER, found: vt.Counterfactuals, promises: vt.Ledger, name: str, seed: int, training: str
+) -> list[dict[str, Any]]:
+    """Return a line for each drift of the dataset."""
     radii = [float(radius) for radius in found.param_set.radii]
     lines = []
     for drift in DRIFTS[name]:

@@ -27,9 +27,9 @@ import torch
 
 import veritracer as vt
 from benchmarks.record import save, show
-from veritracer.ledger.database import place_of
+from veritracer.ledger.connections import place_of
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, SALT, Record, Terms, encrypted_record
+from veritracer.ledger.records import PARTS, SALT, Record, Terms, to_record
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 
@@ -37,10 +37,9 @@ PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 def again(records: list[Record], count: int, terms: Terms) -> Iterator[Record]:
     """So many records like these, each with an id and salts of its own."""
     for k in range(count):
-        _, *parts = (getattr(records[k % len(records)], name) for name in PARTS)
-        contents = [f"person {k}".encode(), *parts]
-        salts = os.urandom(SALT * len(PARTS))
-        yield encrypted_record(records[k % len(records)].header, contents, salts, terms)[0]
+        like = records[k % len(records)]
+        parts = (f"person {k}".encode(), *like[4:])
+        yield to_record(like.header, parts, os.urandom(SALT * len(PARTS)), terms)[0]
 
 
 def write(place: str, count: int) -> dict[str, float]:
@@ -61,7 +60,7 @@ def write(place: str, count: int) -> dict[str, float]:
             for record in again(records, min(AT_ONCE, count - at), base.terms):
                 batch.pending.put(record)
             start = time.process_time()
-            batch.commit(ledger._store)
+            batch.commit(ledger._database)
             committed += time.process_time() - start
             batch.close()
     return {"prepared": prepared * count, "committed": committed}
@@ -115,7 +114,7 @@ def measured(step: str, place: str, count: int) -> dict[str, float]:
 def empty(url: str) -> None:
     """Nothing; the ledger's tables are gone from that database."""
     engine = sa.create_engine(place_of(url))
-    names = ("entries", "encoded", "texts", "models", "migrations")
+    names = ("entries", "records", "models", "requests")
     with engine.begin() as connection:
         for name in names:
             connection.execute(sa.text(f"DROP TABLE IF EXISTS veritracer_{name}"))

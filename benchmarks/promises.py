@@ -38,10 +38,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import veritracer as vt
+from benchmarks.promise_ledger import promises_of
 from benchmarks.record import save, show
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.ledger.verdicts import AuditedModel, Verdict
 
 DRIFTS = {
@@ -96,8 +96,8 @@ def scores(data: vt.datasets.Dataset, X: pd.DataFrame) -> np.ndarray:
     return linear.decision_function(encoding.encode(X, out_of_range="ignore"))
 
 
-def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals, InMemory]:
-    """Today's model, and what it promised."""
+def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals]:
+    """Today's model, and what it promises."""
     data = today(name, seed)
     split = data.split(random_state=seed)
     model = vt.VeriTraCER(schema=data.schema, random_state=seed, epochs=EPOCHS[name])
@@ -105,12 +105,12 @@ def promised(name: str, seed: int) -> tuple[vt.VeriTraCER, vt.Counterfactuals, I
     declined = data.X[model.decision_function(data.X) <= 0]
     people = declined.sample(min(PEOPLE, len(declined)), random_state=seed)
     found = model.explain(people)
-    return model, found, in_memory(found, model.classifier_, threshold=model.threshold)
+    return model, found
 
 
-def confirmed(model: vt.VeriTraCER, found: vt.Counterfactuals, promises: InMemory) -> tuple[int, int]:
+def confirmed(model: vt.VeriTraCER, found: vt.Counterfactuals, promises: vt.Ledger) -> tuple[int, int]:
     """How many promises are kept by proof, and for how many of these the shown values are accepted."""
-    (piece,), (issuing,) = promises.pieces, promises.issuing
+    (piece,), (issuing,) = promises.promises(chunk=len(found)), promises.models().values()
     proved = AuditedModel.of(model).judge(piece, issuing).verdict == Verdict.PROVED.code
     shown = found.frame[found.status != "none"][proved]
     yes = model.predict(shown) == model.schema_.favourable if len(shown) else np.zeros(0, dtype=bool)
@@ -118,7 +118,7 @@ def confirmed(model: vt.VeriTraCER, found: vt.Counterfactuals, promises: InMemor
 
 
 def cell(
-    model: vt.VeriTraCER, found: vt.Counterfactuals, promises: InMemory, rows: tuple[Any, Any], drift: str
+    model: vt.VeriTraCER, found: vt.Counterfactuals, promises: vt.Ledger, rows: tuple[Any, Any], drift: str
 ) -> dict[str, Any]:
     """What the three updates come to."""
     start = time.perf_counter()
@@ -163,13 +163,14 @@ def job(task: tuple[str, int], cells: Path) -> str:
     if not missing:
         return f"{name} {seed}: done before"
     start = time.perf_counter()
-    model, found, promises = promised(name, seed)
-    for drift, path in missing.items():
-        content = {"dataset": name, "drift": drift, "seed": seed}
-        content |= cell(model, found, promises, tomorrow(name, drift, seed, model, found), drift)
-        partial_path = path.with_suffix(".partial")
-        partial_path.write_text(json.dumps(content))
-        partial_path.replace(path)
+    model, found = promised(name, seed)
+    with promises_of(model, found) as promises:
+        for drift, path in missing.items():
+            content = {"dataset": name, "drift": drift, "seed": seed}
+            content |= cell(model, found, promises, tomorrow(name, drift, seed, model, found), drift)
+            partial_path = path.with_suffix(".partial")
+            partial_path.write_text(json.dumps(content))
+            partial_path.replace(path)
     return f"{name} {seed}: {time.perf_counter() - start:.0f} s"
 
 

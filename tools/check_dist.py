@@ -1,4 +1,4 @@
-"""What a release contains: ``python tools/check_dist.py out/dist`` fails on what is missing or too much."""
+"""Check the archives of a release: ``python tools/check_dist.py out/dist`` fails if files are missing."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 SOURCE = Path(__file__).parents[1] / "src"
-IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "constraints.txt", "Makefile")
+IN_SDIST = (
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "constraints.txt",
+    "constraints-minimum.txt",
+    "Makefile",
+)
 
 
 def shipped() -> set[str]:
-    """Every file of the packages under src, modules and what lies beside them."""
+    """Return every file of the packages in src, modules and data."""
     files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(SOURCE).as_posix() for path in files}
 
 
 def complaints(folder: Path) -> list[str]:
-    """What is wrong with the two archives of the folder."""
+    """Return what is wrong with the two archives in the folder."""
     wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
     if len(wheels) != 1 or len(sdists) != 1:
         return [f"expected one wheel and one sdist in {folder}, got {len(wheels)} and {len(sdists)}"]

@@ -54,7 +54,7 @@ PROMISE_TERM = timedelta(days=365)
 Original = Literal["plain", "encrypted", "commitment"]
 """How a ledger keeps a person's own row."""
 
-Uncertified = Literal["promise", "advice", "skip"]
+Uncertified = Literal["promise", "skip"]
 """What a ledger records for a counterfactual that is certified for no model but today's."""
 
 _P = ParamSpec("_P")
@@ -365,7 +365,7 @@ class IssueOptions(ExplainOptions):
     ] = "plain"
     uncertified: Annotated[
         Uncertified,
-        Field(description="Record of a counterfactual without a certificate: none, advice or a promise."),
+        Field(description="Skip counterfactuals without a certificate, or promise what was proved of them."),
     ] = "skip"
     allow_duplicate: Annotated[
         bool, Field(description="Promise again what the same application has been promised already.")

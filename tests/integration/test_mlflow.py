@@ -150,7 +150,7 @@ def test_an_altered_ledger_lets_nobody_through(tmp_path: Path) -> None:
     with vt.Ledger(ledger) as place:
         place.issue(found, model.classifier_, ids=[f"p{i}" for i in range(60)])
     with sqlite3.connect(ledger) as connection:
-        connection.execute("delete from veritracer_texts")
+        connection.execute("delete from veritracer_records")
     with pytest.raises(PromiseError, match="a ledger that verifies"):
         flavour.validate(model, ledger)
 

@@ -30,7 +30,7 @@ import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
 from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, SALT, Record, Terms, encrypted_record
+from veritracer.ledger.records import PARTS, SALT, Record, Terms, to_record
 
 TERMS = Terms(0.0, 1e11)
 STOP = b"\x01"
@@ -99,7 +99,7 @@ class Writers:
 
     def _open(self, number: int) -> vt.Ledger:
         ledger = vt.Ledger(self.place)
-        writing = ledger._store.writing
+        writing = ledger._database.writing
 
         @contextmanager
         def marked() -> Iterator[Any]:
@@ -108,7 +108,7 @@ class Writers:
                 yield pair
             self.shared[number : number + 1] = b"\x00"  # after the commit
 
-        ledger._store.writing = marked  # type: ignore[method-assign]
+        ledger._database.writing = marked  # type: ignore[method-assign]
         return ledger
 
     def _write(self, ledger: vt.Ledger, name: str, size: int) -> None:
@@ -116,12 +116,9 @@ class Writers:
         batch.model = self.base.model
         for k in range(size):
             record = self.records[k % len(self.records)]
-            _, *parts = (getattr(record, part) for part in PARTS)
-            contents = [f"{name}/{size}:{k}".encode(), *parts]
-            batch.pending.put(
-                encrypted_record(record.header, contents, os.urandom(SALT * len(PARTS)), TERMS)[0]
-            )
-        batch.commit(ledger._store)
+            parts = (f"{name}/{size}:{k}".encode(), *record[4:])
+            batch.pending.put(to_record(record.header, parts, os.urandom(SALT * len(PARTS)), TERMS)[0])
+        batch.commit(ledger._database)
         batch.close()
         done = [name, int(batch.issued.sequence[0]), size, batch.issued.head]
         os.write(self.journal, (json.dumps(done) + "\n").encode())

@@ -15,7 +15,7 @@ import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import database as tables
 from veritracer.ledger import new_key
-from veritracer.ledger.database import connect, place_of
+from veritracer.ledger.connections import connect, place_of
 
 KEY = new_key()
 
@@ -84,7 +84,4 @@ def rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in connection.execute(sa.select(table).order_by(key))]
 
 
-TABLES = (tables.entries, tables.encoded, tables.texts, tables.models, tables.migrations)
-
-ALL_TABLES = (*TABLES[:-1], tables.requests, tables.migrations)
-"""The same, where something was issued for a request."""
+TABLES = (tables.entries, tables.records, tables.models, tables.requests)

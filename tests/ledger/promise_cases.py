@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import veritracer as vt
+from memory_ledger import InMemory, in_memory
 from recourse_tables import fitted
 from veritracer.encoding import Encoding
-from veritracer.ledger.promises import RawRows
-from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.promises import Region
 from veritracer.models.network import from_module, to_module
 
 
@@ -46,10 +46,10 @@ def with_bias(module: nn.Module, by: float) -> nn.Sequential:
 
 def without_originals(promises: InMemory) -> InMemory:
     """The same promises, of which only commitments to the original rows were kept."""
-    pieces = []
-    for piece in promises.pieces:
-        raw = replace(piece.raw, original=piece.raw.shown, known=np.zeros(len(piece), dtype=bool))
-        pieces.append(replace(piece, x=torch.full_like(piece.x, torch.nan), raw=raw))
+    pieces = (
+        replace(piece, x=torch.full_like(piece.x, torch.nan), original=piece.shown)
+        for piece in promises.pieces
+    )
     return InMemory(promises.issuing, tuple(pieces))
 
 
@@ -63,8 +63,7 @@ def changed(promises: InMemory, **columns: object) -> InMemory:
     return InMemory(promises.issuing, tuple(pieces))
 
 
-def in_words(encoding: Encoding, x_cf: torch.Tensor, x: torch.Tensor) -> RawRows:
-    """Rows that were made up as tensors, in raw values: points, whose originals are known."""
-    n, nothing = len(x), np.full((len(x), len(encoding.schema)), np.nan)
-    flags = np.ones(n, dtype=bool), nothing, nothing, np.zeros(n, dtype=bool)
-    return RawRows(encoding.decode(x_cf), encoding.decode(x), *flags)
+def points(encoding: Encoding, n: int) -> Region:
+    """Regions of promises of which the shown row alone was promised."""
+    nothing = np.full((n, len(encoding.schema)), np.nan)
+    return Region(nothing, nothing)

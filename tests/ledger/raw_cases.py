@@ -5,12 +5,35 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
-from data.write_first_layout import SCHEMA, TRAINING, issuing
 from torch import nn
 
 import veritracer as vt
+
+SCHEMA = vt.Schema(
+    [
+        vt.Feature("age", "integer", action="immutable"),
+        vt.Feature("debt", "integer", action="decrease_only"),
+        vt.Feature("savings", "integer", lower=0, upper=10_000, step=100, action="increase_only"),
+        vt.Feature("education", "ordinal", categories=["none", "school", "degree"], action="increase_only"),
+        vt.Feature("rating", "continuous", lower=0.0, upper=1.0, missing="impute", action="immutable"),
+    ],
+    "approved",
+    "yes",
+    "no",
+)
+
+TRAINING = pd.DataFrame(
+    {
+        "age": [20, 40, 60],
+        "debt": [0, 500, 1_000],
+        "savings": [0, 5_000, 10_000],
+        "education": ["none", "school", "degree"],
+        "rating": [0.0, 0.5, np.nan],
+    }
+)
 
 WIDE = pd.concat(
     [
@@ -32,8 +55,18 @@ WIDE = pd.concat(
 
 @cache
 def narrow() -> tuple[nn.Linear, vt.Encoding]:
-    """The issuing model of ``data/first_layout.db``: ages to 60, debts to 1,000."""
-    return issuing()
+    """An issuing model that read ages to 60 and debts to 1,000.
+
+    Favourable are savings, and a little of everything else; debts and age are not.
+    """
+    encoding = vt.Encoding.fit(SCHEMA, TRAINING)
+    weights = dict.fromkeys(encoding.columns, 0.0)
+    weights |= {"age": -0.5, "debt": -1.0, "savings": 3.0, "education": 0.5, "rating": 0.2}
+    module = nn.Linear(encoding.dim, 1).double()
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([list(weights.values())], dtype=torch.float64))
+        module.bias.fill_(-1.5)
+    return module, encoding
 
 
 @cache

@@ -8,17 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from promise_cases import changed, in_words, issued, moved, with_bias, without_originals
+from promise_cases import changed, issued, moved, points, with_bias, without_originals
 from torch import nn
 
 import veritracer as vt
+from memory_ledger import InMemory, in_memory
 from recourse_tables import SCHEMA, applicants
 from veritracer.app.cli.ledger import print_audit
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.promises import IssuingModel, Promises
-from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.promises import IssuingModel, Promises, Region
 from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
@@ -170,15 +170,16 @@ def test_another_encoding_reads_the_raw_values() -> None:
 
 
 def test_a_region_keeps_its_width_in_another_encoding() -> None:
-    from veritracer.ledger.promises import rows_for
+    from veritracer.ledger.promises import encoded_rows
 
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
     piece, issuing = promises.pieces[0], promises.issuing[0]
-    rows = rows_for(encoding, piece, issuing)
-    assert bool(rows.region.any())
+    rows = encoded_rows(encoding, piece, issuing)
+    assert bool(rows.wide.any())
     mine, theirs = (e.columns.index("savings") for e in (encoding, issuing.encoding))
-    width = (piece.upper - piece.lower)[:, theirs] * 50_000
+    own = encoded_rows(issuing.encoding, piece, issuing)
+    width = (own.upper - own.lower)[:, theirs] * 50_000
     inside = (rows.upper[:, mine] < 1) & (rows.lower[:, mine] > 0)
     again = (rows.upper - rows.lower)[:, mine] * 60_000
     assert torch.allclose(again[inside], width[inside], rtol=0, atol=1e-6)
@@ -214,16 +215,19 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
     known: dict[str, object] = {"kappa": 0.1, "conditional": False, "radius": 0.1, "favourable": False}
     numbers = {"issued": 0.0, "expires": np.inf, "worst_logit": -1.0, **known, **columns}
     filled = {k: np.array([v]) for k, v in numbers.items() if k not in ("lower", "upper")}
-    box = {k: torch.tensor([columns.get(k, x_cf)], dtype=torch.float64) for k in ("lower", "upper")}
+    region = points(issuing.encoding, 1)
+    if "lower" in columns or "upper" in columns:
+        region = Region(*(np.array([columns.get(k, x_cf)], dtype=float) for k in ("lower", "upper")))
     piece = Promises(
         model=issuing.digest,
         sequence=np.array([7]),
         ids=["me"],
         x_cf=point,
         x=own,
-        **box,
+        region=region,
         **filled,
-        raw=in_words(issuing.encoding, point, own),
+        shown=issuing.encoding.decode(point),
+        original=issuing.encoding.decode(own),
     )
     return InMemory((issuing,), (piece,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
@@ -13,13 +14,13 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_cases import ALL_TABLES, KEY, issue, recourse, rows_of
+from ledger_cases import KEY, TABLES, issue, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import Verification, chain
 from veritracer.ledger import database as tables
-from veritracer.ledger.database import place_of
+from veritracer.ledger.connections import place_of
 from veritracer.ledger.requests import Request
 
 Cell = tuple[sa.Table, Any, str]  # table, key of the row, column
@@ -43,7 +44,7 @@ class Victim:
         if self.engine.dialect.name == "sqlite":  # our damage need not survive a crash
             sa.event.listen(self.engine, "connect", lambda c, _: c.execute("PRAGMA synchronous = OFF"))
         with self.behind() as connection:
-            self.content = {table: rows_of(connection, table) for table in ALL_TABLES}
+            self.content = {table: rows_of(connection, table) for table in TABLES}
 
     def behind(self) -> AbstractContextManager[sa.Connection]:
         """A connection that obeys no rule but the database's own."""
@@ -82,7 +83,7 @@ def victim(module_victim: Victim) -> Iterator[Victim]:
 
 def cells(connection: sa.Connection) -> list[Cell]:
     found = []
-    for table in ALL_TABLES:
+    for table in TABLES:
         key = key_of(table).name
         found += [(table, row[key], name) for row in rows_of(connection, table) for name in row]
     return found
@@ -116,7 +117,7 @@ def others(value: Any) -> Any:
 def test_any_changed_cell_is_found(victim: Victim) -> None:
     with victim.behind() as connection:
         every = cells(connection)
-    assert len({(table.name, name) for table, _, name in every}) == sum(len(t.columns) for t in ALL_TABLES)
+    assert len({(table.name, name) for table, _, name in every}) == sum(len(t.columns) for t in TABLES)
     for cell in every:
         table, key, name = cell
         moved = (table, key + 1_000, name) if name == key_of(table).name else cell
@@ -133,7 +134,7 @@ def test_any_changed_cell_is_found(victim: Victim) -> None:
 def test_any_flipped_bit_is_found(victim: Victim, data: st.DataObject) -> None:
     blobs = [
         (table, row["seq"], name, value)
-        for table in ALL_TABLES[:-1]
+        for table in TABLES
         for row in victim.content[table]
         for name, value in row.items()
         if isinstance(value, bytes) and value
@@ -186,32 +187,24 @@ def _clear(connection: sa.Connection, table: sa.Table) -> None:
     connection.execute(sa.delete(table))
 
 
-def _insert(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
-    connection.execute(table.insert(), row)
-
-
-# Each change is a list of steps: what to do, to which table, and the rest of its arguments. Entry 3 is the
-# model, 4 and after are promises, of which 5 was erased.
+# Each change is a list of steps: what to do, to which table, and the rest of its arguments. Entry 2 is the
+# model, 3 and after are promises, of which 4 was erased.
 ROWS: dict[str, list[Any]] = {
-    "an entry deleted": [(_delete, tables.entries, 6)],
-    "an entry inserted at the end": [(_copy, tables.entries, 6, 10_000)],
-    "two entries exchanged": [(_swap, tables.entries, 4, 6)],
-    "two records exchanged": [(_swap, tables.encoded, 4, 6)],
-    "two texts exchanged": [(_swap, tables.texts, 4, 6)],
-    "half a record deleted": [(_delete, tables.encoded, 4)],
-    "the other half deleted": [(_delete, tables.texts, 4)],
-    "a whole record deleted": [(_delete, tables.encoded, 4), (_delete, tables.texts, 4)],
-    "a model deleted": [(_delete, tables.models, 3)],
-    "a record added": [(_copy, tables.encoded, 4, 9_000)],
-    "a text added": [(_copy, tables.texts, 4, 9_000)],
-    "a model added": [(_copy, tables.models, 3, 9_000)],
-    "an erased record put back": [(_copy, tables.encoded, 4, 5), (_copy, tables.texts, 4, 5)],
-    "a promise with the content of a model": [(_copy, tables.models, 3, 4)],
-    "a model with the record of a promise": [(_copy, tables.encoded, 4, 3)],
+    "an entry deleted": [(_delete, tables.entries, 5)],
+    "an entry inserted at the end": [(_copy, tables.entries, 5, 10_000)],
+    "two entries exchanged": [(_swap, tables.entries, 3, 5)],
+    "two records exchanged": [(_swap, tables.records, 3, 5)],
+    "a record deleted": [(_delete, tables.records, 3)],
+    "a model deleted": [(_delete, tables.models, 2)],
+    "a record added": [(_copy, tables.records, 3, 9_000)],
+    "a model added": [(_copy, tables.models, 2, 9_000)],
+    "an erased record put back": [(_copy, tables.records, 3, 4)],
+    "a promise with the content of a model": [(_copy, tables.models, 2, 3)],
+    "a model with the record of a promise": [(_copy, tables.records, 3, 2)],
     "the first entry deleted": [(_delete, tables.entries, 1)],
     "all entries deleted": [(_clear, tables.entries)],
-    "all migrations deleted": [(_clear, tables.migrations)],
-    "a migration added": [(_insert, tables.migrations, {"version": 0, "name": "none", "seq": 1})],
+    "all records deleted": [(_clear, tables.records)],
+    "all requests deleted": [(_clear, tables.requests)],
 }
 
 
@@ -227,7 +220,7 @@ def test_a_missing_end_is_found_with_a_head(victim: Victim) -> None:
     newest = issue(victim.ledger, recourse(rows=7), "newest")
     assert victim.verified(victim.head).ok, "an older head is still in the chain"
     with victim.behind() as connection:  # the newest promise is gone, from every table
-        for table in ALL_TABLES[:-1]:
+        for table in TABLES:
             connection.execute(sa.delete(table).where(table.c.seq > int(newest.sequence[-1]) - 1))
     assert victim.verified().ok, "nothing shows without a head"
     assert victim.verified(victim.head).ok
@@ -251,20 +244,23 @@ def test_a_rewritten_chain_is_found_with_a_head(victim: Victim) -> None:
 def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> None:
     """As docs/explanation/ledger-threat-model.md describes it, without a line of the library's code."""
     link, erased, promises = bytes(32), 0, 0
-    encoded = {row["seq"]: row for row in victim.content[tables.encoded]}
-    texts = {row["seq"]: row for row in victim.content[tables.texts]}
+    records = {row["seq"]: row for row in victim.content[tables.records]}
     requests = {row["seq"]: row for row in victim.content[tables.requests]}
     for row in victim.content[tables.entries]:
         about = "{seq}\n{kind}\n{model}\n{0}\n".format(len(row["header"]), **row).encode()
         link = sha256(link + about + row["header"] + row["commitments"]).digest()
         assert link == row["link"]
-        if row["kind"] == "promise" and row["seq"] not in encoded:
+        if row["kind"] == "promise" and row["seq"] not in records:
             erased += 1
         elif row["kind"] == "promise":
-            numbers, words = encoded[row["seq"]], texts[row["seq"]]
-            parts = [numbers["who"], numbers["x_cf"], words["shown"], numbers["x"], words["original"]]
-            for k, part in enumerate(part for part in parts if part is not None):
-                salt = numbers["salts"][16 * k : 16 * k + 16]
+            one = records[row["seq"]]
+            parts = [one["id"]]
+            for numbers, text in (("x_cf", "public"), ("x", "private")):
+                if one[text] is not None:
+                    parts.append(str(len(one[numbers])).encode() + b"\n" + one[numbers] + one[text])
+            assert len(parts) == len(one["salts"]) // 16
+            for k, part in enumerate(parts):
+                salt = one["salts"][16 * k : 16 * k + 16]
                 assert sha256(salt + part).digest() == row["commitments"][32 * k : 32 * k + 32]
             promises += 1
         elif row["kind"] == "request":
@@ -273,7 +269,7 @@ def test_the_chain_can_be_checked_with_nothing_but_sha256(victim: Victim) -> Non
             whole = sha256(asked["salt"] + asked["digest"]).digest() == seen[:32]
             assert whole != (asked["salt"] == asked["digest"] == b"")
     assert (link.hex(), erased, requests) == (victim.head, 1, {})
-    assert promises == len(encoded) == len(texts)
+    assert promises == len(records)
 
 
 def test_a_head_is_checked_before_it_is_looked_for(victim: Victim) -> None:
@@ -287,15 +283,40 @@ def test_findings_are_counted_beyond_those_that_are_told(
 ) -> None:
     monkeypatch.setattr("veritracer.ledger.verification.MAX_FINDINGS", 3)
     with victim.behind() as connection:
-        connection.execute(sa.update(tables.texts).values(shown=b"{}"))
+        connection.execute(sa.update(tables.records).values(public=b"{}"))
     found = victim.verified()
-    assert (len(found.findings), found.count, found.ok) == (3, len(victim.content[tables.texts]), False)
+    assert (len(found.findings), found.count, found.ok) == (3, len(victim.content[tables.records]), False)
 
 
-def test_a_ledger_without_its_version_is_not_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["no first entry", "another kind", "another version"])
+def test_a_ledger_of_another_layout_is_not_opened(change: str, tmp_path: Path) -> None:
     victim = Victim(str(tmp_path / "promises.db"))
+    first = tables.entries.c.seq == 1
+    header = victim.content[tables.entries][0]["header"].replace(b'"version": 1', b'"version": 2')
     with victim.behind() as connection:
-        connection.execute(sa.delete(tables.migrations))
-    with pytest.raises(LedgerError, match=r"expected the version of the ledger, got None — .+"):
+        if change == "no first entry":
+            connection.execute(sa.delete(tables.entries).where(first))
+        else:
+            other = {"kind": "migration"} if change == "another kind" else {"header": header}
+            connection.execute(sa.update(tables.entries).where(first).values(**other))
+    with pytest.raises(LedgerError, match=r"expected a ledger of layout 1, got .+ — .+"):
         vt.Ledger(tmp_path / "promises.db")
     victim.close()
+
+
+def test_many_may_create_it_at_once(place: str) -> None:
+    def opened(_: int) -> str:
+        with vt.Ledger(place) as ledger:
+            return ledger.head
+
+    with ThreadPoolExecutor(8) as pool:
+        heads = list(pool.map(opened, range(8)))
+    assert len(set(heads)) == 1
+    with vt.Ledger(place) as ledger:
+        assert (ledger.verify().ok, ledger.verify().entries) == (True, 1)
+
+
+def test_no_two_ledgers_share_a_chain(place: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with vt.Ledger(place) as one, vt.Ledger(tmp_path_factory.mktemp("other") / "promises.db") as other:
+        assert one.head != other.head
+        assert one.identity != other.identity

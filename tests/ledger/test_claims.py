@@ -232,6 +232,6 @@ def test_the_text_that_is_kept_encodes_to_what_was_certified(dtypes: str, tmp_pa
     assert torch.equal(found.encoding.encode(shown), found.x_cf[rows])
     assert torch.equal(found.encoding.encode(own), found.x[rows])
     with behind(place) as connection:
-        texts = [from_json(row["shown"]) for row in rows_of(connection, tables.texts)]
+        texts = [from_json(row["public"]) for row in rows_of(connection, tables.records)]
     assert texts == [one["values"] for one in told]
     assert all(pd.api.types.is_scalar(cell) for text in texts for cell in text.values())

@@ -10,8 +10,6 @@ from ledger_cases import issue, model, recourse
 import veritracer as vt
 from veritracer.errors import DeploymentError
 from veritracer.ledger import audit, digest_of
-from veritracer.ledger.chain import to_bytes
-from veritracer.ledger.store import Store
 
 
 def test_a_deployment_is_an_entry(place: str) -> None:
@@ -43,20 +41,6 @@ def test_many_workers_record_one_deployment(place: str) -> None:
     with vt.Ledger(place) as ledger:
         assert [one["kind"] for one in ledger.history()].count("deployment") == 1
         assert heads == {ledger.head}
-
-
-def test_a_deployment_in_a_ledger_that_knows_none_is_found(tmp_path) -> None:
-    place = str(tmp_path / "promises.db")
-    store = Store(place)
-    content = {"model": "m", "encoding": "e", "threshold": 0.5, "by": "b", "reason": "", "time": 4e9}
-    with store.writing() as (writer, _):
-        counts = dict.fromkeys(("live", "broken", "not_checkable"), 0)
-        writer.append("deployment", to_bytes({**content, **counts}))
-    store.close()
-    with vt.Ledger(place) as ledger:
-        assert [f.what for f in ledger.verify().findings] == [
-            "a deployment in a ledger of a version that has none"
-        ]
 
 
 def test_a_reason_that_is_no_text_is_refused(place: str) -> None:

@@ -1,4 +1,4 @@
-"""Promises in a ledger: made once, told from advice, listed, noted, and read where nobody can write."""
+"""Promises in a ledger: made once, listed, noted, and read where nobody can write."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data.write_first_layout import PLACE
-from ledger_cases import KEY, behind, ids, issue, model, recourse, rows_of
+from ledger_cases import KEY, ids, issue, model, recourse
 
 import veritracer as vt
 from processes import CLEAN
 from veritracer.errors import DataError, LedgerError
-from veritracer.ledger import audit, digest_of
-from veritracer.ledger import database as tables
-from veritracer.ledger.chain import to_bytes
-from veritracer.ledger.store import Store
+from veritracer.ledger import audit, connections, digest_of
 
 DAY = 86_400.0
 
@@ -109,61 +105,33 @@ def test_a_promise_that_somebody_else_made_meanwhile_stops_the_batch(place: str)
         assert ledger.counts().live == len(other)
 
 
-# ------------------------------------------------------------------------------------------- advice
+# ----------------------------------------------------------------------------- without a certificate
 
 
-def test_what_is_not_certified_is_left_out_or_advice_and_never_a_promise(place: str) -> None:
+def test_what_is_not_certified_is_left_out_unless_it_is_to_be_promised(place: str) -> None:
     found = mixed()
     certified, valid = (int((found.status == word).sum()) for word in ("certified", "valid"))
     with vt.Ledger(place) as ledger:
         strict = issue(ledger, found, "a", uncertified="skip")
-        assert (len(strict), strict.uncertified, strict.advice) == (certified, valid, 0)
-        kept = issue(ledger, found, "b", uncertified="advice")
-        assert (len(kept), kept.uncertified, kept.advice) == (certified + valid, 0, valid)
-        counts = ledger.counts()
-        assert (counts.live, counts.advice) == (2 * certified, valid)
-        assert sum(len(piece) for piece in ledger.promises()) == 2 * certified
-        assert sum(one.count for one in ledger.requirements()) == 2 * certified
-        assert all(limit.kappa == found.kappa for limit in ledger.requirements())
-        verdicts = audit(ledger, model(), recourse=0)
-        assert verdicts.live == 2 * certified
+        assert (len(strict), strict.uncertified) == (certified, valid)
+        loose = issue(ledger, found, "b", uncertified="promise")
+        assert (len(loose), loose.uncertified) == (certified + valid, 0)
+        assert ledger.counts().live == len(strict) + len(loose)
+        said = [ledger.shown(n) for n in loose.sequence.tolist()]
+        assert sum(one["certified"] for one in said) == certified
+        assert all(one["kappa"] == one["radius"] for one in said if not one["certified"])
         assert ledger.verify().ok
-        words = {n: ledger.shown(n)["kind"] for n in kept.sequence.tolist()}
-        assert sorted(words.values()) == ["advice"] * valid + ["promise"] * certified
-        assert (
-            issue(ledger, found, "b", uncertified="advice", allow_duplicate=False).repeated
-            == certified + valid
-        )
 
 
-def test_a_proof_for_todays_model_alone_is_advice(tmp_path: Path) -> None:
-    found = recourse(kappa=0.0)
+def test_a_proof_for_todays_model_alone_is_not_certified(tmp_path: Path) -> None:
     with vt.Ledger(tmp_path / "promises.db") as ledger:
-        assert len(issue(ledger, found, uncertified="skip")) == 0
-        kept = issue(ledger, found, uncertified="advice")
-        assert kept.advice == len(kept) > 0
-        assert ledger.verify().ok
+        assert len(issue(ledger, recourse(kappa=0.0), uncertified="skip")) == 0
 
 
-def test_what_to_do_with_them_is_one_of_three(tmp_path: Path) -> None:
-    with vt.Ledger(tmp_path / "promises.db") as ledger, pytest.raises(DataError, match="'advice' or 'skip'"):
-        issue(ledger, recourse(), uncertified="keep")
-
-
-def test_advice_can_not_be_forged_into_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
-    """Nor may one header say both: certified, and no more than advice."""
-    place = str(tmp_path / "promises.db")
-    with vt.Ledger(place) as ledger:
-        issue(ledger, mixed(), uncertified="advice")
-    with behind(place) as connection:
-        entries = rows_of(connection, tables.entries)
-        number = next(e["seq"] for e in entries if e["kind"] == "promise" and e["header"][1] & 16)
-        header = bytearray(entries[number - 1]["header"])
-        header[1] |= 8
-        change = tables.entries.update().where(tables.entries.c.seq == number)
-        connection.execute(change.values(header=bytes(header)))
-    with vt.Ledger(place) as ledger:
-        assert "the header of a promise is none" in {f.what for f in ledger.verify().findings}
+@pytest.mark.parametrize("word", ["keep", "advice"])
+def test_what_to_do_with_them_is_one_of_two(word: str, tmp_path: Path) -> None:
+    with vt.Ledger(tmp_path / "promises.db") as ledger, pytest.raises(DataError, match="'promise' or 'skip'"):
+        issue(ledger, recourse(), uncertified=word)
 
 
 # ------------------------------------------------------------------------ audits, updates and releases
@@ -180,35 +148,11 @@ def test_audits_updates_and_releases_are_entries(place: str) -> None:
         heads.append(ledger.release([int(first.sequence[0])], "withdrawn"))
         assert len({*heads}) == 4
         assert all(ledger.verify(head).ok for head in heads)
-        assert [one["kind"] for one in ledger.history()][-4:] == ["migration", "audit", "update", "release"]
+        assert [one["kind"] for one in ledger.history()] == ["ledger", "model", "audit", "update", "release"]
         noted = ledger.history()[-3]
         assert (noted["model"], noted["passed"], noted["proved"]) == (digest, True, len(first))
         assert told.ledger
         assert told.head == first.head
-
-
-def test_a_ledger_stays_of_the_oldest_version_that_holds_what_is_in_it(place: str) -> None:
-    with vt.Ledger(place) as ledger:
-        issue(ledger, recourse(), uncertified="skip")
-        assert [one["version"] for one in ledger.history() if one["kind"] == "migration"] == [1, 2]
-        ledger.record_audit(audit(ledger, model(), recourse=0))
-        assert [one["version"] for one in ledger.history() if one["kind"] == "migration"] == [1, 2, 3]
-
-
-def test_an_audit_in_a_ledger_that_knows_none_is_found(tmp_path: Path) -> None:
-    place = str(tmp_path / "promises.db")
-    with vt.Ledger(place) as ledger:
-        told = audit(ledger, model(), recourse=0)
-    store = Store(place)
-    content = {"at": told.at, "model": "m", "encoding": "e", "threshold": 0.5, "passed": True, "time": 4e9}
-    counts = dict.fromkeys(("proved", "checked", "superseded", "broken", "not_checkable", "expired"), 0)
-    with store.writing() as (writer, _):
-        writer.append("audit", to_bytes({**content, **counts}))
-    store.close()
-    with vt.Ledger(place) as ledger:
-        assert [f.what for f in ledger.verify().findings] == [
-            "an audit in a ledger of a version that has none"
-        ]
 
 
 def test_every_promise_is_listed_with_what_has_become_of_it(place: str) -> None:
@@ -281,23 +225,19 @@ def read_as_anybody(asked: list[tuple[str, str | None]]) -> list[dict[str, Any]]
 
 
 def test_ledgers_on_read_only_media_are_verified_and_audited(shelf: Path) -> None:
-    """A new one, and those that the first two releases wrote."""
-    new, *old = (shelf / f"it's 100 % {name}?.db" for name in ("new", "first", "second"))
-    with vt.Ledger(new) as ledger:
+    place = shelf / "it's 100 % new?.db"
+    with vt.Ledger(place) as ledger:
         head = issue(ledger, recourse()).head
         live = ledger.counts().live
-    for place, source in zip(old, ("first_layout.db", "second_layout.db"), strict=True):
-        shutil.copy(PLACE.with_name(source), place)
     before = {path.name: path.read_bytes() for path in shelf.iterdir()}
     for path in shelf.iterdir():
         path.chmod(0o444)
     shelf.chmod(0o555)
-    answers = read_as_anybody([(str(new), head), *((str(place), None) for place in old)])
-    for said in answers:
-        assert (said["read_only"], said["ok"]) == (True, True)
-        assert said["listed"] > 0
-        assert "read-only" in said["refused"]
-    assert (answers[0]["live"], answers[0]["head"]) == (live, head)
+    (said,) = read_as_anybody([(str(place), head)])
+    assert (said["read_only"], said["ok"]) == (True, True)
+    assert said["listed"] > 0
+    assert "read-only" in said["refused"]
+    assert (said["live"], said["head"]) == (live, head)
     assert {path.name: path.read_bytes() for path in shelf.iterdir()} == before
 
 
@@ -306,6 +246,6 @@ def test_a_log_that_was_not_folded_in_is_not_passed_over(tmp_path: Path, monkeyp
     with vt.Ledger(place) as ledger:
         issue(ledger, recourse())
     place.with_name("promises.db-wal").write_bytes(b"something")
-    monkeypatch.setattr(tables.os, "access", lambda *_: False)
+    monkeypatch.setattr(connections.os, "access", lambda *_: False)
     with pytest.raises(LedgerError, match="a ledger that was closed"):
         vt.Ledger(place, create=False)

@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from promise_cases import points
 
 import veritracer as vt
 from networks import NORMS, make_case
@@ -55,8 +56,7 @@ def test_verdicts_agree_with_predictions(
         favourable=found.favourable[given_],
         x_cf=case.x_cf[rows],
         x=case.x[rows],
-        lower=case.x_cf[rows],
-        upper=case.x_cf[rows],
+        region=points(ENCODING, len(given_)),
     )
     g = torch.Generator().manual_seed(seed)
     sign = np.where(found.favourable[given_], 1, -1)

@@ -11,21 +11,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from data.write_first_layout import SCHEMA, TRAINING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_cases import EVERYTHING, KEY
-from raw_cases import WIDE, explained, linear, narrow, person, wider
+from raw_cases import SCHEMA, TRAINING, WIDE, explained, linear, narrow, person, wider
 from torch import nn
 
 import veritracer as vt
 from edited_results import edited
 from html_pages import Page
+from memory_ledger import InMemory, in_memory
 from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
 from veritracer.ledger.constraints import SetConstraints, unprotected
-from veritracer.ledger.snapshot import InMemory, in_memory
+from veritracer.ledger.promises import Region
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Unchecked
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # ages beyond the range
@@ -256,8 +256,11 @@ def unchecked() -> Audit:
     found = explained(pd.concat([person(), person(age=40)], ignore_index=True))
     source = promised(found, ids=["<b>one</b>", "two"])
     (piece,) = source.pieces
-    source = InMemory(source.issuing, (replace(piece, raw=replace(piece.raw, cut=np.array([True, False]))),))
-    return audit(source, linear(wider(), 1.0), encoding=wider())
+    ends = np.full((2, 2, len(SCHEMA)), np.nan)
+    ends[:, 0, 3] = 0.0, 1.0  # of the first one's education, by one level
+    source = InMemory(source.issuing, (replace(piece, region=Region(*ends)),))
+    later = ladder(LADDER, kind="categorical", action="free")
+    return audit(source, linear(later, 1.0), encoding=later)
 
 
 def test_what_can_not_be_checked_is_told_and_does_not_pass(tmp_path: Path) -> None:

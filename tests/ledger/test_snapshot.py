@@ -80,9 +80,9 @@ def test_raw_values_come_for_those_who_ask(place: str) -> None:
         issue(ledger, recourse())
         (digest,) = ledger.models()
         with ledger.snapshot() as state:
-            assert all(piece.raw is None for piece in state.promises())
+            assert all(piece.shown is piece.original is None for piece in state.promises())
             (piece,) = state.promises(raw_for=[digest])
-            told = state.told(piece.sequence.tolist()[::-1])
-    assert len(piece.raw.shown) == len(piece)
-    assert [row.shown["income"] for row in told] == piece.raw.shown["income"].tolist()[::-1]
-    assert bool(piece.raw.known.all())
+            raw = state.raw_values(piece.sequence.tolist()[::-1])
+    assert len(piece.shown) == len(piece.original) == len(piece)
+    assert [row.shown["income"] for row in raw] == piece.shown["income"].tolist()[::-1]
+    assert [row.original["income"] for row in raw] == piece.original["income"].tolist()[::-1]

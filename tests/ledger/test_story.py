@@ -191,7 +191,7 @@ def test_an_altered_ledger_is_not_audited(done: dict[str, Done], folder: Path, t
     with sqlite3.connect(tmp_path / "promises.db") as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         changed = database.execute(
-            "UPDATE veritracer_encoded SET x_cf = zeroblob(length(x_cf)) WHERE seq = 4"
+            "UPDATE veritracer_records SET x_cf = zeroblob(length(x_cf)) WHERE seq = 3"
         ).rowcount
     database.close()
     assert changed == 1
@@ -202,5 +202,5 @@ def test_an_altered_ledger_is_not_audited(done: dict[str, Done], folder: Path, t
     assert told(altered)["findings"]
     assert unchecked.returncode == 1
     (one,) = told(unchecked)["unchecked"]
-    assert one["sequence"] == 4
+    assert one["sequence"] == 3
     assert "run veritracer verify" in one["reason"]

@@ -14,12 +14,12 @@ from promise_cases import changed, issued, moved, with_bias
 from torch import nn
 
 import veritracer as vt
+from memory_ledger import InMemory, in_memory
 from recourse_tables import applicants
 from veritracer.app.cli.update import print_update
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.constraints import SetConstraints, split, train_inside
-from veritracer.ledger.snapshot import InMemory, in_memory
 from veritracer.ledger.update import (
     Settings,
     UpdateReport,
@@ -236,7 +236,7 @@ def test_promises_of_another_encoding_or_threshold_are_said_to_have_no_proof() -
 def test_a_region_is_penalised_as_a_whole() -> None:
     model, promises, _ = issued(overshoot=0.05)
     for_a_day = changed(promises, kappa=0.0, radius=0.0, conditional=False)
-    assert bool((for_a_day.pieces[0].lower != for_a_day.pieces[0].upper).any())
+    assert for_a_day.pieces[0].region.wide.any()
     kept = model.update(*turned(300), keep=for_a_day, penalty=10.0, **FAST)
     assert kept.update_.ways["kept"].counts["broken"] == 0
 

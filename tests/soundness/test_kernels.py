@@ -24,9 +24,9 @@ import torch
 from torch import nn
 
 import veritracer as vt
+from memory_ledger import in_memory
 from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import audit
-from veritracer.ledger.snapshot import in_memory
 
 HERE = Path(__file__).parent
 SIZES = (1, 3, 7, 1000)

@@ -66,7 +66,7 @@ class Template:
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             if isinstance(error, NoticeError):
                 raise
-            remedy = "see the fields of a notice in docs/how-to/write-notices.md"
+            remedy = "see the fields of a notice in docs/reference/notices.md"
             expected = f"a template that can be filled in, {self.name}"
             raise NoticeError(message(expected, str(error) or type(error).__name__, remedy)) from None
 

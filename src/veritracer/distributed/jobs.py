@@ -323,8 +323,7 @@ class Outcome:
     def promises(self) -> int:
         """How many promises are issued under the keys of this run."""
         numbers = [record.ended.get("issued") for record in self.records]
-        entries = sum(int(pair[1] - pair[0] + 1) for pair in numbers if pair)
-        return entries - self.left_out["advice"]
+        return sum(int(pair[1] - pair[0] + 1) for pair in numbers if pair)
 
     @property
     def left_out(self) -> dict[str, int]:

@@ -25,9 +25,9 @@ from veritracer.encoding import Encoding
 from veritracer.engines import Engine, Serial
 from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
-from veritracer.ledger.promises import IssuingModel, Promises, Told, select
+from veritracer.ledger.promises import IssuingModel, Promises, select
 from veritracer.ledger.records import Row, table_of
-from veritracer.ledger.snapshot import Source, View, raw_needed
+from veritracer.ledger.snapshot import RawPair, Snapshot, Source
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
@@ -226,14 +226,14 @@ def audit(
         with source.snapshot(at) as view:
             run, counted = _Run(audited, view.models(), BrokenPromises(recourse)), view.counts()
             origin = view.reference()
-            raw_for = raw_needed(view, audited.encoding.digest)
+            raw_for = view.raw_needed(audited.encoding.digest)
             pieces = view.promises(chunk=chunk, raw_for=raw_for)
             for promises, judged in run.judged(pieces, engine or Serial()):
                 run.add(promises, judged)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
-            told = run.broken.told(view)
-        found = run.broken.recourse(audited, told)  # the ledger is not held up by the search
+            raw = run.broken.raw_values(view)
+        found = run.broken.recourse(audited, raw)  # the ledger is not held up by the search
     return Audit(
         at=now,
         model_digest=audited.network.digest(audited.theta),
@@ -351,20 +351,20 @@ class BrokenPromises:
         """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
         return _joined(self.pieces, "logit", ["logit", "sequence"])
 
-    def told(self, view: View) -> list[Told]:
-        """What the people of the worst ones were shown, and what they have."""
-        return view.told([int(one.sequence[0]) for _, one in self.worst])
+    def raw_values(self, view: Snapshot) -> list[RawPair]:
+        """Return the raw values of the worst ones: what was shown, and the applicants' own rows."""
+        return view.raw_values([int(one.sequence[0]) for _, one in self.worst])
 
-    def recourse(self, audited: AuditedModel, told: Sequence[Told]) -> tuple[NewRecourse, ...]:
+    def recourse(self, audited: AuditedModel, raw: Sequence[RawPair]) -> tuple[NewRecourse, ...]:
         """New recourse by the audited for the worst ones, in their order: from what they really have."""
         if not self.worst:
             return ()
         favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
-        own = [t.shown if t.original is None else t.original for t in told]
+        own = [t.shown if t.original is None else t.original for t in raw]
         same = _decided(audited, own) == favourable
-        known = torch.tensor([t.original is not None for t in told])
+        known = torch.tensor([t.original is not None for t in raw])
         original = (known & same).tolist()
-        start = [row if kept else t.shown for row, t, kept in zip(own, told, original, strict=True)]
+        start = [row if kept else t.shown for row, t, kept in zip(own, raw, original, strict=True)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
             found = audited.recourse().explain(

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box, ibp_upper, trace
 from veritracer.errors import EmptyIntersectionError, PromiseError, TrainingError, message
-from veritracer.ledger.promises import IssuingModel, SetRequirement, rows_for
-from veritracer.ledger.snapshot import View, raw_needed
+from veritracer.ledger.promises import IssuingModel, SetRequirement, encoded_rows
+from veritracer.ledger.snapshot import Snapshot
 from veritracer.ledger.verdicts import AuditedModel
 from veritracer.models.intersection import Intersection
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
@@ -78,7 +78,7 @@ class SetConstraints:
     others: tuple[SetConstraint, ...]
 
     @classmethod
-    def of(cls, view: View, audited: AuditedModel, *, least_kappa: float = 0.0) -> SetConstraints:
+    def of(cls, view: Snapshot, audited: AuditedModel, *, least_kappa: float = 0.0) -> SetConstraints:
         """The constraints on the model that ``audited`` becomes: encoding and threshold stay.
 
         Promises below ``least_kappa`` are not asked to be kept by proof: their sets leave too little room.
@@ -163,7 +163,7 @@ class UnprotectedPromises:
         return len(self.sign)
 
 
-def unprotected(view: View, audited: AuditedModel, constraints: SetConstraints) -> UnprotectedPromises:
+def unprotected(view: Snapshot, audited: AuditedModel, constraints: SetConstraints) -> UnprotectedPromises:
     """The promises without a set, and the conditional ones, for which staying in the set is not enough.
 
     At most ``MAX_PENALISED``, evenly from what the source gives. Of a region that is not known as a whole it
@@ -174,13 +174,13 @@ def unprotected(view: View, audited: AuditedModel, constraints: SetConstraints) 
     parts = [
         UnprotectedPromises(*(torch.empty(0, audited.encoding.dim).double(),) * 2, torch.empty(0).double())
     ]
-    for promises in view.promises(raw_for=raw_needed(view, audited.encoding.digest)):
+    for promises in view.promises(raw_for=view.raw_needed(audited.encoding.digest)):
         wanted = promises.conditional.copy()
         for model, kappa in open_:
             if model == promises.model:
                 wanted |= promises.kappa == kappa
         taken = _evenly(torch.from_numpy(wanted.nonzero()[0]))
-        rows = rows_for(audited.encoding, promises, models[promises.model])
+        rows = encoded_rows(audited.encoding, promises, models[promises.model])
         sign = torch.where(torch.from_numpy(promises.favourable)[taken], 1.0, -1.0).double()
         parts.append(UnprotectedPromises(rows.lower[taken], rows.upper[taken], sign))
     whole = UnprotectedPromises(

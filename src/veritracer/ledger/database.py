@@ -1,42 +1,42 @@
-"""A database of either kind: its tables, how it is opened, how one writer at a time is let in, its errors.
+"""The ledger's tables, the end of its chain with one writer at a time, and queries of one state.
 
-``entries`` only ever grows; what speaks of a person stands apart and can go.
+``entries`` only grows; records and requests stand apart, so that what speaks of a person can be erased.
 """
 
 from __future__ import annotations
 
+import hmac
+import math
 import os
-import re
-import sqlite3
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, Table, Text
-from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.engine import Connection, Dialect, Engine
 
-from veritracer.errors import CommitUnknownError, LedgerError, LedgerUnavailableError, Message, message
+from veritracer.errors import LedgerError, RequestReusedError, message
+from veritracer.ledger import chain, connections
+from veritracer.ledger.chain import content_of, time_of
+from veritracer.ledger.records import CHANGED, HASH, Record, canonical, commitment
+from veritracer.ledger.requests import Kept, Request, RequestRow, kept_of
 
-PATIENCE = 120.0
-"""Seconds that a writer waits for those before it."""
+Rows = Sequence[Any]
+"""Rows of one answer: each is a tuple of the columns that the method names, in its order."""
 
-READERS_MAY_TAKE = 5_000
-"""Milliseconds that an erasure waits for readers, so that the write-ahead log can be emptied."""
+MAX_IN_LIST = 900
+"""Values in one IN (...): every SQLite takes that many."""
 
-READER = "somebody who still reads the ledger as it was"
-"""What prevents SQLite from emptying its write-ahead log."""
+LARGEST = 2**63 - 1
+"""The largest number that an entry can have."""
 
-LOCK = 0x56655269  # a number that no other program should use for its advisory locks
-
-TABLE = re.compile(r"\b(?:FROM|JOIN) veritracer_\w+")
-
-BUSY = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
+ROWS_PER_INSERT = 2_000
+"""Rows that are sent to the database at once."""
 
 metadata = MetaData()
 
@@ -47,10 +47,10 @@ class Blob(LargeBinary):
     cache_ok = True
 
     def bind_processor(self, dialect: Dialect) -> None:
-        """None: the driver takes bytes as they are."""
+        """Return None: the driver takes bytes as they are."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> None:
-        """None: the driver takes bytes as they are."""
+        """Return None: the driver gives bytes as they are."""
 
 
 _Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite's own row number, else 64 bits
@@ -71,29 +71,20 @@ entries = Table(
     Column("link", Blob, nullable=False),
 )
 
-
-# What an audit reads, apart from what only people read: a million promises are half the bytes that way.
-encoded = Table(
-    "veritracer_encoded",
+records = Table(
+    "veritracer_records",
     metadata,
     _seq(),
     Column("salts", Blob, nullable=False),
-    Column("who", Blob, nullable=False),
+    Column("id", Blob, nullable=False),
     Column("x_cf", Blob, nullable=False),
     Column("x", Blob),
+    Column("public", Blob, nullable=False),
+    Column("private", Blob),
 )
 
-# Made when applications are first looked up by whose they are; a hash in PostgreSQL, where ids may be long.
-people = sa.Index("veritracer_people", encoded.c.who, postgresql_using="hash")
-encoded.indexes.discard(people)
-
-texts = Table(
-    "veritracer_texts",
-    metadata,
-    _seq(),
-    Column("shown", Blob, nullable=False),
-    Column("original", Blob),
-)
+# SQLite is never asked by an index (see ``connections``); a hash, because ids may be long.
+sa.Index("veritracer_ids", records.c.id, postgresql_using="hash").ddl_if(dialect="postgresql")
 
 models = Table(
     "veritracer_models",
@@ -103,273 +94,424 @@ models = Table(
     Column("tensors", Blob, nullable=False),
 )
 
-migrations = Table(
-    "veritracer_migrations",
-    metadata,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("name", Text, nullable=False),
-    Column("seq", _Number, nullable=False),
-)
-
-# What stands beside the entry of a request: see store.RequestRow. The table is made when it is first needed.
+# What stands beside the entry of a request: see ``RequestRow``.
 requests = Table(
     "veritracer_requests",
-    MetaData(),
+    metadata,
     _seq(),
     Column("salt", Blob, nullable=False),
     Column("digest", Blob, nullable=False),
     Column("response", Blob, nullable=False),
 )
 
+BESIDE = records, models, requests
+"""The tables whose rows stand beside an entry of the same number."""
 
-def place_of(given: str | os.PathLike[str]) -> URL:
-    """The database that a path or a URL names."""
-    text = os.fspath(given)
-    if isinstance(given, str) and "://" in text:
+ERASABLE = (records.name, requests.name)
+
+
+class Database:
+    """The database of a ledger, which is created when it is opened for the first time."""
+
+    def __init__(self, place: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.url = connections.place_of(place)
+        if not create and not connections.exists(self.url):
+            remedy = "check the path, or issue a promise first"
+            raise LedgerError(message("a ledger that exists", f"no file {self.url.database}", remedy))
+        self.engine = connections.connect(self.url)
+        self.requests = RequestEntries()
         try:
-            url = make_url(text)
-        except ArgumentError:
-            remedy = "write sqlite:///promises.db or postgresql://user@host/name"
-            raise LedgerError(message("a path or a database's URL", repr(text), remedy)) from None
-    else:
-        url = URL.create("sqlite", database=text)
-    kind = url.get_backend_name()
-    if kind not in ("sqlite", "postgresql"):
-        raise LedgerError(message("SQLite or PostgreSQL", kind, "keep the ledger in one of these"))
-    if kind == "sqlite" and url.database in (None, "", ":memory:"):
-        raise LedgerError(message("a file for the ledger", "none", "a promise must outlive the process"))
-    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+            _prepare(self.engine, create=create)
+            if not self.read_only and connections.has_traces(self.engine):
+                connections.forget_traces(self.engine, ERASABLE, 0)  # an erasure was not completed
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        """Return the database's URL without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def read_only(self) -> bool:
+        """Return whether the ledger is a file on read-only media."""
+        return connections.is_read_only(self.url)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open queries of one state of the ledger."""
+        known = self.requests
+        with connections.reading(self.engine) as connection, closing(Reader(connection, known)) as reader:
+            yield reader
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[Writer, Reader]]:
+        """Open the end of the chain and queries; all that is written in the block is kept, or nothing."""
+        if self.read_only:
+            remedy = "copy it to a disk that can be written; verify and audit can read it where it is"
+            raise LedgerError(
+                message("a ledger that can be written", f"{self.url.database}, read-only", remedy)
+            )
+        with connections.writing(self.engine) as connection, Writer(connection) as writer:
+            yield writer, Reader(connection, self.requests)
+
+    def forget_traces(self) -> str:
+        """Remove deleted content from the files too; return what prevented it, or an empty text."""
+        return connections.forget_traces(self.engine, ERASABLE)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
 
 
-def connect(url: URL) -> Engine:
-    """The engine of the database; nothing is opened yet."""
-    # No pool: a connection that is shared after a fork does harm, and to open one costs milliseconds at most.
-    if url.get_backend_name() == "sqlite":
-        if is_read_only(url):
-            engine = sa.create_engine(_as_it_is(url), poolclass=NullPool)
-        else:
-            engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": PATIENCE})
-            sa.event.listen(engine, "connect", _prepare_sqlite)
-        sa.event.listen(engine, "begin", _begin_sqlite)
-        sa.event.listen(engine, "before_cursor_execute", _as_stored, retval=True)
-        return engine
-    try:
-        return sa.create_engine(url, poolclass=NullPool)
-    except ModuleNotFoundError as error:
-        remedy = "pip install 'veritracer[postgres]'"
-        raise LedgerError(message(f"the package {error.name}", "an install without it", remedy)) from None
-
-
-def is_read_only(url: URL) -> bool:
-    """Whether the ledger is a file that is there and cannot be written, or is in a folder that cannot.
-
-    SQLite needs both: even a reader writes beside the file, so that it knows of writers.
-    """
-    if url.get_backend_name() != "sqlite" or "immutable" in url.query:
-        return "immutable" in url.query
-    file = Path(str(url.database))
-    return file.is_file() and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK))
-
-
-def _as_it_is(url: URL) -> URL:
-    """The URL that reads a file on read-only media, which nobody can be writing to.
-
-    What is still in a write-ahead log would be passed over in silence, so that is refused.
-    """
-    file = Path(str(url.database)).absolute()
-    log = file.with_name(f"{file.name}-wal")
-    if log.exists() and log.stat().st_size > 0:
-        remedy = "open it once where it can be written, which empties the log, or copy both to such a disk"
-        raise LedgerError(message("a ledger that was closed", f"{log.name} beside {file.name}", remedy))
-    name = quote(str(file))
-    return url.set(database=f"file:{name}", query={"mode": "ro", "immutable": "1", "uri": "true"})
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where we say so, not at the first INSERT
-    for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
-        connection.execute(f"PRAGMA {pragma}")
-    # Readers and a writer side by side. Two processes that switch a new file at once may get in each other's
-    # way, whatever the time-out says; the loser finds it done.
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            if str(error) not in BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _as_stored(
-    _connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool
-) -> tuple[str, Any]:
-    """The same question, answered from the tables themselves.
-
-    Whoever can write to the file can give it an index that leaves rows out: verifying and auditing have to
-    read the same rows. (The number of an entry is no index: it is where the row is.)
-    """
-    if statement.startswith("SELECT"):
-        statement = TABLE.sub(r"\g<0> NOT INDEXED", statement)
-    return statement, parameters
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if options.get("transaction", True):
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writing", False) else "BEGIN")
-
-
-@contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that no other writer shares: all of it is kept, or nothing."""
-    with translated(engine), _admitted(engine) as connection:
-        yield connection
-
-
-@contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that sees one state of the ledger from its beginning to its end."""
-    options: dict[str, Any] = {}
-    if engine.dialect.name == "postgresql":
-        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
-
-
-@contextmanager
-def _admitted(engine: Engine) -> Iterator[Connection]:
-    with engine.connect().execution_options(writing=True) as connection, _begun(connection):
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(PATIENCE)}s'")
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-        yield connection
-
-
-@contextmanager
-def _begun(connection: Connection) -> Iterator[None]:
-    """The transaction, begun again while SQLite is busy with something that its time-out does not cover.
-
-    If anything fails before the commit, nothing is kept. Of a commit that fails nobody can say that: it may
-    have been on the disk when the answer was lost.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            transaction = connection.begin()
-            break
-        except OperationalError as error:
-            connection.rollback()
-            if not _is_busy(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    with transaction:
-        yield
-        try:
-            transaction.commit()
-        except DBAPIError as error:
-            where = connection.engine.url.render_as_string(hide_password=True)
-            received = " ".join(str(error.orig).split())
-            remedy = "whether it was kept is unknown: repeat the command"
-            raise CommitUnknownError(message(f"a commit to {where}", received, remedy)) from error
-
-
-@contextmanager
-def translated(engine: Engine) -> Iterator[None]:
-    """What the database refuses, as one sentence."""
-    try:
-        yield
-    except DBAPIError as error:
-        said = " ".join(str(error.orig).split())
+def _prepare(engine: Engine, *, create: bool) -> None:
+    """Create the tables and the first entry where there is no ledger; refuse one of another layout."""
+    with connections.reading(engine) as connection:
+        if _exists(connection):
+            return _check_layout(connection)
+    if not create:
         where = engine.url.render_as_string(hide_password=True)
-        if _is_busy(error):
-            remedy = "another process writes for too long: try again when it is done"
-            raise LedgerUnavailableError(message(f"{where} to be free", said, remedy)) from error
-        remedy = "check the path or URL, the rights to it, and the room on its disk"
-        raise LedgerUnavailableError(message(f"a ledger in {where}", said, remedy)) from error
+        raise LedgerError(message(f"a ledger in {where}", "none", "check the path, or issue a promise first"))
+    with connections.writing(engine) as connection:
+        if _exists(connection):  # another process was faster
+            return _check_layout(connection)
+        metadata.create_all(connection)
+        with Writer(connection) as writer:
+            # No two ledgers share a chain: each has a random name.
+            name, about = os.urandom(16).hex(), {"format": chain.FORMAT, "version": chain.VERSION}
+            writer.append("ledger", canonical({**about, "ledger": name, "time": time.time()}))
+    return None
 
 
-def _is_busy(error: DBAPIError) -> bool:
-    return any(word in str(error.orig) or word in type(error.orig).__name__ for word in BUSY)
+def _exists(connection: Connection) -> bool:
+    return sa.inspect(connection).has_table(entries.name)
 
 
-def expect_traces(connection: Connection) -> None:
-    """Note, in the transaction that deletes content, that the files are still to be cleaned.
+def _check_layout(connection: Connection) -> None:
+    """Refuse a ledger that does not begin as one of this layout does."""
+    wanted = sa.select(entries.c.kind, entries.c.header).where(entries.c.seq == 1)
+    first = connection.execute(wanted).first()
+    content = content_of("ledger", first.header) if first is not None and first.kind == "ledger" else {}
+    if (content.get("format"), content.get("version")) != (chain.FORMAT, chain.VERSION):
+        received = "no first entry" if first is None else f"a first entry {first.header[:80]!r}"
+        remedy = "read it with the release that wrote it, or take it from a backup"
+        raise LedgerError(message(f"a ledger of layout {chain.VERSION}", received, remedy))
 
-    SQLite has a number in the head of its file for its user (``user_version``). Here it counts erasures, and
-    is 0 again once nothing is left of them, so that a process that is killed meanwhile loses nothing.
+
+class Reader:
+    """Queries of the database within one transaction; long answers come in pieces."""
+
+    def __init__(self, connection: Connection, requests: RequestEntries) -> None:
+        self.connection, self.requests = connection, requests
+        self.unfinished: list[sa.CursorResult[Any]] = []
+
+    def close(self) -> None:
+        """Close answers that were not read to their end, before the connection is closed."""
+        for answer in self.unfinished:
+            answer.close()
+
+    def begin(self) -> None:
+        """Run a query: a database fixes the state that it shows with the first one."""
+        self.connection.execute(sa.select(sa.func.max(entries.c.seq))).first()
+
+    def head(self) -> bytes:
+        """Return the link of the newest entry."""
+        return chain.stored_link(self.connection.scalar(newest(entries.c.link)))
+
+    def events(self, *kinds: chain.Kind) -> Rows:
+        """Return number, kind and header of all entries of these kinds, which are not promises."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.kind.in_(kinds)).order_by(entries.c.seq)
+        return self.connection.execute(wanted).all()
+
+    def deployment(self, after: int = 0) -> bytes | None:
+        """Return the header of the newest deployment after an entry; None if there is none."""
+        wanted = newest(entries.c.header).where(entries.c.kind == "deployment", entries.c.seq > after)
+        found: bytes | None = self.connection.scalar(wanted)
+        return found
+
+    def kept_models(self) -> Rows:
+        """Return number, kind and header of issuing models; one without its row is left out."""
+        wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
+        wanted = wanted.where(entries.c.seq.in_(sa.select(models.c.seq)), entries.c.kind == "model")
+        return self.connection.execute(wanted.order_by(entries.c.seq)).all()
+
+    def model(self, seq: int) -> tuple[bytes, bytes]:
+        """Return document and weights of an issuing model."""
+        row = self.connection.execute(
+            sa.select(models.c.document, models.c.tensors).where(models.c.seq == seq)
+        ).first()
+        if row is None:
+            raise LedgerError(message(f"the issuing model of entry {seq}", "none", CHANGED))
+        document, tensors = row
+        return document, tensors
+
+    def headers(self, model: int, chunk: int) -> Iterator[Rows]:
+        """Yield number and header of the model's promises."""
+        wanted = sa.select(entries.c.seq, entries.c.header).where(*_promises_of(model))
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+        """Yield number, header, id, x_cf, x and, if asked for, both texts of promises that have a record."""
+        columns = [entries.c.seq, entries.c.header, records.c.id, records.c.x_cf, records.c.x]
+        wanted = sa.select(*columns, *([records.c.public, records.c.private] if with_texts else []))
+        wanted = wanted.select_from(entries).join(records, records.c.seq == entries.c.seq)
+        return self._pieces(wanted.where(*_promises_of(model)).order_by(entries.c.seq), chunk)
+
+    def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
+        """Return header, public and private text of promises that have a record, by number."""
+        found: dict[int, Any] = {}
+        for at in range(0, len(sequence), MAX_IN_LIST):
+            wanted = (
+                sa.select(entries.c.seq, entries.c.header, records.c.public, records.c.private)
+                .join(records, records.c.seq == entries.c.seq)
+                .where(entries.c.kind == "promise", entries.c.seq.in_(sequence[at : at + MAX_IN_LIST]))
+            )
+            found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
+        return found
+
+    def applications(self, whose: Sequence[bytes], after: int = 0) -> Iterator[Rows]:
+        """Yield number, header, id and private text of these applicants' promises after an entry."""
+        wanted = sa.select(entries.c.seq, entries.c.header, records.c.id, records.c.private)
+        wanted = wanted.select_from(entries).join(records, records.c.seq == entries.c.seq)
+        wanted = wanted.where(entries.c.kind == "promise", entries.c.seq > after)
+        for at in range(0, len(whose), MAX_IN_LIST):
+            some = wanted.where(records.c.id.in_(whose[at : at + MAX_IN_LIST]))
+            yield self.connection.execute(some.order_by(entries.c.seq)).all()
+
+    def people(self, chunk: int) -> Iterator[Rows]:
+        """Yield number and id of all promises that have a record."""
+        return self._pieces(sa.select(records.c.seq, records.c.id).order_by(records.c.seq), chunk)
+
+    def last(self) -> int:
+        """Return the number of the newest entry."""
+        return int(self.connection.scalar(newest(entries.c.seq)) or 0)
+
+    def record(self, seq: int) -> Any:
+        """Return model, header and the columns of ``Record`` after it; None without a record."""
+        columns = entries.c.model, entries.c.header, entries.c.commitments
+        parts = [records.c[name] for name in Record._fields[2:]]
+        wanted = sa.select(*columns, *parts).join(records, records.c.seq == entries.c.seq)
+        promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
+        return self.connection.execute(wanted.where(*promise)).first()
+
+    def of(self, *whose: bytes) -> dict[bytes, list[int]]:
+        """Return the numbers of all promises to each of these applicants."""
+        found: dict[bytes, list[int]] = {who: [] for who in whose}
+        for at in range(0, len(whose), MAX_IN_LIST):
+            some = records.c.id.in_(whose[at : at + MAX_IN_LIST])
+            wanted = sa.select(records.c.seq, records.c.id).where(some).order_by(records.c.seq)
+            for seq, who in self.connection.execute(wanted):
+                found[who].append(int(seq))
+        return found
+
+    def known(self, sequence: Iterable[int]) -> set[int]:
+        """Return those of these numbers that are promises."""
+        asked, found = [number for number in sequence if number <= LARGEST], set()
+        for at in range(0, len(asked), MAX_IN_LIST):
+            some = entries.c.seq.in_(asked[at : at + MAX_IN_LIST])
+            wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
+            found |= {int(seq) for seq in self.connection.scalars(wanted)}
+        return found
+
+    def everything(self, chunk: int) -> Iterator[Rows]:
+        """Yield each entry with the columns of all tables beside it, None where it has no row there."""
+        apart = [column for table in BESIDE for column in table.c if column.name != "seq"]
+        wanted = sa.select(*entries.c, *apart).select_from(entries)
+        for table in BESIDE:
+            wanted = wanted.outerjoin(table, table.c.seq == entries.c.seq)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of rows of each table that stands beside the entries."""
+        return {
+            table.name: self.connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+            for table in BESIDE
+        }
+
+    def request(self, request: Request) -> Kept | None:
+        """Return what was issued under this request's key; refuse a request for something else."""
+        seq = self.requests.find(self.connection, request.hashed)
+        if seq is None:
+            return None
+        entry = self.connection.execute(sa.select(entries).where(entries.c.seq == seq)).one()
+        row = self._row_of(seq)
+        if row is None or not self._is_as_written(entry, row):
+            received = "none" if row is None else "something else"
+            raise LedgerError(message("the stored row of this request", received, CHANGED))
+        if not row.is_cleared and not hmac.compare_digest(row.digest, request.digest):
+            remedy = "send a retry exactly as the first time, and give every new request a key of its own"
+            expected = "the request that this key was first used for"
+            raise RequestReusedError(message(expected, "another request under its key", remedy))
+        return kept_of(content_of("request", entry.header), entry.link, row)
+
+    def _row_of(self, seq: int) -> RequestRow | None:
+        """Return the row beside the entry of a request, if there is one."""
+        wanted = sa.select(*(requests.c[name] for name in RequestRow._fields)).where(requests.c.seq == seq)
+        row = self.connection.execute(wanted).first()
+        return None if row is None else RequestRow(*row)
+
+    def _is_as_written(self, entry: Any, row: RequestRow) -> bool:
+        """Check the link of a request's entry, its commitments, and that only an erasure cleared its row."""
+        link = sa.select(entries.c.link).where(entries.c.seq == entry.seq - 1)
+        before = chain.stored_link(self.connection.scalar(link))
+        try:
+            if chain.link(before, *entry[:5]) != entry.link:
+                return False
+            if not row.is_cleared:
+                return bool(row.commitments == entry.commitments)
+            response = bool(row.commitments[HASH:] == entry.commitments[HASH:])
+        except TypeError:  # SQLite keeps a text where bytes belong
+            return False
+        return response and self._lacks(content_of("request", entry.header)["first"], entry.seq)
+
+    def _lacks(self, first: int, end: int) -> bool:
+        """Return whether one of the promises from ``first`` to before ``end`` has no record any more."""
+        there = sa.select(sa.func.count()).where(first <= records.c.seq, records.c.seq < end)
+        return (self.connection.scalar(there.select_from(records)) or 0) < end - first
+
+    def _pieces(self, wanted: sa.Select[Any], chunk: int) -> Iterator[Rows]:
+        found = self.connection.execute(wanted, execution_options={"yield_per": chunk})
+        self.unfinished.append(found)
+        yield from found.partitions()
+        self.unfinished.remove(found)
+
+
+class RequestEntries:
+    """Numbers of the entries of requests by the hash of their key.
+
+    No index can be trusted (see ``connections``), so entries are read one after another: all of them the
+    first time, and then those that are new.
     """
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA user_version = {_traces(connection) % (2**31 - 1) + 1}")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read, self._link = 0, chain.BEGINNING
+        self._numbers: dict[str, int] = {}
+
+    def find(self, connection: Connection, hashed: str) -> int | None:
+        """Return the entry of the request under that key, in the state that the connection sees."""
+        with self._lock:
+            link = connection.scalar(sa.select(entries.c.link).where(entries.c.seq == self._read))
+            if self._read and link != self._link:  # rolled back, restored, or an earlier state than the last
+                self._read, self._numbers = 0, {}
+            last = connection.execute(newest(entries.c.seq, entries.c.link)).first()
+            if last is not None and last.seq > self._read:
+                self._go_on(connection)
+                self._read, self._link = int(last.seq), last.link
+            return self._numbers.get(hashed)
+
+    def _go_on(self, connection: Connection) -> None:
+        wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.seq > self._read)
+        for seq, header in connection.execute(
+            wanted.where(entries.c.kind == "request").order_by(entries.c.seq)
+        ):
+            self._numbers.setdefault(content_of("request", header)["key"], int(seq))
 
 
-def has_traces(engine: Engine) -> bool:
-    """Tell whether an erasure was recorded whose content may still be in the files; PostgreSQL never says."""
-    if engine.dialect.name != "sqlite":
-        return False
-    with reading(engine) as connection:
-        return _traces(connection) > 0
+def newest(*columns: Any) -> sa.Select[Any]:
+    """Return the query for columns of the newest entry."""
+    return sa.select(*columns).order_by(entries.c.seq.desc()).limit(1)
 
 
-def forget_traces(engine: Engine, patience: int | None = None) -> str:
-    """Remove deleted content from the files too; return what prevented it, or nothing.
+def _promises_of(model: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return entries.c.kind == "promise", entries.c.model == model
 
-    SQLite overwrites deleted cells (``secure_delete``), but not the copies that a page keeps when its cells
-    move to others, of which an index has many, nor the pages in its write-ahead log. ``VACUUM`` writes all
-    pages anew, and emptying the log leaves no others; a reader of an earlier state prevents the latter, and
-    then nothing is written, so that the log does not grow with every attempt. ``patience`` is how many
-    milliseconds to wait for readers. PostgreSQL keeps dead rows until their room is used again, and its own
-    log for as long as its administrator says.
+
+class Writer:
+    """Append entries to the chain within a transaction that excludes other writers.
+
+    Rows are collected and sent in batches; leaving the block sends the rest.
     """
-    try:
-        with translated(engine):
-            if engine.dialect.name != "sqlite":
-                return _mark_room_as_free(engine)
-            return _clean_file(engine, READERS_MAY_TAKE if patience is None else patience)
-    except LedgerUnavailableError as error:  # the erasure itself is recorded
-        said = error.args[0]
-        return said.received if isinstance(said, Message) else str(said)
 
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        found = connection.execute(newest(entries)).first()
+        self.seq, link = (0, None) if found is None else (int(found.seq), found.link)
+        self.link = chain.stored_link(link)
+        self._before = found
+        self.waiting: dict[str, list[dict[str, Any]]] = {}
 
-def _mark_room_as_free(engine: Engine) -> str:
-    """Let PostgreSQL use the room of deleted rows again."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        names = [encoded.name, texts.name]
-        if sa.inspect(connection).has_table(requests.name):
-            names.append(requests.name)
-        connection.exec_driver_sql(f"VACUUM {', '.join(names)}")
-    return ""
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
 
-def _clean_file(engine: Engine, patience: int) -> str:
-    """Write SQLite's file anew and empty its log, then take the note of ``expect_traces`` back."""
-    with engine.connect().execution_options(transaction=False) as connection:
-        # The new copy of a large ledger goes to a temporary file, not into memory.
-        for pragma in (f"busy_timeout = {patience}", "temp_store = FILE"):
-            connection.exec_driver_sql(f"PRAGMA {pragma}")
-        erasures = _traces(connection)
-        if not _empty_log(connection):
-            return READER
-        connection.exec_driver_sql("VACUUM")
-        if not _empty_log(connection):
-            return READER
-    with _admitted(engine) as connection:
-        if _traces(connection) == erasures:  # else somebody has erased more meanwhile
-            connection.exec_driver_sql("PRAGMA user_version = 0")
-    return ""
+    @property
+    def newest(self) -> float:
+        """Return the time of the newest entry before: no new one may be dated before it."""
+        return -math.inf if self._before is None else time_of(self._before.kind, self._before.header)
 
+    def append(self, kind: chain.Kind, header: bytes, *, model: int = 0, commitments: bytes = b"") -> int:
+        """Append an entry and return its number."""
+        self.seq += 1
+        self.link = chain.link(self.link, self.seq, kind, model, header, commitments)
+        row = {"kind": kind, "model": model, "header": header, "commitments": commitments, "link": self.link}
+        self._add(entries, row)
+        return self.seq
 
-def _empty_log(connection: Connection) -> bool:
-    """Tell whether SQLite's write-ahead log could be folded into the file and cut to nothing."""
-    return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+    def promise(self, record: Record, model: int) -> int:
+        """Append a promise and return its number."""
+        header, commitments, *parts = record
+        seq = self.append("promise", header, model=model, commitments=commitments)
+        self._add(records, dict(zip(Record._fields[2:], parts, strict=True)))
+        return seq
 
+    def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
+        """Append an issuing model and return its number."""
+        seen = commitment(b"", document) + commitment(b"", tensors)
+        seq = self.append("model", header, commitments=seen)
+        self._add(models, {"document": document, "tensors": tensors})
+        return seq
 
-def _traces(connection: Connection) -> int:
-    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+    def request(self, request: Request, first: int, issued: float, expires: float) -> int:
+        """Append the entry of a request whose promises, from ``first`` on, are the newest entries."""
+        ends = None if math.isinf(expires) else expires
+        about = {"first": first, "count": self.seq + 1 - first, "time": issued, "expires": ends}
+        row = RequestRow.of(request)
+        header = canonical({**about, "key": request.hashed})
+        seq = self.append("request", header, commitments=row.commitments)
+        self._add(requests, row._asdict())
+        return seq
 
+    def delete(self, sequence: Sequence[int]) -> None:
+        """Delete the records of these promises; their entries stay.
 
-def exists(url: URL) -> bool:
-    """Whether there is a database; a server is asked only when it is used."""
-    return url.get_backend_name() != "sqlite" or Path(url.database or "").exists()
+        What was asked in a request that made one of them is cleared; its response, which names nobody, stays.
+        """
+        self._forget_requests(sequence)
+        for at in range(0, len(sequence), MAX_IN_LIST):
+            some = records.c.seq.in_(sequence[at : at + MAX_IN_LIST])
+            self.connection.execute(sa.delete(records).where(some))
+        connections.expect_traces(self.connection)
+
+    def _forget_requests(self, sequence: Sequence[int]) -> None:
+        """Clear what was asked in the requests that made one of these promises."""
+        numbers = sorted(sequence)
+        behind = entries.c.kind == "request", entries.c.seq > numbers[0]
+        wanted = sa.select(entries.c.seq, entries.c.header).where(*behind)
+        some = [
+            int(seq)
+            for seq, header in self.connection.execute(wanted)
+            if bisect_left(numbers, seq) > bisect_left(numbers, content_of("request", header)["first"])
+        ]
+        for at in range(0, len(some), MAX_IN_LIST):
+            these = requests.c.seq.in_(some[at : at + MAX_IN_LIST])
+            self.connection.execute(sa.update(requests).where(these).values(salt=b"", digest=b""))
+
+    def flush(self) -> None:
+        """Send the rows that are waiting."""
+        for table in (entries, *BESIDE):
+            if rows := self.waiting.pop(table.name, []):
+                self.connection.execute(table.insert(), rows)
+
+    def _add(self, table: sa.Table, row: dict[str, Any]) -> None:
+        rows = self.waiting.setdefault(table.name, [])
+        rows.append({"seq": self.seq, **row})
+        if len(rows) >= ROWS_PER_INSERT and table is entries:
+            self.flush()

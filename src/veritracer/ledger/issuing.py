@@ -1,10 +1,12 @@
-"""From counterfactuals to promises: checked again, prepared piece by piece, issued all at once.
+"""Issue promises: prove claims again, find duplicates, and append all promises of a batch at once.
 
 Nothing is issued on trust: ``Counterfactuals`` are values that anybody can copy and edit. Before they become
-promises, the texts that are going to be kept are encoded anew and have to be the rows that were certified, to
-the bit; the model itself has to decide as they say; and everything that they claim of later models is proved
-again, for the very set that the ledger is going to name. Without the search for the largest radius that is
-cheap. Records then wait for their place in the chain: in memory, on disk once they are many.
+promises, the texts to be kept are encoded again and must be the certified rows bit for bit, the model must
+decide as they say, and every claim about later models is proved again for the very set that the ledger
+names. Without the search for the largest radius that is cheap.
+
+``prepare`` does all of that and needs no ledger, so that many processes can; a ``Batch`` collects what it
+returns, in memory and on disk once there is much of it, and commits it in one transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,18 +30,16 @@ from veritracer.certificate import Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
-from veritracer.ledger.chain import EVENTFUL, content_of, to_bytes
+from veritracer.ledger.chain import content_of
 from veritracer.ledger.promises import IssuingModel, certified_region_of
 from veritracer.ledger.records import (
-    ADVICE,
-    ENCRYPTED,
+    RawRows,
     Record,
     Row,
     Terms,
-    Texts,
-    dated_header,
+    canonical,
+    dated,
     headers,
-    is_promised,
     private,
     records,
     table_of,
@@ -52,17 +52,17 @@ from veritracer.threads import one_thread
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
+    from veritracer.ledger.database import Database, Reader, Writer
     from veritracer.ledger.requests import Kept, Request
-    from veritracer.ledger.store import Reader, Store, Writer
 
 ROUNDING = 1e-9
-"""A bound that is computed again, in other company, may differ by this share of its size."""
+"""Share of its size by which a bound may differ when it is computed again beside other rows."""
 
 PENDING_BYTES = 64 * 2**20
 """Bytes up to which records are kept in memory; more go to a file without a name."""
 
-LEFT_OUT = ("skipped", "advice", "uncertified", "repeated")
-"""The counts of ``Issued``: what became no promise, by the reason."""
+LEFT_OUT = ("skipped", "uncertified", "repeated")
+"""The counts of ``Issued``: what became no promise, by reason."""
 
 _REMEDY = "explain again, and issue what explain answers as it is"
 
@@ -71,32 +71,30 @@ _LENGTHS = struct.Struct("<8i")
 
 @dataclass(frozen=True, repr=False)
 class Issued:
-    """Promises that were made.
+    """Promises that were issued.
 
     Attributes
     ----------
     sequence
         Their numbers in the ledger.
     ids
-        Whose they are.
+        The applicants' ids.
     head
         The newest link of the chain, in hexadecimal: note it elsewhere.
     skipped
-        How many rows have no counterfactual, and so no promise.
+        The number of rows without a counterfactual, which got no promise.
     issued, expires
         When they were made and until when they hold, in seconds since 1970; infinite is never.
-    advice
-        How many of them are advice: kept, and no promise.
     uncertified, repeated
-        How many counterfactuals were left out because they are not certified (or not believed by the panel),
-        and how many because the same application has a live promise already.
+        The number of counterfactuals left out because they are not certified (or not accepted by the panel),
+        and because the same application has a live promise already.
     openings
-        With ``original="commitment"``: for each promise what proves later which row was committed to (salts,
-        encoded row, raw row). It is kept nowhere else.
+        With ``original="commitment"``: for each promise the salt and the content that prove later which row
+        was committed to. It is kept nowhere else.
     recourse
-        The counterfactuals, where ``VeriTraCER.issue`` found them.
+        The counterfactuals, if ``VeriTraCER.issue`` found them.
     again
-        Whether these were issued before, for the same request: then nothing new was.
+        Whether these were issued before for the same request, and nothing now.
     """
 
     sequence: NDArray[np.int64]
@@ -107,7 +105,6 @@ class Issued:
     recourse: Counterfactuals | None = None
     issued: float = math.nan
     expires: float = math.inf
-    advice: int = 0
     uncertified: int = 0
     repeated: int = 0
     again: bool = False
@@ -117,21 +114,20 @@ class Issued:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many became no promise, by the reason."""
+        """Return how many became no promise, by reason."""
         return {name: getattr(self, name) for name in LEFT_OUT}
 
     def __str__(self) -> str:
-        made = len(self) - self.advice
         numbers = f" (entries {self.sequence[0]:,} to {self.sequence[-1]:,})" if len(self) else ""
-        parts = [f"{made:,} {'promise' if made == 1 else 'promises'}{numbers}"]
-        parts += [f"{self.advice:,} kept as advice"] if self.advice else []
-        parts += [
-            f"{self.uncertified:,} skipped, not certified",
-            f"{self.repeated:,} skipped, promised already",
-            f"{self.skipped:,} without a counterfactual",
-            f"head {self.head}",
-        ]
-        return "; ".join(parts)
+        return "; ".join(
+            [
+                f"{len(self):,} {'promise' if len(self) == 1 else 'promises'}{numbers}",
+                f"{self.uncertified:,} skipped, not certified",
+                f"{self.repeated:,} skipped, promised already",
+                f"{self.skipped:,} without a counterfactual",
+                f"head {self.head}",
+            ]
+        )
 
     __repr__ = __str__  # and not every number and id
 
@@ -143,16 +139,87 @@ def issued_before(kept: Kept, skipped: int) -> Issued:
     return Issued(numbers, [], head, skipped, issued=kept.issued, expires=kept.expires, again=True)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Promises that were proved again and need only their numbers and dates; can be pickled.
+
+    Attributes
+    ----------
+    model
+        The issuing model.
+    rows
+        The positions of the promised counterfactuals in the result of ``explain``.
+    records, openings
+        A record for each, and with ``original="commitment"`` what opens it.
+    applications, people
+        What recognises each application, and its row in the table: alternatives of one row are one
+        application.
+    asked
+        The number of rows.
+    skipped, uncertified
+        The number of rows without a counterfactual, and of counterfactuals that are left out.
+    """
+
+    model: IssuingModel
+    rows: NDArray[np.intp]
+    records: list[Record]
+    openings: list[bytes]
+    applications: list[bytes]
+    people: NDArray[np.intp]
+    asked: int
+    skipped: int
+    uncertified: int
+
+    def without(self, some: NDArray[np.bool_]) -> Prepared:
+        """Return all promises but some."""
+        kept = np.flatnonzero(~some).tolist()
+        return replace(
+            self,
+            rows=self.rows[kept],
+            records=[self.records[k] for k in kept],
+            openings=[self.openings[k] for k in kept] if self.openings else [],
+            applications=[self.applications[k] for k in kept],
+            people=self.people[kept],
+        )
+
+
+def prepare(
+    found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
+) -> Prepared:
+    """Prove the claims of counterfactuals again and turn those to be kept into records."""
+    model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
+    if model.model_digest != found.model_digest:
+        received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
+        remedy = "pass the model that explain was called on, as it was then"
+        raise LedgerError(message("the model that the certificates speak of", received, remedy))
+    names = identities(ids, found)
+    raw = RawRows.of(found, terms.uncertified)
+    check_claims(found, raw, module, model)
+    made, openings = records(found, raw, names, terms)
+    each = zip(raw.rows.tolist(), raw.original, strict=True)
+    return Prepared(
+        model=model,
+        rows=raw.rows,
+        records=made,
+        openings=openings,
+        applications=[_application(names[i], row) for i, row in each],
+        people=found.row[raw.rows],
+        asked=int(found.row.max()) + 1 if len(found) else 0,
+        skipped=int((found.status == "none").sum()),
+        uncertified=int((found.status != "none").sum()) - len(raw.rows),
+    )
+
+
 Numbered = Callable[[NDArray[np.int64], float, float], None]
-"""Is told the numbers of the promises of a batch, when they are made and when they end."""
+"""Receives the numbers of the promises of a batch, and when they are made and end."""
 
 
 class Batch:
-    """Promises in preparation: ``add`` holds up nobody, ``commit`` other writers, and shortly.
+    """Promises in preparation: ``add`` delays nobody, ``commit`` other writers, and briefly.
 
-    ``known`` are the applications that have a promise already; None lets them have another one. What is put
-    into ``numbered`` is called before anything is committed: if it fails, nothing was promised. A ``request``
-    is granted once: what was issued for it before is told again. ``permit`` may refuse the model, given the
+    ``known`` are the applications that have a promise already; None lets them have another one. Callables in
+    ``numbered`` are called before anything is committed: if one fails, nothing was promised. A ``request`` is
+    granted once: what was issued for it before is returned again. ``permit`` may refuse the model, given the
     ledger as it is when the promises are committed.
     """
 
@@ -172,52 +239,51 @@ class Batch:
         self.ids: list[str] = []
         self.openings: list[bytes] = []
         self.numbered: list[Numbered] = []
-        self.skipped = self.advice = self.uncertified = self.repeated = 0
+        self.skipped = self.uncertified = self.repeated = 0
         self._issued: Issued | None = None
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many became no promise, by the reason: the counts of ``Issued``."""
+        """Return how many became no promise, by reason: the counts of ``Issued``."""
         return {name: getattr(self, name) for name in LEFT_OUT}
 
     @property
     def issued(self) -> Issued:
-        """What was issued, once the batch is done."""
+        """Return what was issued, once the batch is committed."""
         assert self._issued is not None, "the batch is not committed"
         return self._issued
 
-    def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Added:
-        """Check counterfactuals and prepare their promises; ``ids`` says whose each row is."""
+    def add(self, found: Counterfactuals, ids: Sequence[Any]) -> Prepared:
+        """Add counterfactuals, and return those that will become promises."""
         return self.take(prepare(found, self.module, self.threshold, self.terms, ids))
 
-    def take(self, prepared: Prepared) -> Added:
-        """Add promises that were prepared, here or elsewhere, but for those that people have already."""
+    def take(self, prepared: Prepared) -> Prepared:
+        """Add prepared promises but those of an application that has one, and return what was added."""
         if self.model is not None and prepared.model.digest != self.model.digest:
             remedy = "issue them one model at a time"
             raise LedgerError(message("counterfactuals of one model and set", "several", remedy))
         self.model = prepared.model
-        if self.known is not None:
-            repeated = self.known.repeated(prepared)
-            self.repeated += int(repeated.sum())
-            prepared = prepared.without(repeated)
         self.skipped += prepared.skipped
         self.uncertified += prepared.uncertified
+        if self.known is not None:
+            repeated = self.known.repeated(prepared)
+            prepared = prepared.without(repeated)
+            self.repeated += int(repeated.sum())
         for record in prepared.records:
             self.pending.put(record)
-            self.ids.append(record.who.decode())
-            self.advice += bool(record.header[1] & ADVICE)
+            self.ids.append(record.id.decode())
         self.openings += prepared.openings
-        return Added(prepared.rows, prepared.openings)
+        return prepared
 
-    def commit(self, store: Store) -> None:
-        """Write the promises into the ledger, all of them."""
+    def commit(self, database: Database) -> None:
+        """Write all promises into the ledger, or none."""
         if not self.pending.count and self.request is None:
-            with store.reading() as reader:
+            with database.reading() as reader:
                 head = reader.head()
             sequence: NDArray[np.int64] = np.empty(0, np.int64)
             self._finish(sequence, head, *self.terms.after(-math.inf))
             return
-        with store.writing() as (writer, reader):
+        with database.writing() as (writer, reader):
             if self.request is not None and (before := reader.request(self.request)):
                 self._issued = issued_before(before, self.skipped)
                 return
@@ -225,23 +291,19 @@ class Batch:
                 self.permit(reader, self.model)
             self._check_meanwhile(reader)
             issued, expires = self.terms.after(writer.newest)
-            if self.advice:
-                writer.require(EVENTFUL, issued)
             number = self._model_number(writer, reader, issued) if self.pending.count else 0
             first = writer.seq + 1
             for record in self.pending:
-                writer.promise(record._replace(header=dated_header(record.header, issued, expires)), number)
-            if self.known is not None:
-                writer.index_people()
+                writer.promise(record._replace(header=dated(record.header, issued, expires)), number)
             if self.request is not None:
                 writer.request(self.request, first, issued, expires)
             sequence = np.arange(first, first + len(self.pending), dtype=np.int64)
             self._finish(sequence, writer.link, issued, expires)
 
     def _finish(self, sequence: NDArray[np.int64], head: bytes, issued: float, expires: float) -> None:
-        """Tell whoever waits for it what the promises are called."""
-        for told in self.numbered:
-            told(sequence, issued, expires)
+        """Pass the numbers on to whoever waits for them."""
+        for receive in self.numbered:
+            receive(sequence, issued, expires)
         self._issued = Issued(
             sequence,
             self.ids,
@@ -250,13 +312,12 @@ class Batch:
             self.openings,
             issued=issued,
             expires=expires,
-            advice=self.advice,
             uncertified=self.uncertified,
             repeated=self.repeated,
         )
 
     def _check_meanwhile(self, reader: Reader) -> None:
-        """Refuse what somebody else has promised since the batch was begun."""
+        """Refuse what another writer has promised since the batch was begun."""
         if self.known is not None and self.known.promised_meanwhile(reader):
             remedy = "run it again: what was promised meanwhile is left out then"
             expected = "nobody to promise the same meanwhile"
@@ -267,161 +328,62 @@ class Batch:
         self.pending.close()
 
     def _model_number(self, writer: Writer, reader: Reader, time: float) -> int:
-        """The number of the issuing model's entry, which is made if there is none."""
+        """Return the number of the issuing model's entry, which is made if there is none."""
         assert self.model is not None
         for seq, kind, header in reader.kept_models():
             if content_of(kind, header)["digest"] == self.model.digest:
                 return int(seq)
-        header = to_bytes({"digest": self.model.digest, "time": time})
+        header = canonical({"digest": self.model.digest, "time": time})
         return writer.model(header, *self.model.to_bytes())
 
 
-class Added(NamedTuple):
-    """Which counterfactuals of a piece became entries, and what opens the commitments to their rows."""
-
-    rows: NDArray[np.intp]
-    openings: list[bytes]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Promises that were proved again, as records without numbers and dates; it can be pickled.
-
-    Attributes
-    ----------
-    model
-        The model that makes the promises.
-    rows, people
-        For each record its counterfactual, and the row that this is for.
-    proved
-        Which of them are certified for more than today's model.
-    records
-        The records.
-    applications
-        What each application is recognised by.
-    openings
-        What opens the commitments to people's own rows, where only these are kept.
-    asked
-        The number of rows.
-    skipped, uncertified
-        How many counterfactuals there are not, and how many are left out because they are not certified.
-    """
-
-    model: IssuingModel
-    rows: NDArray[np.intp]
-    people: NDArray[np.int64]
-    proved: NDArray[np.bool_]
-    records: list[Record]
-    applications: list[bytes]
-    openings: list[bytes]
-    asked: int
-    skipped: int
-    uncertified: int
-
-    def without(self, some: NDArray[np.bool_]) -> Prepared:
-        """Return all promises but some."""
-        kept = np.flatnonzero(~some).tolist()
-        return replace(
-            self,
-            rows=self.rows[kept],
-            people=self.people[kept],
-            proved=self.proved[kept],
-            records=[self.records[k] for k in kept],
-            applications=[self.applications[k] for k in kept],
-            openings=[self.openings[k] for k in kept] if self.openings else [],
-        )
-
-
-def prepare(
-    found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
-) -> Prepared:
-    """Check counterfactuals and everything that they claim, and return what is to be issued of them.
-
-    No ledger is asked: this can be done in another process than the one that issues.
-    """
-    model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
-    if model.model_digest != found.model_digest:
-        received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
-        remedy = "pass the model that explain was called on, as it was then"
-        raise LedgerError(message("the model that the certificates speak of", received, remedy))
-    names = identities(ids, found)
-    texts = Texts.of(found, terms.uncertified)
-    check_claims(found, texts, module, model)
-    made, openings = records(found, texts, names, terms)
-    there = found.status != "none"
-    return Prepared(
-        model=model,
-        rows=texts.rows,
-        people=np.asarray(found.row)[texts.rows],
-        proved=is_promised(found)[texts.rows],
-        records=made,
-        applications=[
-            _application(record.who, row) for record, row in zip(made, texts.original, strict=True)
-        ],
-        openings=openings,
-        asked=int(found.row.max()) + 1 if len(found) else 0,
-        skipped=int((~there).sum()),
-        uncertified=int(there.sum()) - len(texts.rows),
-    )
-
-
 class Applications:
-    """The applications with a live promise: an id and a row, or the id alone where the row cannot be read.
+    """The applications with a live promise: an id and a row, or the id alone where no row can be read."""
 
-    What is only advice counts against further advice, and not against a promise.
-    """
-
-    def __init__(self, store: Store, now: float, cipher: Fernet | None) -> None:
-        self.store, self.now, self.cipher = store, now, cipher
+    def __init__(self, database: Database, now: float, cipher: Fernet | None) -> None:
+        self.database, self.now, self.cipher = database, now, cipher
         self.mine: dict[bytes, int] = {}
         self.names: set[bytes] = set()
         self.count = 0
-        with store.reading() as reader:
+        with database.reading() as reader:
             self.newest = reader.last()
             gone = Revocations.of(reader.events("release", "erasure"), None)
         self.revoked = {*gone.released.tolist(), *gone.erased.tolist()}
 
     def repeated(self, prepared: Prepared) -> NDArray[np.bool_]:
-        """Return a mask of what is promised already, in the ledger or earlier in this batch.
-
-        Alternatives of one row are one application.
-        """
-        whose = {record.who for record in prepared.records}
-        self.names |= whose
-        with self.store.reading() as reader:
-            known = self._read(reader, whose)
+        """Return a mask of what is promised already, in the ledger or earlier in this batch."""
+        names = [record.id for record in prepared.records]
+        self.names.update(names)
+        with self.database.reading() as reader:
+            known = self._read(reader, set(names))
         again = []
-        columns = prepared.applications, prepared.people.tolist(), prepared.proved.tolist()
-        for about, row, proved in zip(*columns, strict=True):
-            alone, person = about[:NAME] + ANY, self.count + row
-            there = any(known.get(key, False) or (key in known and not proved) for key in (about, alone))
-            again.append(there or self.mine.setdefault(about, person) != person)
+        for name, key, person in zip(names, prepared.applications, prepared.people.tolist(), strict=True):
+            there = key in known or _application(name, None) in known
+            again.append(there or self.mine.setdefault(key, self.count + person) != self.count + person)
         self.count += prepared.asked
         return np.array(again, dtype=bool)
 
     def promised_meanwhile(self, reader: Reader) -> bool:
-        """Whether one of this batch has got a promise since the batch was begun."""
+        """Return whether one of this batch has got a promise since the batch was begun."""
         late = self._read(reader, self.names, after=self.newest)
         named = {key[:NAME] for key in self.mine}
         return any(key in self.mine or (key[NAME:] == ANY and key[:NAME] in named) for key in late)
 
-    def _read(self, reader: Reader, whose: Collection[bytes], after: int = 0) -> dict[bytes, bool]:
-        """What these people have live: applications, and whether it is more than advice."""
-        found: dict[bytes, bool] = {}
+    def _read(self, reader: Reader, whose: Collection[bytes], after: int = 0) -> set[bytes]:
+        """Return the applications of these people that have a live promise."""
+        found: set[bytes] = set()
         for rows in reader.applications(sorted(whose), after):
             header = headers([row[1] for row in rows])
             live = header["expires"] > self.now
-            for (seq, _, who, original), head, lives in zip(rows, header, live.tolist(), strict=True):
-                if not lives or seq in self.revoked:
-                    continue
-                own = self._own(original, encrypted=int(head["original"]) == ENCRYPTED)
-                key = _application(who, own)
-                found[key] = found.get(key, False) or not head["flags"] & ADVICE
+            encrypted = header["encrypted"].tolist()
+            for (seq, _, who, own), lives, locked in zip(rows, live.tolist(), encrypted, strict=True):
+                if lives and seq not in self.revoked:
+                    found.add(_application(who, self._own(own, encrypted=locked)))
         return found
 
-    def _own(self, original: bytes | None, *, encrypted: bool) -> Row | None:
+    def _own(self, text: bytes | None, *, encrypted: bool) -> Row | None:
         try:
-            kept = private(original, self.cipher, encrypted=encrypted)
+            kept = private(text, self.cipher, encrypted=encrypted)
         except LedgerError:
             return None  # under another key
         row = None if kept is None else kept.get("row")
@@ -432,7 +394,7 @@ NAME, ANY = 16, bytes(16)
 
 
 def _application(who: bytes, row: Row | None) -> bytes:
-    """What an application is recognised by: hashes of the id and of its values; 1 and 1.0 are one value."""
+    """Return hashes of the id and of the values, which recognise an application; 1 and 1.0 are equal."""
     name = sha256(who).digest()[:NAME]
     if row is None:
         return name + ANY
@@ -441,7 +403,7 @@ def _application(who: bytes, row: Row | None) -> bytes:
 
 
 class PendingRecords:
-    """Records in the order in which they were put, to be read once they are all there."""
+    """Records in the order in which they were put, read once all are there."""
 
     def __init__(self) -> None:
         # Closed by close(); a file without a name is gone with the process, whatever ends it.
@@ -469,7 +431,7 @@ class PendingRecords:
 
 
 def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
-    """Whose each counterfactual is; refuses a list of another length, and people without a name."""
+    """Return the id of each counterfactual; refuse a list of another length, and empty ids."""
     people = int(found.row.max()) + 1 if len(found) else 0
     if isinstance(ids, str) or len(ids) != people:
         received = repr(ids) if isinstance(ids, str) else f"{len(ids):,} for {people:,} rows"
@@ -484,7 +446,7 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
 
 
 def utf8(identity: Any, what: str = "an id") -> bytes:
-    """The text as it is kept; refuses half of a character, which no file and no letter can hold."""
+    """Return the text as it is kept; refuse half of a character, which no file or notice can hold."""
     try:
         return str(identity).encode()
     except UnicodeEncodeError:
@@ -496,21 +458,21 @@ def _is_missing(one: Any) -> bool:
     return one is None or one is pd.NA or one is pd.NaT or (isinstance(one, float) and one != one)
 
 
-def check_claims(found: Counterfactuals, texts: Texts, module: nn.Module, issuing: IssuingModel) -> None:
-    """Refuse counterfactuals that say more than is shown, decided and proved."""
+def check_claims(found: Counterfactuals, raw: RawRows, module: nn.Module, issuing: IssuingModel) -> None:
+    """Refuse counterfactuals that claim more than is shown, decided and proved."""
     if found.encoding_digest != issuing.encoding.digest:
         received = f"{issuing.encoding.digest[:12]}… where they speak of {found.encoding_digest[:12]}…"
         raise LedgerError(message("the encoding that the certificates speak of", received, _REMEDY))
-    if len(texts.rows) == 0:
+    if len(raw.rows) == 0:
         return
-    rows = torch.from_numpy(texts.rows)
+    rows = torch.from_numpy(raw.rows)
     x, x_cf = found.x[rows].cpu(), found.x_cf[rows].cpu()
-    _check_encoded("values that encode to the certified rows", issuing.encoding, texts.shown, x_cf)
-    _check_encoded("original rows that encode to the explained ones", issuing.encoding, texts.original, x)
+    _check_encoded("values that encode to the certified rows", issuing.encoding, raw.shown, x_cf)
+    _check_encoded("original rows that encode to the explained ones", issuing.encoding, raw.original, x)
     _check_regions(found, rows)
     with one_thread():
-        _check_decisions(found, texts.rows, module, x, x_cf)
-        _check_proofs(found, texts.rows, issuing, x, x_cf)
+        _check_decisions(found, raw.rows, module, x, x_cf)
+        _check_proofs(found, raw.rows, issuing, x, x_cf)
 
 
 def _check_encoded(expected: str, encoding: Encoding, rows: list[Row], certified: Tensor) -> None:
@@ -522,7 +484,7 @@ def _check_encoded(expected: str, encoding: Encoding, rows: list[Row], certified
 
 
 def _check_regions(found: Counterfactuals, rows: Tensor) -> None:
-    """The region is the one that overshoot and drift say, where something is proved of it."""
+    """Refuse regions other than overshoot and drift give, where something is proved of them."""
     region = certified_region_of(found).around(found.x_cf[rows].cpu(), found.x[rows].cpu())
     box = region if isinstance(region, Box) else Box(region, region)
     pairs = (box.lower, found.region.lower[rows].cpu()), (box.upper, found.region.upper[rows].cpu())
@@ -541,7 +503,7 @@ def _check_decisions(
 def _check_proofs(
     found: Counterfactuals, rows: NDArray[np.intp], issuing: IssuingModel, x: Tensor, x_cf: Tensor
 ) -> None:
-    """Everything that is said of later models has a proof, and an unconditional one where no more is said."""
+    """Refuse claims about later models without a proof, or with a condition that is not stated."""
     certified, radius = found.certified[rows], found.radius[rows]
     kappa = np.where(certified, found.kappa, radius)
     worst = found.worst_logit[rows]
@@ -564,21 +526,21 @@ def _check_proofs(
 
 
 class _Proofs:
-    """The same rows, to be proved at one kappa or another."""
+    """Some rows, to be proved at one kappa or another."""
 
     def __init__(self, issuing: IssuingModel, x: Tensor, x_cf: Tensor, region: Box | None) -> None:
         self.issuing, self.x, self.x_cf, self.region = issuing, x, x_cf, region
         self.module = to_module(issuing.network, issuing.theta)
 
     def at(self, kappa: float, some: NDArray[np.intp]) -> Certificates:
-        """Certificates of some of them."""
+        """Return certificates of some of them."""
         part = torch.from_numpy(some)
         target = self.x_cf[part] if self.region is None else self.region.select(part)
         return certify(self.module, self.x[part], target, self.issuing.param_set(kappa), radius=False)
 
 
 def _proved(found: Counterfactuals) -> NDArray[np.bool_]:
-    """Where something is said of later models."""
+    """Return a mask of the rows with a claim about later models."""
     said: NDArray[np.bool_] = found.certified | (found.radius > 0)
     return said
 

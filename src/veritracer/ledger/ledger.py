@@ -1,4 +1,4 @@
-"""The ledger: promises that were made, in a database whose past cannot be changed unseen."""
+"""The ledger: issued promises in a database whose past cannot be changed unseen."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch import nn
 
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
-from veritracer.ledger.chain import EVENTFUL, Kind, content_of, to_bytes
+from veritracer.ledger.chain import Kind, content_of
 from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
 from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement, check_threshold
-from veritracer.ledger.records import Terms, make_cipher
+from veritracer.ledger.records import Terms, canonical, make_cipher
 from veritracer.ledger.requests import Kept, Request
 from veritracer.ledger.snapshot import CHUNK, Snapshot, Source, render, render_opened
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
@@ -28,7 +28,7 @@ from veritracer.times import Moment, entry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
-    from veritracer.ledger.store import Reader, Store
+    from veritracer.ledger.database import Database, Reader
 
 Deployment = dict[str, Any]
 """The content of a ``deployment`` entry."""
@@ -45,7 +45,7 @@ class Ledger:
     def __init__(
         self, place: str | os.PathLike[str], *, key: bytes | str | None = None, create: bool = True
     ) -> None:
-        self._store = _open(place, create=create)
+        self._database = _open(place, create=create)
         self._cipher = None if key is None else make_cipher(key)
         self._models: dict[int, IssuingModel] = {}
         self._searched: tuple[int, Deployment | None] = (0, None)
@@ -59,19 +59,19 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.place!r})"
+        return f"Ledger({self._database.place!r})"
 
     def close(self) -> None:
         """Close the connections to the database."""
-        self._store.close()
+        self._database.close()
 
     @property
     def head(self) -> str:
-        """The newest link of the chain, in hexadecimal.
+        """Return the newest link of the chain, in hexadecimal.
 
         Noted elsewhere, it shows in ``verify`` whether the end of the ledger was cut off or rewritten.
         """
-        with self._store.reading() as reader:
+        with self._database.reading() as reader:
             return reader.head().hex()
 
     def issue(
@@ -89,21 +89,20 @@ class Ledger:
         allow_duplicate: bool = IssueOptions.allow_duplicate,
         request: Request | None = None,
     ) -> Issued:
-        """Write each certified counterfactual in ``found`` as a promise: all of them, or none.
+        """Issue each certified counterfactual in ``found`` as a promise: all of them, or none.
 
-        ``module`` is the model that they were found for, ``ids`` says whose each row is. The sign of the
-        module's logit is the decision; ``threshold`` says at which probability that is, and is not applied
-        again. ``original`` says how people's own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or
-        only their ``"commitment"``. Values, decisions and proofs are checked again: what was edited is
-        refused. ``now`` cannot lie before the newest entry, and is lifted to its time. Promises end after
-        365 days unless ``expires`` says otherwise; None is never.
+        ``module`` is the model they were found for, ``ids`` the applicants' ids. The sign of the module's
+        logit is the decision; ``threshold`` is the probability at which that is, and is not applied again.
+        ``original`` is how applicants' own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or only
+        as a ``"commitment"``. Values, decisions and proofs are checked again, and edited ones refused.
+        ``now`` cannot lie before the newest entry and is lifted to its time. Promises end after 365 days
+        unless ``expires`` says otherwise; None is never.
 
-        ``uncertified`` says what becomes of a counterfactual that is not certified for more than today's
-        model: nothing (``"skip"``, the default), ``"advice"`` that is kept and no promise, or a ``"promise"``
-        of what was proved of it. An application that has a live promise (the same id and the same row; the
-        same id where the row that is kept cannot be read) gets no second one unless ``allow_duplicate`` is
-        True. ``Issued`` counts what was left out. A ``request`` is issued once: a retry under its key gets
-        what was issued then, whatever happened in between.
+        ``uncertified`` is what becomes of a counterfactual that is not certified for more than today's model:
+        nothing (``"skip"``, the default), or a ``"promise"`` of what was proved. An application with a live
+        promise (the same id and row; the same id if the kept row cannot be read) gets no second one unless
+        ``allow_duplicate`` is True. ``Issued`` counts what was left out. A ``request`` is issued once: a
+        retry under its key gets what was issued then, whatever happened in between.
         """
         with self.issuing(
             module,
@@ -134,131 +133,130 @@ class Ledger:
         request: Request | None = None,
         deployed: bool = False,
     ) -> Iterator[Batch]:
-        """A batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
+        """Open a batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
 
-        ``once`` is a key of the caller's own, without anybody's name: under one key promises are issued once,
-        however often that is tried, and by however many processes. With ``deployed`` they are issued only if
+        Under the key of ``request`` promises are issued once, however often and by however many processes
+        that is tried; its answer can be set until the block ends. With ``deployed`` they are issued only if
         the model is the one that was deployed last, and was not deployed although it breaks promises.
         """
         check_threshold(threshold)
         cipher = self._cipher if key is None else make_cipher(key)
         terms = Terms.of(expires, now, original, cipher, uncertified, allow_duplicate)
-        known = None if allow_duplicate else Applications(self._store, terms.issued, terms.cipher)
+        known = None if allow_duplicate else Applications(self._database, terms.issued, terms.cipher)
         permit = self._check_issuing if deployed else None
         batch = Batch(module, threshold, terms, known, request, permit)
         try:
             yield batch
-            batch.commit(self._store)
+            batch.commit(self._database)
         finally:
             batch.close()
 
     def requested(self, request: Request) -> Kept | None:
-        """What was issued for this request before; None where nothing was, refused where it was another."""
-        with self._store.reading() as reader:
+        """Return what was issued for this request before, or None; refuse another one under its key."""
+        with self._database.reading() as reader:
             return reader.request(request)
 
     def settled(self, request: Request) -> Kept | None:
         """Return what was issued for the request, after all earlier writers have committed or given up."""
-        with self._store.writing() as (_, reader):
+        with self._database.writing() as (_, reader):
             return reader.request(request)
 
     @property
     def identity(self) -> str:
-        """The random name that the ledger got when it was made: no other ledger has it."""
-        with self._store.reading() as reader:
-            _, kind, header = reader.events("migration")[0]
-        return str(content_of(kind, header).get("ledger", ""))
+        """Return the random name that the ledger got when it was made: no other ledger has it."""
+        with self._database.reading() as reader:
+            _, kind, header = reader.events("ledger")[0]
+        return str(content_of(kind, header)["ledger"])
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
-        """The ledger as it is now, for the block: everything that is read from it belongs together.
+        """Open the ledger as it is now, or on the day ``at``: all that is read in the block belongs together.
 
-        With ``at`` it is asked about that day. While the block lasts, others can write, but what they erase
-        stays in SQLite's write-ahead log until it ends.
+        While the block lasts, others can write, but what they erase stays in SQLite's write-ahead log until
+        it ends.
         """
-        with self._store.reading() as reader:
+        with self._database.reading() as reader:
             reader.begin()
-            yield Snapshot(reader, self._models, self._cipher, at, self._store.place)
+            yield Snapshot(reader, self._models, self._cipher, at, self._database.place)
 
     def models(self) -> dict[str, IssuingModel]:
-        """The models that issued promises, by digest."""
+        """Return the models that issued promises, by digest."""
         with self.snapshot() as now:
             return now.models()
 
     def promises(self, at: Moment = None, *, expired: bool = False, chunk: int = CHUNK) -> Iterator[Promises]:
-        """The promises that are live ``at`` a moment, with ``expired`` also those past their end.
+        """Yield the promises that are live ``at`` a moment, with ``expired`` also those past their end.
 
-        They come in chunks of one issuing model each, all from one state of the ledger. Without ``at`` it is
-        now, and all that were made count; with it those that were made by then.
+        They come in chunks of one issuing model each, all from one state of the ledger. Without ``at`` the
+        moment is now and all that were made count; with it those that were made by then.
         """
         with self.snapshot(at) as then:
             yield from then.promises(expired=expired, chunk=chunk)
 
     def counts(self, at: Moment = None) -> Counts:
-        """How many promises are live at a moment (now), and how many have expired or are gone."""
+        """Return how many promises are live at a moment (now), and how many have expired or are gone."""
         with self.snapshot(at) as then:
             return then.counts()
 
     def requirements(self, at: Moment = None) -> list[SetRequirement]:
-        """What live promises ask of a later model: one entry for each issuing model and kappa."""
+        """Return what live promises require of a later model, by issuing model and kappa."""
         with self.snapshot(at) as then:
             return then.requirements()
 
     def shown(self, sequence: int) -> dict[str, Any]:
-        """Everything about one promise as it was told: id, values, sentence, dates, certificate, status.
+        """Return everything about one promise: id, values, sentence, dates, certificate and status.
 
         ``original`` and what speaks of it (``sentence``, ``reasons``, ``limits``, ``drift``) are None where
         the person's own row is not kept, or not readable.
         """
         with self.snapshot() as now:
-            kept, model = now.kept(int(sequence))
-            status = now.status(int(sequence), kept.header)
-            return {**render(int(sequence), kept, model, self._cipher), "status": status}
+            stored, model = now.record(int(sequence))
+            status = now.status(int(sequence), stored.header)
+            return {**render(int(sequence), stored, model, self._cipher), "status": status}
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
-        """The original row, as ``row``, and what speaks of it, which a promise only commits to.
+        """Return the original row, as ``row``, and what speaks of it, which a promise only commits to.
 
         ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
         """
         with self.snapshot() as now:
-            return render_opened(int(sequence), *now.kept(int(sequence)), opening)
+            return render_opened(int(sequence), now.record(int(sequence))[0], opening)
 
     def sequences_of(self, identity: Any) -> list[int]:
-        """The numbers of all promises to a person."""
+        """Return the numbers of all promises to an applicant."""
         who = utf8(identity)
-        with self._store.reading() as reader:
+        with self._database.reading() as reader:
             return reader.of(who)[who]
 
     def release(self, sequence: Iterable[int], reason: str, *, now: Moment = None) -> str:
-        """The new head: from now on these promises need not be kept, and the ledger says why.
+        """Release promises, which need not be kept from now on, and return the new head.
 
         The reason cannot be erased: it should name no person. ``now`` cannot lie before the newest entry:
         what was true on an earlier day stays so.
         """
         numbers = sorted({int(one) for one in sequence})
         utf8(reason, "a reason")
-        with self._store.writing() as (writer, reader):
+        with self._database.writing() as (writer, reader):
             unknown = sorted(set(numbers) - reader.known(numbers))
             if unknown or not numbers or not reason.strip():
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
             time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append("release", to_bytes({"time": time, "sequence": numbers, "reason": reason}))
+            writer.append("release", canonical({"time": time, "sequence": numbers, "reason": reason}))
             return writer.link.hex()
 
     def erase(self, *identities: Any, now: Moment = None) -> list[int]:
-        """Delete the records of these people, and return the numbers of their promises.
+        """Delete the records of these applicants, and return the numbers of their promises.
 
-        All of them are erased or, where one has no record, nobody. The commitments of their promises stay,
-        and an entry says that they were erased, so that the chain still verifies. They count as erased on
-        every day: nobody can tell any more what they were.
+        All of them are erased or, if one has no record, none. The commitments of their promises stay, and an
+        entry says that they were erased, so that the chain still verifies. They count as erased on every day.
 
-        Afterwards a SQLite file is written anew, which takes a moment for each gigabyte: erase many people
+        Afterwards a SQLite file is written again, which takes a moment for each gigabyte: erase many people
         with one call. A reader can prevent that, which a warning says; the next erasure or the next opening
         of the ledger makes up for it.
         """
-        with self._store.writing() as (writer, reader):
+        with self._database.writing() as (writer, reader):
             found = reader.of(*dict.fromkeys(map(utf8, identities)))
             unknown = [who.decode() for who, numbers in found.items() if not numbers]
             if unknown or not found:
@@ -268,8 +266,8 @@ class Ledger:
             gone = sorted(number for numbers in found.values() for number in numbers)
             writer.delete(gone)
             time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append("erasure", to_bytes({"time": time, "sequence": gone}))
-        if prevented := self._store.forget_traces():
+            writer.append("erasure", canonical({"time": time, "sequence": gone}))
+        if prevented := self._database.forget_traces():
             expected = "files without a trace of what was erased"
             remedy = (
                 "the erasure is recorded, but its bytes may remain in the files until the next erasure "
@@ -279,9 +277,9 @@ class Ledger:
         return gone
 
     def record_audit(self, audit: Audit, *, passed: bool | None = None, now: Moment = None) -> str:
-        """The new head: the ledger says that this audit was made, of which model, and how it ended.
+        """Record that this audit was made and how it ended, and return the new head.
 
-        ``passed`` is whether it was good enough; left out, whether every promise is kept.
+        ``passed`` is whether it was good enough; by default, whether every promise is kept.
         """
         counts = {one.name.lower(): int(audit.counts[one]) for one in VERDICTS}
         counts["expired"] = int(audit.counts[EXPIRED])
@@ -290,7 +288,7 @@ class Ledger:
         return self._event("audit", {**about, **ended, **counts}, now)
 
     def record_update(self, before: str, after: str, counts: Mapping[str, int], *, now: Moment = None) -> str:
-        """The new head: the ledger says that a model was updated, and what that one makes of its promises.
+        """Record that a model was updated and what became of its promises, and return the new head.
 
         ``before`` and ``after`` are the models' digests, ``counts`` how many live promises got each verdict.
         """
@@ -311,11 +309,11 @@ class Ledger:
         """
         new = deployment_of(audit, utf8(by).decode(), utf8(reason.strip(), "a reason").decode())
         if self.read_only and not (replace or new["reason"]):
-            with self._store.reading() as reader:
+            with self._database.reading() as reader:
                 last = self._last_deployment(reader)
                 check_replacing(last, new)
                 return reader.head().hex()
-        with self._store.writing() as (writer, reader):
+        with self._database.writing() as (writer, reader):
             last = self._last_deployment(reader)
             if last is not None and same_model(last, new) and last["reason"] == new["reason"]:
                 return writer.link.hex()
@@ -323,12 +321,11 @@ class Ledger:
                 check_replacing(last, new)
             check_unchanged(audit.head, writer.link.hex())
             time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.require(EVENTFUL, time)
-            writer.append("deployment", to_bytes({**new, "time": time}))
+            writer.append("deployment", canonical({**new, "time": time}))
             return writer.link.hex()
 
     def _last_deployment(self, reader: Reader) -> Deployment | None:
-        """The newest deployment; only entries that were not looked at before are searched for it."""
+        """Return the newest deployment; only entries that are new since the last call are searched."""
         header, newest = reader.deployment(after=self._searched[0]), reader.last()
         found = self._searched[1] if header is None else content_of("deployment", header)
         self._searched = newest, found
@@ -338,35 +335,34 @@ class Ledger:
         check_issuing(self._last_deployment(reader), model)
 
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
-        with self._store.writing() as (writer, _):
+        with self._database.writing() as (writer, _):
             time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.require(EVENTFUL, time)
-            writer.append(kind, to_bytes({**content, "time": time}))
+            writer.append(kind, canonical({**content, "time": time}))
             return writer.link.hex()
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be written: the ledger is on read-only media."""
-        return self._store.read_only
+        """Return whether nothing can be written because the ledger is on read-only media."""
+        return self._database.read_only
 
     def history(self) -> list[dict[str, Any]]:
-        """What happened to the ledger besides promises, in order: number, kind, time, and what each says."""
+        """Return what happened besides promises, in order: number, kind, time, and what each entry says."""
         with self.snapshot() as now:
             return now.history()
 
     def listing(self, at: Moment = None, *, identity: Any = None) -> pd.DataFrame:
-        """Every promise, of whichever status: number, id, status, issued, expires, kappa, model.
+        """Return a table of all promises: number, id, status, issued, expires, kappa, model.
 
-        ``status`` is live, expired, released, advice or erased; an erased one has no id. With ``identity``
-        those of one person.
+        ``status`` is live, expired, released or erased; an erased one has no id. With ``identity`` the table
+        has the promises to one applicant.
         """
         with self.snapshot(at) as then:
             return then.listing(None if identity is None else str(identity))
 
     def verify(self, head: str | None = None, *, chunk: int = CHUNK // 2) -> Verification:
-        """Whether the ledger is what was written, entry by entry.
+        """Check entry by entry that the ledger is what was written.
 
-        With a ``head`` that was noted earlier, also whether it still ends there, or goes on from there.
+        With a ``head`` that was noted earlier, also that the chain ends there or goes on from there.
         """
         noted = None if head is None else head_of(head)
         with self.snapshot() as now:
@@ -375,7 +371,7 @@ class Ledger:
 
 @contextmanager
 def open_ledger(place: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
-    """The ledger itself, or the one at that path or URL, open for the block."""
+    """Open the ledger at that path or URL for the block; a ledger is passed through."""
     if isinstance(place, Ledger):
         yield place
         return
@@ -385,7 +381,7 @@ def open_ledger(place: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
 
 @contextmanager
 def open_source(place: Source | str | os.PathLike[str] | None) -> Iterator[Source | None]:
-    """The source itself, or the ledger at that path or URL, which must exist, open for the block."""
+    """Open the ledger at that path or URL, which must exist, for the block; pass others on."""
     if isinstance(place, str | os.PathLike):
         with Ledger(place, create=False) as opened_here:
             yield opened_here
@@ -393,19 +389,19 @@ def open_source(place: Source | str | os.PathLike[str] | None) -> Iterator[Sourc
         yield place
 
 
-def _open(place: str | os.PathLike[str], *, create: bool) -> Store:
+def _open(place: str | os.PathLike[str], *, create: bool) -> Database:
     try:
-        from veritracer.ledger.store import Store
+        from veritracer.ledger.database import Database
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sqlalchemy":
             raise
         remedy = "pip install 'veritracer[ledger]'"
         raise LedgerError(message("the package sqlalchemy", "an install without it", remedy)) from None
-    return Store(place, create=create)
+    return Database(place, create=create)
 
 
 def head_of(text: str) -> bytes:
-    """The link that a noted head names."""
+    """Return the link that a noted head names."""
     try:
         found = bytes.fromhex(text.strip())
     except ValueError:

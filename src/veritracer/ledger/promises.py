@@ -1,6 +1,6 @@
-"""What the ledger knows, as values: promises by the column, and the models that issued them.
+"""Promises as arrays, the models that issued them, and promised regions in raw units.
 
-An issuing model is kept as two blobs: a JSON document, whose SHA-256 is the model's digest, and its weights
+An issuing model is stored as two blobs: a JSON document, whose SHA-256 is the model's digest, and its weights
 as safetensors.
 """
 
@@ -36,34 +36,31 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "veritracer-issuing-model", 1
 
 OUTWARDS = 1e-12
-"""Regions that are carried over to another scale grow by this much, more than rounding takes from them."""
+"""A region rebuilt from its raw ends is widened outward by this much, more than rounding takes from it."""
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""What computing a raw end may have cost, as a share of its size."""
-
-DRIFTS = "Meanwhile "
-"""How a sentence of the first layout began that spoke of a drift."""
+"""Rounding error of a raw end, as a share of its size."""
 
 
 @dataclass(frozen=True)
 class IssuingModel:
-    """A model as it was when it issued promises: all that a later proof needs.
+    """A model as it was when it issued promises, with all that a later proof needs.
 
     Attributes
     ----------
     digest
-        Of everything below: the name under which the ledger keeps the model.
+        Digest of all other attributes, by which the ledger names the model.
     network, theta
         The classifier in float64; the decision threshold is part of its last bias.
     threshold
-        The probability at which it decides, as it was set; it must be the same for a later model to be in
-        the set.
+        The probability at which it decides, as it was set; a later model must have the same one to be in the
+        set.
     encoding
-        The map between raw tables and its inputs.
+        The map between raw tables and the model's inputs.
     norm, units
         The set of models: tensor i may move by kappa * ``units[i]`` in this norm.
     model_digest
-        Of network and theta alone, as certificates name it.
+        Digest of network and theta alone, as in certificates.
     """
 
     digest: str
@@ -76,13 +73,13 @@ class IssuingModel:
     model_digest: str
 
     def param_set(self, kappa: float) -> ParamSet:
-        """The models that a promise at ``kappa`` speaks of."""
+        """Return the set of models that a promise at ``kappa`` covers."""
         units = tuple(t.new_tensor(unit) for t, unit in zip(self.theta, self.units, strict=True))
         return ParamSet(self.network, self.theta, units, self.norm, kappa)
 
     @classmethod
     def of(cls, module: nn.Module, encoding: Encoding, threshold: float, model_set: ParamSet) -> IssuingModel:
-        """Return a model as it is when it issues promises, with the radii of the set that they speak of."""
+        """Return the issuing model of promises that cover ``model_set``."""
         network, theta = from_module(module)
         theta = tuple(t.detach().to("cpu", torch.float64, copy=True) for t in theta)
         found = cls(
@@ -98,7 +95,7 @@ class IssuingModel:
         return replace(found, digest=hashlib.sha256(found.document()).hexdigest())
 
     def document(self) -> bytes:
-        """The model as canonical JSON, with the digest of its weights."""
+        """Return the model as canonical JSON, with the digest of its weights."""
         shape = self.network
         content = {
             **envelope(FORMAT, VERSION),
@@ -113,12 +110,12 @@ class IssuingModel:
         return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
 
     def to_bytes(self) -> tuple[bytes, bytes]:
-        """The document, whose SHA-256 is the model's digest, and the weights as safetensors."""
+        """Return the document, whose SHA-256 is the digest, and the weights as safetensors."""
         return self.document(), save_tensors({str(i): t.contiguous() for i, t in enumerate(self.theta)})
 
     @classmethod
     def from_bytes(cls, document: bytes, tensors: bytes) -> IssuingModel:
-        """The model, refused unless it is whole and its weights are those that the document names."""
+        """Read a model; refuse it unless it is complete and its weights are those of the document."""
         try:
             content: dict[str, Any] = json.loads(document)
             version = content.get("format"), content.get("version")
@@ -138,64 +135,58 @@ class IssuingModel:
         return model
 
 
-@dataclass(frozen=True)
-class RawRows:
-    """Promised rows in raw values, as people know them: what a model with another encoding has to read.
+class Region(NamedTuple):
+    """Raw ends of promised regions, (n, n_features) each.
 
-    Attributes
-    ----------
-    shown
-        The counterfactuals, (n, n_features).
-    original, known
-        People's own rows, and where they can be read; elsewhere ``original`` repeats the shown row.
-    lower, upper
-        The ends of what was promised, (n, n_features): raw numbers, or positions among the categories of the
-        issuing schema. NaN where the shown value alone was promised.
-    cut
-        Where the ledger does not say how far a promise went, (n,): an early one kept its region only as far
-        as the range of its encoding.
+    Numbers, or positions among the categories of the issuing schema; NaN where the shown value alone was
+    promised.
     """
 
-    shown: pd.DataFrame
-    original: pd.DataFrame
-    known: NDArray[np.bool_]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    cut: NDArray[np.bool_]
+
+    @property
+    def wide(self) -> NDArray[np.bool_]:
+        """Return a mask of the rows of which more than the shown row was promised, (n,)."""
+        return np.asarray(~np.isnan(self.lower).all(1))
+
+    def where(self, rows: NDArray[np.bool_]) -> Region:
+        """Return the regions of these rows, and points for the others."""
+        return Region(*(np.where(rows[:, None], end, np.nan) for end in self))
 
 
 @dataclass(frozen=True)
 class Promises:
-    """Some promises of one issuing model, as arrays with one entry for each.
+    """Promises of one issuing model as arrays, with one entry for each.
 
     Attributes
     ----------
     model
         The digest of the ``IssuingModel``.
     sequence
-        The position in the ledger, which names a promise for good.
+        The number of each promise: the number of its entry in the ledger.
     ids
-        Whose promise it is, as given by who issued it.
+        The applicants' ids, as given by the issuer.
     issued, expires
         Seconds since 1970, in UTC; ``expires`` is infinite where there is no end.
     kappa, conditional
-        The set that was promised, and whether the original row must keep its decision; kappa is 0 for what
-        was valid on its day and nothing more.
+        The promised set, and whether the original row must keep its decision; kappa is 0 for what was valid
+        on its day and nothing more.
     radius
-        The largest kappa at which a proof was found; between ``kappa`` and it the proof may be conditional.
+        The largest kappa with a proof; between ``kappa`` and it the proof may be conditional.
     worst_logit
         The certificate's bound.
     favourable
-        The decision on the original row when the promise was made: the counterfactual's is the other one.
+        The decision on the original row when the promise was made; the counterfactual has the other one.
     x_cf
-        The counterfactual, encoded by the issuing model's encoding: (n, d), float64.
+        The counterfactual in the issuing model's encoding: (n, d), float64.
     x
-        The original row in the same way; NaN where only its commitment is kept.
-    lower, upper
-        The ends of the certified region, encoded and so cut at the range of the encoding; both are ``x_cf``
-        where only a point was promised.
-    raw
-        The same rows in raw values; None where nobody asked for them.
+        The original row in the same encoding; NaN where it cannot be read.
+    region
+        The promised region in raw units.
+    shown, original
+        The counterfactuals and the original rows as raw values, (n, n_features); None unless they were asked
+        for. Where the original row cannot be read, ``original`` repeats the shown one.
     """
 
     model: str
@@ -210,9 +201,9 @@ class Promises:
     favourable: NDArray[np.bool_]
     x_cf: Tensor
     x: Tensor
-    lower: Tensor
-    upper: Tensor
-    raw: RawRows | None = None
+    region: Region
+    shown: pd.DataFrame | None = None
+    original: pd.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -220,10 +211,10 @@ class Promises:
 
 @dataclass(frozen=True)
 class SetRequirement:
-    """Live promises that ask the same of a later model: to stay in one set.
+    """Live promises that require the same of a later model: to stay in one set.
 
-    ``count`` promises of the issuing model ``model`` at ``kappa``, of which ``conditional`` also need that
-    the person keeps today's decision.
+    ``count`` promises of the issuing model ``model`` at ``kappa``, of which ``conditional`` also need the
+    applicant to keep today's decision.
     """
 
     model: str
@@ -234,37 +225,25 @@ class SetRequirement:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many promises there are, by what has become of them, and how many entries are mere advice.
-
-    The sum is all that were made.
-    """
+    """Numbers of promises by status; the sum is all that were made."""
 
     live: int
     expired: int
     released: int
     erased: int
-    advice: int = 0
-
-
-class Told(NamedTuple):
-    """The raw values that somebody was shown, and their own; None where these cannot be read."""
-
-    shown: dict[str, Any]
-    original: dict[str, Any] | None
 
 
 def select(piece: Promises, rows: NDArray[np.intp]) -> Promises:
-    """Some of the promises."""
-    some: Promises = _select(piece, rows, torch.from_numpy(rows))
-    return some
+    """Return some of the promises."""
+    some: dict[str, Any] = {f.name: _select(getattr(piece, f.name), rows) for f in fields(piece)}
+    return Promises(**some)
 
 
-def _select(value: Any, rows: NDArray[np.intp], taken: Tensor) -> Any:
-    if isinstance(value, Promises | RawRows):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
-        return replace(value, **{name: _select(part, rows, taken) for name, part in parts.items()})
+def _select(value: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(value, Region):
+        return Region(value.lower[rows], value.upper[rows])
     if isinstance(value, Tensor):
-        return value[taken]
+        return value[torch.from_numpy(rows)]
     if isinstance(value, pd.DataFrame):
         return value.iloc[rows].reset_index(drop=True)
     if isinstance(value, list):
@@ -287,7 +266,7 @@ def _read(content: dict[str, Any], named: dict[str, Tensor], digest: str) -> Iss
 
 
 def _is_whole(model: IssuingModel) -> bool:
-    """Whether the parts fit each other: a model that can decide about rows of its encoding, and a set."""
+    """Return whether the parts fit: a model that can decide about rows of its encoding, and a set."""
     network, theta = model.network, model.theta
     layers = len(network.slopes) + 1
     if len(theta) != 2 * layers or len(network.biased) != layers or len(model.units) != len(theta):
@@ -318,210 +297,162 @@ def _altered(received: str) -> LedgerError:
 
 
 def digest_of(module: nn.Module) -> str:
-    """The digest by which ledgers and audits name a model: of its network and its weights."""
+    """Return the digest by which ledgers and audits name a model: of its network and its weights."""
     network, theta = from_module(module)
     return network.digest(tuple(t.detach().to("cpu", torch.float64) for t in theta))
 
 
 def check_threshold(threshold: float) -> None:
-    """Refuse what is no probability to decide at."""
+    """Refuse a threshold that is not a probability strictly between 0 and 1."""
     if not 0.0 < threshold < 1.0:
         raise DataError(message("a threshold between 0 and 1", repr(threshold), "0.5 is the default"))
 
 
-# ---------------------------------------------------------------- promised regions
-
-
-class Ends(NamedTuple):
-    """The raw ends of what was promised, (n, n_features) each; NaN where the shown value alone was."""
-
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-
-    @property
-    def wide(self) -> NDArray[np.bool_]:
-        """Where more than the shown row was promised, (n,)."""
-        return np.asarray(~np.isnan(self.lower).all(1))
-
-    def where(self, rows: NDArray[np.bool_]) -> Ends:
-        """The ends of these rows, and none of the others."""
-        return Ends(*(np.where(rows[:, None], end, np.nan) for end in self))
+# -------------------------------------------------------------------------------- promised regions
 
 
 def certified_region_of(found: Counterfactuals) -> CoveredRegion:
-    """Return how far people may go beyond what they are told."""
+    """Return how far people may go beyond the counterfactual."""
     return certified_region(found.encoding, found.overshoot, found.drift)
 
 
-def promised_ends(found: Counterfactuals) -> Ends:
-    """The ends of what these counterfactuals promise where something is proved of them."""
+def promised_region(found: Counterfactuals) -> Region:
+    """Return the raw ends of the regions of these counterfactuals; a point where nothing is proved."""
     encoding = found.encoding
     moves = any(any(Drift.of(asked)) for asked in found.drift.values())
+    ends = np.full((2, len(found), len(encoding.schema)), np.nan)
     if len(found) == 0 or (found.overshoot == 0 and not moves):
-        nothing = np.full((len(found), len(encoding.schema)), np.nan)
-        return Ends(nothing, nothing)
+        return Region(ends[0], ends[1])
     below, above = certified_region_of(found).widths(found.x_cf, found.x)
     shown = encoding.numbers(found.frame)
-    for block in encoding.blocks:
-        name = block.feature.name
-        if (
-            encoding.units.width(name) == 0
-        ):  # every value is encoded alike, so that no drift of it shows there
-            least, most = Drift.of(found.drift.get(name, 0.0))
-            below[:, block.start], above[:, block.start] = -least, most
-    ends = _around(encoding, shown, below, above)
-    return ends.where(found.certified | (found.radius > 0))
-
-
-def first_layout_ends(encoding: Encoding, shown: Tensor, x_cf: Tensor, lower: Tensor, upper: Tensor) -> Ends:
-    """The ends that encoded regions have in raw units, as far as they were kept."""
-    return _around(encoding, shown, x_cf - lower, upper - x_cf)
-
-
-def first_layout_cut(
-    encoding: Encoding, x_cf: Tensor, x: Tensor, lower: Tensor, upper: Tensor, said: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Where more may have been promised than an encoded region shows, (n,).
-
-    A region that ends where the range of a number does may have been cut there. So may one that has no
-    extent in a column, if it could only have grown beyond the range: of a one-way feature at its end, or of
-    one that was changed to it. ``said`` is where people may have been told of a region at all.
-    """
-    features = [encoding.blocks[i].feature for i in encoding.owner.tolist()]
-    number = torch.tensor([f.is_numeric for f in features]) & encoding.numeric
-    flat = torch.tensor([encoding.units.width(f.name) == 0 for f in features])
-    wide, unknown = lower < upper, torch.isnan(x).any(-1, keepdim=True)
-    down = (x_cf < x) | unknown | flat | torch.tensor([f.action == "decrease_only" for f in features])
-    up = (x_cf > x) | unknown | flat | torch.tensor([f.action == "increase_only" for f in features])
-    cut = ((lower <= 0) & (wide | down)) | ((upper >= 1) & (wide | up))
-    found = (cut & number & ~encoding.missing(x_cf)).any(-1).numpy()
-    return np.asarray(found & (said | wide.any(-1).numpy()))
-
-
-def _around(encoding: Encoding, shown: Tensor, below: Tensor, above: Tensor) -> Ends:
-    """The ends from raw values (n, n_features) and encoded widths (n, d); NaN where there is no extent."""
-    ends = np.full((2, *shown.shape), np.nan)
     for i, block in enumerate(encoding.blocks):
-        down, up = below[:, block.start], above[:, block.start]
-        if block.group is not None or not bool(((down > 0) | (up > 0)).any()):
-            continue
-        scale = encoding.units.width(block.feature.name) or 1.0
+        name = block.feature.name
+        down, up, width = below[:, block.start], above[:, block.start], encoding.units.width(name)
+        if width == 0:  # every value is encoded alike, so that the encoded widths do not show a drift
+            least, most = Drift.of(found.drift.get(name, 0.0))
+            down, up, width = torch.full_like(down, -least), torch.full_like(up, most), 1.0
         wide = (down > 0) | (up > 0)
-        for end, moved in zip(ends, (shown[:, i] - down * scale, shown[:, i] + up * scale), strict=True):
+        if block.group is not None or not bool(wide.any()):
+            continue
+        for end, moved in zip(ends, (shown[:, i] - down * width, shown[:, i] + up * width), strict=True):
             end[:, i] = torch.where(wide, moved, torch.nan).numpy()
-    return Ends(ends[0], ends[1])
+    return Region(ends[0], ends[1]).where(found.certified | (found.radius > 0))
 
 
-def carried_over(
-    encoding: Encoding, theirs: Encoding, raw: RawRows, x_cf: Tensor
+def rebuilt(
+    encoding: Encoding, theirs: Encoding, region: Region, x_cf: Tensor
 ) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
-    """The region in another encoding, as lower and upper ends (n, d), and where it cannot be told, (n,)."""
-    lower, upper, cut = x_cf.clone(), x_cf.clone(), raw.cut.copy()
+    """Return a region in an encoding, as lower and upper ends (n, d), and where it is not known, (n,).
+
+    ``theirs`` is the issuing encoding, ``x_cf`` the shown rows in ``encoding``. The ends are rounded outward:
+    every row between the raw ends is encoded between them.
+    """
+    lower, upper, unknown = x_cf.clone(), x_cf.clone(), np.zeros(len(x_cf), dtype=bool)
     owners = {name: i for i, name in enumerate(theirs.schema.names)}
     for block in encoding.blocks:
         i = owners[block.feature.name]
-        rows = np.flatnonzero(~np.isnan(raw.lower[:, i]))
+        rows = np.flatnonzero(~np.isnan(region.lower[:, i]))
         if len(rows) == 0:
             continue
-        ends = Ends(raw.lower[rows][:, [i]], raw.upper[rows][:, [i]])
+        ends = Region(region.lower[rows, i], region.upper[rows, i])
         missing = encoding.missing(x_cf[rows])[:, block.start].numpy()
-        low, high, told = _column(encoding, block, theirs.schema.features[i], ends)
-        cut[rows] |= ~told | missing
+        low, high, known = _column(encoding, block, theirs.schema.features[i], ends)
+        unknown[rows] |= ~known | missing
         at = torch.from_numpy(rows)
         lower[at, block.start] = torch.minimum(lower[at, block.start], (low - OUTWARDS).clamp(min=0.0))
         upper[at, block.start] = torch.maximum(upper[at, block.start], (high + OUTWARDS).clamp(max=1.0))
-    return lower, upper, cut
+    return lower, upper, unknown
 
 
 def _column(
-    encoding: Encoding, block: Block, theirs: Feature, ends: Ends
+    encoding: Encoding, block: Block, theirs: Feature, ends: Region
 ) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
-    """Between which encoded numbers one feature was promised to lie, (k,) each, and where that is known."""
+    """Return the encoded ends of one feature's region, (k,) each, and a mask of where they are known."""
     mine = block.feature
-    lower, upper = (end[:, 0] for end in ends)
-    told = np.full(len(lower), block.group is None and mine.is_numeric == theirs.is_numeric)
-    if not told.any():  # a number became a category, or the other way round
-        return torch.ones(len(lower)).double(), torch.zeros(len(lower)).double(), told
+    lower, upper = ends
+    known_here = np.full(len(lower), block.group is None and mine.is_numeric == theirs.is_numeric)
+    if not known_here.any():  # a number became a category, or the other way round
+        return torch.ones(len(lower)).double(), torch.zeros(len(lower)).double(), known_here
     if mine.is_numeric:
         codes = [float(c) for c in mine.missing_codes if is_number(c) and c not in theirs.missing_codes]
         for code in codes:  # a value of theirs that means "missing" here is encoded elsewhere
-            told &= (code < lower) | (code > upper)
-    else:
-        lower, upper, told = _levels(mine, theirs, lower, upper)
+            known_here &= (code < lower) | (code > upper)
+    elif mine.categories != theirs.categories:
+        lower, upper, known_here = _levels(mine, theirs, lower, upper)
     first, last = torch.from_numpy(lower), torch.from_numpy(upper)
     size = torch.maximum(first.abs(), last.abs())
     room = ROUNDING * size + encoding.units.tolerance(mine.name, size)
     low, high = encoding.units.interval(mine.name, first - room, last + room)
-    return low, high, told
+    return low, high, known_here
 
 
 def _levels(
     mine: Feature, theirs: Feature, lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """The first and the last position here of the categories between two positions there."""
+    """Return the first and last position here of the categories between two positions of theirs."""
     position = np.array([_position(mine, value) for value in theirs.categories])
-    known, levels = position >= 0, np.arange(len(position))
+    there, levels = position >= 0, np.arange(len(position))
     inside = (levels >= np.ceil(lower - 1e-9)[:, None]) & (levels <= np.floor(upper + 1e-9)[:, None])
-    told = np.asarray(~(inside & ~known).any(1) & inside.any(1))
-    first = np.where(inside & known, position, len(mine.categories)).min(1)
-    last = np.where(inside & known, position, -1).max(1)
-    return first.astype(np.float64), last.astype(np.float64), told
+    known_here = np.asarray(~(inside & ~there).any(1) & inside.any(1))
+    first = np.where(inside & there, position, len(mine.categories)).min(1)
+    last = np.where(inside & there, position, -1).max(1)
+    return first.astype(np.float64), last.astype(np.float64), known_here
 
 
 def _position(feature: Feature, value: object) -> int:
     return feature.categories.index(value) if value in feature.categories else -1
 
 
-class Rows(NamedTuple):
-    """Counterfactuals, originals (NaN where they are not known) and regions as inputs of one model, (n, d).
+class EncodedRows(NamedTuple):
+    """Promised rows as inputs of one model, (n, d): counterfactuals, originals and regions.
 
-    ``cut`` is where the region that was promised may be larger than the one here, (n,); None is nowhere.
+    ``x`` is NaN where the original row cannot be read. ``anew`` is True if the rows were encoded for another
+    encoding than the issuing one, ``cut`` a mask of the rows whose region is not known there, (n,).
     """
 
     x_cf: Tensor
     x: Tensor
     lower: Tensor
     upper: Tensor
-    cut: Tensor | None = None
+    cut: NDArray[np.bool_]
+    anew: bool
 
     @property
-    def region(self) -> Tensor:
-        """Where more than a point was promised, (n,)."""
-        if self.lower is self.upper:
-            return torch.zeros(len(self.x_cf), dtype=torch.bool)
+    def wide(self) -> Tensor:
+        """Return a mask of the rows of which more than a point was promised, (n,)."""
         return (self.lower != self.upper).any(-1)
 
     @property
     def known(self) -> Tensor:
-        """Where the original row is known, (n,)."""
+        """Return a mask of the rows whose original is known, (n,)."""
         return ~torch.isnan(self.x).any(-1)
 
 
-def rows_for(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> Rows:
-    """The rows as a model with that encoding sees them.
+def encoded_rows(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> EncodedRows:
+    """Return the rows as a model with that encoding sees them.
 
-    With the issuing encoding they are the numbers that were certified. With another one the raw values that
-    people were shown, and that they have, are encoded anew, clipped to its ranges as any later application
-    would be; so is a region, whose ends are kept in raw units.
+    With the issuing encoding they are the numbers that were certified. With another one the raw values are
+    encoded again, clipped to its ranges as any later application would be. A region is rebuilt from its raw
+    ends in either case.
     """
     theirs = issuing.encoding
-    if theirs.digest == encoding.digest:
-        return Rows(promises.x_cf, promises.x, promises.lower, promises.upper)
-    raw = promises.raw
-    if raw is None:
+    anew = theirs.digest != encoding.digest
+    x_cf, x = _encoded_again(encoding, promises, issuing) if anew else (promises.x_cf, promises.x)
+    if not promises.region.wide.any():
+        return EncodedRows(x_cf, x, x_cf, x_cf, np.zeros(len(x_cf), dtype=bool), anew)
+    return EncodedRows(x_cf, x, *rebuilt(encoding, theirs, promises.region, x_cf), anew)
+
+
+def _encoded_again(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> tuple[Tensor, Tensor]:
+    """Return the shown rows and the original ones, (n, d) each, encoded from their raw values."""
+    if promises.shown is None or promises.original is None:
         remedy = "read them with raw_for= the issuing models of another encoding"
         raise LedgerError(message("promises with their raw values", "encoded ones alone", remedy))
     try:
-        x_cf, x = _encoded(encoding, raw)
+        x_cf = encoding.encode(promises.shown, out_of_range="ignore")
+        x = encoding.encode(promises.original, out_of_range="ignore")
     except DataError as error:
         expected = f"a model that can read what {issuing.digest[:12]} promised"
         remedy = "audit a model of the same table"
         raise DataError(message(expected, f"one that cannot ({error})", remedy)) from error
-    lower, upper, cut = carried_over(encoding, theirs, raw, x_cf)
-    return Rows(x_cf, x, lower, upper, torch.from_numpy(cut))
-
-
-def _encoded(encoding: Encoding, raw: RawRows) -> tuple[Tensor, Tensor]:
-    """The shown rows and the people's own, (n, d) each."""
-    x_cf, x = (encoding.encode(table, out_of_range="ignore") for table in (raw.shown, raw.original))
-    return x_cf, torch.where(torch.from_numpy(raw.known).unsqueeze(-1), x, torch.nan)
+    return x_cf, torch.where(torch.isnan(promises.x).any(-1, keepdim=True), torch.nan, x)

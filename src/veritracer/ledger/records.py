@@ -1,14 +1,15 @@
-"""A promise as bytes: its header, the parts that speak of a person, and both back as arrays.
+"""Promises as bytes: canonical JSON, salted commitments and encryption, and the bytes as arrays again.
 
-The header has a fixed layout, so that a million are read as one array; it says nothing of a person. The parts
-do: the id, x′ encoded (with the ends of a promised region), x′ as it was shown, x encoded, and the person's
-own row with the sentence that names its values and what else a notice says. The chain commits to each part by
-``SHA-256(salt ‖ content)``, and it can be erased; ``x`` and the original row may be encrypted, or kept
-nowhere.
+A promise has a header, which says nothing about a person, and three parts that do: the applicant's id, the
+public part (the counterfactual) and the private part (the applicant's own row with its sentence). The chain
+commits to each part by ``SHA-256(salt ‖ content)``, so that a part can be erased. The private part may be
+encrypted, or only committed to.
 
-A row of raw values is one JSON object with a value for each column, in the caller's order: true or false,
-whole numbers, numbers, texts, and null for an empty cell. A number is written as the float64 that it counts
-as, also where its column was narrower, so that the text encodes to the very numbers that were certified.
+The public and the private part hold a row twice: encoded, as little-endian float64, and as JSON. The first
+is what was certified and what audits read, the second what the person was told. One commitment covers both.
+A JSON row has a value for each column in the caller's order: booleans, integers, numbers, strings, and null
+for an empty cell. A number is written as the float64 it is encoded from, even where its column was narrower,
+so that the text encodes to the certified numbers exactly.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import json
 import math
 import os
 import re
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import itemgetter
+from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
@@ -35,16 +36,7 @@ from veritracer.bounds.methods import names_by_code
 from veritracer.changes import recorded_facts
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
-from veritracer.ledger.promises import (
-    DRIFTS,
-    Ends,
-    IssuingModel,
-    Promises,
-    RawRows,
-    first_layout_cut,
-    first_layout_ends,
-    promised_ends,
-)
+from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
 from veritracer.options import IssueOptions, Original, Uncertified
 from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
@@ -57,74 +49,79 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-LAYOUT = 2
-"""The layout that is written; both are read. They differ in how a region is kept: see ``Record``."""
-
-LAYOUTS = (1, 2)
+PROMISE: dict[str, type | UnionType] = {
+    "certified": bool,
+    "conditional": bool,
+    "expires": float | None,
+    "favourable": bool,
+    "kappa": float,
+    "method": str,
+    "original": str,
+    "radius": float,
+    "region": bool,
+    "time": float,
+    "worst_logit": float | None,
+}
+"""The fields of a promise's header; None stands for infinity."""
 
 HEADER = np.dtype(
     [
-        ("layout", "u1"),
-        ("flags", "u1"),
-        ("method", "u1"),
-        ("original", "u1"),
-        ("issued", "<f8"),
-        ("expires", "<f8"),
-        ("kappa", "<f8"),
-        ("radius", "<f8"),
-        ("worst_logit", "<f8"),
+        ("time", "f8"),
+        ("expires", "f8"),
+        ("kappa", "f8"),
+        ("radius", "f8"),
+        ("worst_logit", "f8"),
+        ("certified", "?"),
+        ("conditional", "?"),
+        ("favourable", "?"),
+        ("region", "?"),
+        ("encrypted", "?"),
     ]
 )
-"""What is known of every promise and of no person; fixed, so that a million are read as one array."""
-
-_DATES = struct.Struct("<4xdd")  # behind four small numbers: issued and expires
-
-CONDITIONAL, FAVOURABLE, REGION, CERTIFIED, ADVICE = 1, 2, 4, 8, 16
+"""Headers of many promises in memory."""
 
 METHODS = names_by_code()
 
 ORIGINALS: tuple[Original, ...] = ("plain", "encrypted", "commitment")
 
-ENCRYPTED = ORIGINALS.index("encrypted")
-
 FACTS = {"reasons": list, "limits": dict, "drift": dict}
-"""What stands beside a person's own row and its sentence, by type: see ``recorded_facts``."""
+"""Types of what stands beside an applicant's own row and its sentence: see ``recorded_facts``."""
 
-PARTS = ("who", "x_cf", "shown", "x", "original")
-"""What speaks of a person, in the order of salts and commitments."""
+PARTS = ("id", "public", "private")
+"""The parts of a promise that speak of a person, in the order of salts and commitments."""
 
 HASH, SALT = 32, 16
-"""The lengths of a hash and of a salt, in bytes."""
+"""Lengths of a hash and of a salt, in bytes."""
 
-_CHANGED = "the ledger was changed: run veritracer verify"
+CHANGED = "the ledger was changed: run veritracer verify"
+"""The remedy where the ledger holds what no writer writes."""
 
 
 class Record(NamedTuple):
-    """One promise: what is hashed, and what can be erased.
+    """One promise: its header, the commitments, and the parts that can be erased.
 
-    ``x_cf`` and ``x`` are encoded rows as float64, little-endian. Where a region is promised ``x_cf`` is
-    followed by its lower and upper ends: encoded, as they were certified, and from layout 2 on also in raw
-    units, one number for each feature, NaN where it has no extent. ``shown`` is the counterfactual as raw
-    values, ``original`` the person's own row with the sentence that names its values; both JSON. ``x`` and
-    ``original`` may be encrypted or absent.
+    ``x_cf`` and ``x`` are encoded rows. Where a region is promised, ``x_cf`` is followed by the region's
+    lower and upper ends in raw units, one number for each feature, NaN where a feature has no extent.
+    ``public`` and ``private`` are JSON. ``x`` and ``private`` may be encrypted, or None.
     """
 
     header: bytes
     commitments: bytes
     salts: bytes
-    who: bytes
+    id: bytes
     x_cf: bytes
-    shown: bytes
+    public: bytes
     x: bytes | None
-    original: bytes | None
+    private: bytes | None
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for all promises of one call: when, until when, and how original rows are kept.
+    """Terms that all promises of one call share: dates, and how applicants' own rows are kept.
 
-    ``lasting`` is where ``expires`` was given as a duration, ``stated`` where ``issued`` is not the clock's;
-    ``allow_duplicate`` is whether an application that has a live promise may get another one.
+    ``lasting`` is True if ``expires`` was given as a duration, ``stated`` if ``issued`` was given by the
+    caller and not read from the clock; ``allow_duplicate`` lets an application with a live promise get
+    another one.
     """
 
     issued: float
@@ -138,7 +135,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.uncertified not in get_args(Uncertified):
-            expected = "uncertified='promise', 'advice' or 'skip'"
+            expected = "uncertified='promise' or 'skip'"
             raise DataError(message(expected, repr(self.uncertified), "choose one of them"))
         if self.original not in ORIGINALS:
             expected = "original='plain', 'encrypted' or 'commitment'"
@@ -171,275 +168,22 @@ class Terms:
         )
 
     def after(self, newest: float) -> tuple[float, float]:
-        """When promises are issued that follow an entry of that time, and when they end."""
+        """Return the dates of promises that follow an entry of time ``newest``: issued and expires."""
         issued = entry_timestamp(self.issued, newest, stated=self.stated)
         expires = self.expires + (issued - self.issued) if self.lasting else self.expires
         return issued, expiry_timestamp(None if math.isinf(expires) else expires, issued)
 
 
-class Texts(NamedTuple):
-    """The rows of some counterfactuals that become promises, as they are going to be kept."""
-
-    rows: NDArray[np.intp]
-    shown: list[Row]
-    original: list[Row]
-
-    @classmethod
-    def of(cls, found: Counterfactuals, uncertified: Uncertified) -> Texts:
-        """Of every counterfactual that is to be kept; narrow numbers as the decimals that they count as."""
-        rows = np.flatnonzero(kept_rows(found, uncertified))
-        tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
-        return cls(rows, *map(raw_rows, tables))
-
-
-def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
-    """Which counterfactuals become an entry, (n,).
-
-    Where promises need a certificate, what a panel does not believe becomes none either: no letter would
-    recommend it.
-    """
-    there: NDArray[np.bool_] = found.status != "none"
-    if uncertified == "promise":
-        return there
-    there = there & ~(found.agreement < LEAST_AGREEMENT)
-    return there if uncertified == "advice" else there & is_promised(found)
-
-
-def is_promised(found: Counterfactuals) -> NDArray[np.bool_]:
-    """Which counterfactuals are certified for more than today's model, (n,)."""
-    proved: NDArray[np.bool_] = found.certified & (found.kappa > 0)
-    return proved
-
-
-def records(
-    found: Counterfactuals, texts: Texts, names: Sequence[bytes], terms: Terms
-) -> tuple[list[Record], list[bytes]]:
-    """A record for each counterfactual that there is, and the openings of what is only committed to.
-
-    ``names`` says whose each counterfactual is.
-    """
-    ends = promised_ends(found)
-    wide = ends.wide
-    headers = _headers(found, texts.rows, wide[texts.rows], terms)
-    x_cf, x = _numbers(found.x_cf), _numbers(found.x)
-    regions = [_numbers(end) for end in (found.region.lower, found.region.upper, *ends)]
-    salts = os.urandom(len(texts.rows) * len(PARTS) * SALT)
-    made, openings = [], []
-    for k, i in enumerate(texts.rows.tolist()):
-        region = b"".join(end[i].tobytes() for end in regions) if wide[i] else b""
-        original = to_json({"row": texts.original[k], **recorded_facts(found, i)})
-        shown = to_json(texts.shown[k])
-        contents = [names[i], x_cf[i].tobytes() + region, shown, x[i].tobytes(), original]
-        salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
-        record, opening = encrypted_record(headers[k].tobytes(), contents, salt, terms)
-        made.append(record)
-        openings.append(opening)
-    return made, openings if terms.original == "commitment" else []
-
-
-def _headers(
-    found: Counterfactuals, rows: NDArray[np.intp], region: NDArray[np.bool_], terms: Terms
-) -> NDArray[Any]:
-    header = np.zeros(len(rows), dtype=HEADER)
-    certified = found.certified[rows]
-    advice = ~is_promised(found)[rows] & (terms.uncertified != "promise")
-    header["layout"] = LAYOUT
-    header["flags"] = (
-        CONDITIONAL * found.conditional[rows]
-        + FAVOURABLE * found.favourable[rows]
-        + REGION * region
-        + CERTIFIED * (certified & ~advice)
-        + ADVICE * advice
-    )
-    header["method"] = [METHODS.index(method) for method in found.method[rows].tolist()]
-    header["original"] = ORIGINALS.index(terms.original)
-    header["issued"], header["expires"] = terms.issued, terms.expires
-    # As found.promise(i).kappa: what was asked for where it is certified, else what was proved.
-    header["kappa"] = np.where(certified, found.kappa, found.radius[rows])
-    header["radius"], header["worst_logit"] = found.radius[rows], found.worst_logit[rows]
-    return header
-
-
-def _numbers(rows: Tensor | NDArray[np.float64]) -> NDArray[np.float64]:
-    plain = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
-    return np.ascontiguousarray(plain, dtype="<f8")
-
-
-def encrypted_record(header: bytes, contents: list[bytes], salt: bytes, terms: Terms) -> tuple[Record, bytes]:
-    """The record, with its last two parts encrypted or left out; and what opens the commitments to them."""
-    if terms.original == "encrypted":
-        assert terms.cipher is not None
-        contents[3:] = [terms.cipher.encrypt(content) for content in contents[3:]]
-    cut = [salt[at : at + SALT] for at in range(0, len(salt), SALT)]
-    commitments = b"".join(map(commitment, cut, contents))
-    if terms.original != "commitment":
-        return Record(header, commitments, salt, *contents), b""
-    who, x_cf, shown, x, original = contents
-    kept = Record(header, commitments, salt[: 3 * SALT], who, x_cf, shown, None, None)
-    return kept, salt[3 * SALT :] + x + original
-
-
-def commitment(salt: bytes, content: bytes) -> bytes:
-    """The hash that stands for ``content`` in the chain."""
-    return sha256(salt + content).digest()
-
-
-def dated_header(header: bytes, issued: float, expires: float) -> bytes:
-    """The header of a promise that is made at ``issued`` and ends at ``expires``."""
-    return header[:4] + _DATES.pack(issued, expires)[4:] + header[_DATES.size :]
-
-
-def promised_dates(header: bytes) -> tuple[float, float]:
-    """When the promise with this header was made and when it ends; ``header`` is a sound one."""
-    issued, expires = _DATES.unpack_from(header)
-    return issued, expires
-
-
-def issued_at(header: bytes) -> float:
-    """When the promise with this header was made; ``struct.error`` or ``TypeError`` for what is no header."""
-    return float(_DATES.unpack_from(header)[0])
-
-
-def headers(blobs: Sequence[bytes]) -> NDArray[Any]:
-    """The headers of promises as one array."""
-    joined = b"".join(blobs)
-    found = np.frombuffer(joined if len(joined) == HEADER.itemsize * len(blobs) else b"", HEADER)
-    if len(found) != len(blobs) or not np.isin(found["layout"], LAYOUTS).all():
-        remedy = "run veritracer verify; if it finds nothing, use a newer release"
-        raise LedgerError(message(f"headers of layout {' or '.join(map(str, LAYOUTS))}", "others", remedy))
-    return found
-
-
-def to_promises(
-    model: IssuingModel, rows: Sequence[Any], header: NDArray[Any], cipher: Fernet | None
-) -> Promises:
-    """The promises in rows of number, header, id, x_cf, x and perhaps texts; ``header`` has all headers."""
-    flags, d = header["flags"], model.encoding.dim
-    x_cf, lower, upper = counterfactuals([row[3] for row in rows], (flags & REGION) > 0, d)
-    made = Promises(
-        model=model.digest,
-        sequence=np.fromiter((row[0] for row in rows), np.int64, len(rows)),
-        ids=[row[2].decode() for row in rows],
-        issued=header["issued"].copy(),
-        expires=header["expires"].copy(),
-        kappa=header["kappa"].copy(),
-        conditional=(flags & CONDITIONAL) > 0,
-        radius=header["radius"].copy(),
-        worst_logit=header["worst_logit"].copy(),
-        favourable=(flags & FAVOURABLE) > 0,
-        x_cf=x_cf,
-        x=_originals([row[4] for row in rows], header["original"] == ENCRYPTED, d, cipher),
-        lower=lower,
-        upper=upper,
-    )
-    with_texts = len(rows) > 0 and len(rows[0]) > 5
-    return replace(made, raw=_raw(model, made, header, rows, cipher)) if with_texts else made
-
-
-def counterfactuals(
-    blobs: Sequence[bytes], region: NDArray[np.bool_], d: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The shown rows, and the ends of what is promised around them, all encoded."""
-    if not region.any():
-        x_cf = numbers_of(blobs, d)
-        return x_cf, x_cf, x_cf
-    x_cf = numbers_of([blob[: 8 * d] for blob in blobs], d)
-    where = torch.from_numpy(np.flatnonzero(region))
-    ends = numbers_of([blobs[i][8 * d : 24 * d] for i in where.tolist()], 2 * d)
-    lower, upper = x_cf.clone(), x_cf.clone()
-    lower[where], upper[where] = ends[:, :d], ends[:, d:]
-    return x_cf, lower, upper
-
-
-def raw_ends(blobs: Sequence[bytes], wide: NDArray[np.bool_], model: IssuingModel) -> Ends:
-    """The ends that promises of the second layout keep in raw units, where they are ``wide``."""
-    d, features = model.encoding.dim, len(model.encoding.schema)
-    ends = np.full((2, len(blobs), features), np.nan)
-    where = np.flatnonzero(wide)
-    kept = numbers_of([blobs[i][24 * d :] for i in where.tolist()], 2 * features).numpy()
-    ends[0, where], ends[1, where] = kept[:, :features], kept[:, features:]
-    return Ends(ends[0], ends[1])
-
-
-def _raw(
-    model: IssuingModel, made: Promises, header: NDArray[Any], rows: Sequence[Any], cipher: Fernet | None
-) -> RawRows:
-    """The texts of the promises as tables, and the ends of what was promised in raw units."""
-    names = model.encoding.schema.names
-    shown = [from_json(row[5]) for row in rows]
-    locked = (header["original"] == ENCRYPTED).tolist()
-    own = [private(row[6], cipher, encrypted=one) for row, one in zip(rows, locked, strict=True)]
-    known = np.array([one is not None for one in own], dtype=bool)
-    originals = [row if one is None else one.get("row", {}) for row, one in zip(shown, own, strict=True)]
-    table = table_of(shown, names)
-    wide, first = (header["flags"] & REGION) > 0, header["layout"] == 1
-    ends, cut = raw_ends([row[3] for row in rows], wide & ~first, model), np.zeros(len(rows), dtype=bool)
-    if first.any():
-        told = np.array([one is None or DRIFTS in str(one.get("sentence")) for one in own], dtype=bool)
-        numbers, place = model.encoding.numbers(table), (made.x_cf, made.x, made.lower, made.upper)
-        early = first_layout_ends(model.encoding, numbers, made.x_cf, made.lower, made.upper)
-        ends = Ends(*(np.where(first[:, None], a, b) for a, b in zip(early, ends, strict=True)))
-        cut = first & first_layout_cut(model.encoding, *place, told)
-    return RawRows(table, table_of(originals, names), known, *ends, cut)
-
-
-def _originals(
-    blobs: list[bytes | None], encrypted: NDArray[np.bool_], d: int, cipher: Fernet | None
-) -> Tensor:
-    """The people's own rows; NaN where they are not kept, or kept under a key that is not at hand."""
-    unknown = np.full(d, np.nan).tobytes()
-    if encrypted.any():
-        blobs = [
-            (None if cipher is None else decrypted(blob, cipher)) if locked and blob is not None else blob
-            for blob, locked in zip(blobs, encrypted.tolist(), strict=True)
-        ]
-    return numbers_of([unknown if blob is None else blob for blob in blobs], d)
-
-
-def numbers_of(blobs: Sequence[bytes], width: int) -> Tensor:
-    """The numbers as (n, width), in memory of their own."""
-    joined = bytearray().join(blobs)
-    if len(joined) != 8 * width * len(blobs):
-        remedy = "the ledger was changed: run veritracer verify"
-        raise LedgerError(message(f"{width} numbers in each row", f"{len(joined):,} bytes in all", remedy))
-    if not blobs:
-        return torch.empty(0, width, dtype=torch.float64)
-    return torch.from_numpy(np.frombuffer(joined, "<f8")).reshape(len(blobs), width)
-
+# ---------------------------------------------------------------------------------------------- JSON
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a character, escaped: what ``to_json`` writes has none, and whole ones it does not escape."""
-
-
-def raw_rows(frame: pd.DataFrame) -> list[Row]:
-    """The rows with Python's own values; missing ones are None."""
-    names = [str(name) for name in frame.columns]
-    columns = [_cells(frame.iloc[:, k]) for k in range(len(names))]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _cells(column: pd.Series[Any]) -> list[Any]:
-    plain_numpy = isinstance(column.dtype, np.dtype)  # others turn whole numbers beside a gap into floats
-    values = column.to_numpy().tolist() if plain_numpy else list(column.array)
-    return [
-        None if gone else plain(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
-    ]
-
-
-def table_of(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
-    """The rows as a table with these columns."""
-    try:
-        columns = zip(*map(itemgetter(*names, names[0]), rows), strict=True)  # of one name it gives no tuple
-        return pd.DataFrame(dict(zip(names, map(list, columns), strict=False)), columns=list(names))
-    except (KeyError, TypeError):
-        received = "rows without some of them"
-        raise LedgerError(message(f"values of {', '.join(names)}", received, _CHANGED)) from None
+"""An escaped surrogate: ``to_json`` writes none, and refuses half of a character."""
 
 
 def to_json(content: Row) -> bytes:
-    """The text; refuses values that JSON has no word for, and texts that cannot be written down."""
+    """Return the text of a row; refuse values that JSON cannot hold and texts that cannot be encoded."""
     try:
         return _ENCODER.encode(content).encode()
     except (TypeError, ValueError) as error:  # UnicodeEncodeError is one of the latter
@@ -448,18 +192,18 @@ def to_json(content: Row) -> bytes:
 
 
 def from_json(text: bytes) -> Row:
-    """What ``to_json`` wrote."""
+    """Read what ``to_json`` wrote."""
     try:
         content = json.loads(text.decode())
     except (TypeError, ValueError, RecursionError, AttributeError):
         content = None
     if not isinstance(content, dict):
-        raise LedgerError(message("a row as JSON", repr(text)[:80], _CHANGED))
+        raise LedgerError(message("a row as JSON", repr(text)[:80], CHANGED))
     return content
 
 
 def checked_json(text: bytes) -> Row | None:
-    """The same where it can be read in one way only: no key twice, no NaN, no half of a character."""
+    """Return the object if it can be read in one way only: no duplicate key, NaN or half character."""
     try:
         content = _STRICT.decode(text.decode())
     except (TypeError, ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
@@ -470,7 +214,7 @@ def checked_json(text: bytes) -> Row | None:
 def _unique(pairs: list[tuple[str, Any]]) -> Row:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key twice")
+        raise ValueError("a duplicate key")
     return found
 
 
@@ -481,22 +225,286 @@ def _refuse(constant: str) -> None:
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
+def canonical(content: Mapping[str, Any]) -> bytes:
+    """Return the header with this content: JSON with sorted keys, in ASCII."""
+    return json.dumps(content, sort_keys=True, allow_nan=False).encode()
+
+
+# ------------------------------------------------------------------------------------------- headers
+
+
+def dated(header: bytes, issued: float, expires: float) -> bytes:
+    """Return the header of a promise that is made at ``issued`` and ends at ``expires``."""
+    return canonical({**json.loads(header), "time": issued, "expires": _finite(expires)})
+
+
+def is_promise(content: Mapping[str, Any]) -> bool:
+    """Return whether a header of the right fields and types says something that a promise can say."""
+    return (
+        content["method"] in METHODS
+        and content["original"] in ORIGINALS
+        and content["kappa"] >= 0
+        and content["radius"] >= 0
+    )
+
+
+def headers(blobs: Sequence[bytes]) -> NDArray[Any]:
+    """Return headers of promises as one array of ``HEADER``."""
+    try:
+        found = json.loads(b"[" + b",".join(blobs) + b"]")
+        if len(found) != len(blobs):
+            raise ValueError("another number of headers")
+        array = np.empty(len(found), HEADER)
+        for name in HEADER.names or ():
+            array[name] = _column(found, name)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise LedgerError(message("headers of promises", "others", CHANGED)) from None
+    return array
+
+
+def _column(found: Sequence[Row], name: str) -> list[Any]:
+    if name == "encrypted":
+        return [one["original"] == "encrypted" for one in found]
+    if name in ("expires", "worst_logit"):
+        return [math.inf if one[name] is None else one[name] for one in found]
+    return [one[name] for one in found]
+
+
+def _finite(number: float) -> float | None:
+    return None if math.isinf(number) else float(number)
+
+
+# ----------------------------------------------------------------------------- counterfactuals to bytes
+
+
+class RawRows(NamedTuple):
+    """Rows of some counterfactuals that become promises, as they will be kept."""
+
+    rows: NDArray[np.intp]
+    shown: list[Row]
+    original: list[Row]
+
+    @classmethod
+    def of(cls, found: Counterfactuals, uncertified: Uncertified) -> RawRows:
+        """Return the rows of all counterfactuals to be kept; narrow numbers become exact decimals."""
+        rows = np.flatnonzero(kept_rows(found, uncertified))
+        tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
+        return cls(rows, *map(raw_rows, tables))
+
+
+def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
+    """Return a mask of the counterfactuals that become promises, (n,).
+
+    Where promises need a certificate, a counterfactual that the panel does not accept becomes none either: no
+    notice would recommend it.
+    """
+    there: NDArray[np.bool_] = found.status != "none"
+    if uncertified == "promise":
+        return there
+    proved: NDArray[np.bool_] = found.certified & (found.kappa > 0)
+    return there & proved & ~(found.agreement < LEAST_AGREEMENT)
+
+
+def records(
+    found: Counterfactuals, raw: RawRows, names: Sequence[bytes], terms: Terms
+) -> tuple[list[Record], list[bytes]]:
+    """Return a record for each row of ``raw``, and what opens private parts that are only committed to.
+
+    ``names`` has the applicant's id of each counterfactual.
+    """
+    region = promised_region(found)
+    wide = region.wide
+    x_cf, x = _numbers(found.x_cf), _numbers(found.x)
+    salts = os.urandom(len(raw.rows) * len(PARTS) * SALT)
+    made, openings = [], []
+    for k, i in enumerate(raw.rows.tolist()):
+        ends = region.lower[i].tobytes() + region.upper[i].tobytes() if wide[i] else b""
+        public, private = to_json(raw.shown[k]), to_json({"row": raw.original[k], **recorded_facts(found, i)})
+        parts = names[i], x_cf[i].tobytes() + ends, public, x[i].tobytes(), private
+        salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
+        record, opening = to_record(_header(found, i, terms, region=bool(wide[i])), parts, salt, terms)
+        made.append(record)
+        openings.append(opening)
+    return made, openings if terms.original == "commitment" else []
+
+
+def _header(found: Counterfactuals, i: int, terms: Terms, *, region: bool) -> bytes:
+    certified, radius = bool(found.certified[i]), float(found.radius[i])
+    content = {
+        "certified": certified,
+        "conditional": bool(found.conditional[i]),
+        "expires": _finite(terms.expires),
+        "favourable": bool(found.favourable[i]),
+        # As found.promise(i).kappa: what was asked for where it is certified, else what was proved.
+        "kappa": float(found.kappa) if certified else radius,
+        "method": str(found.method[i]),
+        "original": terms.original,
+        "radius": radius,
+        "region": region,
+        "time": float(terms.issued),
+        "worst_logit": _finite(found.worst_logit[i]),
+    }
+    return canonical(content)
+
+
+def _numbers(rows: Tensor) -> NDArray[np.float64]:
+    return np.ascontiguousarray(rows.detach().cpu().numpy(), dtype="<f8")
+
+
+def to_record(
+    header: bytes, parts: tuple[bytes, bytes, bytes, bytes, bytes], salt: bytes, terms: Terms
+) -> tuple[Record, bytes]:
+    """Return the record, and what opens its private part if only a commitment is kept.
+
+    ``parts`` are the id, x' encoded, its JSON, x encoded, and its JSON; ``salt`` has a salt for each of the
+    three commitments. The last two parts are encrypted or left out, as the terms say.
+    """
+    who, x_cf, public, x, private = parts
+    if terms.original == "encrypted":
+        assert terms.cipher is not None
+        x, private = terms.cipher.encrypt(x), terms.cipher.encrypt(private)
+    contents = who, joined(x_cf, public), joined(x, private)
+    each = [salt[at : at + SALT] for at in range(0, len(salt), SALT)]
+    commitments = b"".join(map(commitment, each, contents))
+    if terms.original == "commitment":
+        kept = Record(header, commitments, salt[: 2 * SALT], who, x_cf, public, None, None)
+        return kept, each[2] + contents[2]
+    return Record(header, commitments, salt, who, x_cf, public, x, private), b""
+
+
+def joined(numbers: bytes, text: bytes) -> bytes:
+    """Return a part as it is hashed: the length of the numbers in decimal, a line feed, numbers, text."""
+    return b"%d\n" % len(numbers) + numbers + text
+
+
+def separated(part: bytes) -> tuple[bytes, bytes]:
+    """Return the numbers and the text of what ``joined`` gave; ``ValueError`` for anything else."""
+    length, _, rest = part.partition(b"\n")
+    return rest[: int(length)], rest[int(length) :]
+
+
+def commitment(salt: bytes, content: bytes) -> bytes:
+    """Return the hash that stands for ``content`` in the chain."""
+    return sha256(salt + content).digest()
+
+
+def raw_rows(frame: pd.DataFrame) -> list[Row]:
+    """Return the rows with plain Python values; missing ones are None."""
+    names = [str(name) for name in frame.columns]
+    columns = [_cells(frame.iloc[:, k]) for k in range(len(names))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cells(column: pd.Series[Any]) -> list[Any]:
+    plain_numpy = isinstance(column.dtype, np.dtype)  # others turn integers beside a gap into floats
+    values = column.to_numpy().tolist() if plain_numpy else list(column.array)
+    return [
+        None if gone else plain(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------ bytes to promises
+
+
+def to_promises(
+    model: IssuingModel, rows: Sequence[Any], header: NDArray[Any], cipher: Fernet | None
+) -> Promises:
+    """Return promises from rows of number, header, id, x_cf, x and, if asked for, public and private JSON."""
+    x_cf, region = counterfactuals([row[3] for row in rows], header["region"], model)
+    encrypted = header["encrypted"].tolist()
+    shown, original = None, None
+    if rows and len(rows[0]) > 5:
+        names = model.encoding.schema.names
+        told = [from_json(row[5]) for row in rows]
+        own = [private(row[6], cipher, encrypted=one) for row, one in zip(rows, encrypted, strict=True)]
+        shown = table_of(told, names)
+        rows_kept = [a if b is None else b.get("row", {}) for a, b in zip(told, own, strict=True)]
+        original = table_of(rows_kept, names)
+    return Promises(
+        model=model.digest,
+        sequence=np.fromiter((row[0] for row in rows), np.int64, len(rows)),
+        ids=[row[2].decode() for row in rows],
+        issued=header["time"].copy(),
+        expires=header["expires"].copy(),
+        kappa=header["kappa"].copy(),
+        conditional=header["conditional"].copy(),
+        radius=header["radius"].copy(),
+        worst_logit=header["worst_logit"].copy(),
+        favourable=header["favourable"].copy(),
+        x_cf=x_cf,
+        x=_originals([row[4] for row in rows], encrypted, model.encoding.dim, cipher),
+        region=region,
+        shown=shown,
+        original=original,
+    )
+
+
+def counterfactuals(
+    blobs: Sequence[bytes], region: NDArray[np.bool_], model: IssuingModel
+) -> tuple[Tensor, Region]:
+    """Return the encoded counterfactuals (n, d), and the raw ends of what is promised around them."""
+    d, features = model.encoding.dim, len(model.encoding.schema)
+    ends = np.full((2, len(blobs), features), np.nan)
+    where = np.flatnonzero(region)
+    if len(where) == 0:
+        return numbers_of(blobs, d), Region(ends[0], ends[1])
+    kept = numbers_of([blobs[i][8 * d :] for i in where.tolist()], 2 * features).numpy()
+    ends[0, where], ends[1, where] = kept[:, :features], kept[:, features:]
+    cut = [blob[: 8 * d] if wide else blob for blob, wide in zip(blobs, region.tolist(), strict=True)]
+    return numbers_of(cut, d), Region(ends[0], ends[1])
+
+
+def _originals(blobs: list[bytes | None], encrypted: list[bool], d: int, cipher: Fernet | None) -> Tensor:
+    """Return the encoded original rows, NaN where they are not kept or no key is at hand."""
+    unknown = np.full(d, np.nan).tobytes()
+    if any(encrypted):
+        blobs = [
+            (None if cipher is None else decrypted(blob, cipher)) if locked and blob is not None else blob
+            for blob, locked in zip(blobs, encrypted, strict=True)
+        ]
+    return numbers_of([unknown if blob is None else blob for blob in blobs], d)
+
+
+def numbers_of(blobs: Sequence[bytes], width: int) -> Tensor:
+    """Return the numbers as (n, width), in memory of their own."""
+    joined_blobs = bytearray().join(blobs)
+    if len(joined_blobs) != 8 * width * len(blobs):
+        received = f"{len(joined_blobs):,} bytes in all"
+        raise LedgerError(message(f"{width} numbers in each row", received, CHANGED))
+    if not blobs:
+        return torch.empty(0, width, dtype=torch.float64)
+    return torch.from_numpy(np.frombuffer(joined_blobs, "<f8")).reshape(len(blobs), width)
+
+
+def table_of(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows as a table with these columns."""
+    try:
+        columns = zip(*map(itemgetter(*names, names[0]), rows), strict=True)  # of one name it gives no tuple
+        return pd.DataFrame(dict(zip(names, map(list, columns), strict=False)), columns=list(names))
+    except (KeyError, TypeError):
+        received = "rows without some of them"
+        raise LedgerError(message(f"values of {', '.join(names)}", received, CHANGED)) from None
+
+
+# ---------------------------------------------------------------------------------------- encryption
+
+
 def private(text: bytes | None, cipher: Fernet | None, *, encrypted: bool) -> Row | None:
-    """The person's own ``row`` with their ``sentence``; None where it is not kept, or not readable."""
+    """Return the applicant's own ``row`` with what speaks of it; None where it cannot be read."""
     if text is None or (encrypted and cipher is None):
         return None
     return from_json(decrypted(text, cipher) if encrypted and cipher is not None else text)
 
 
 def new_key() -> bytes:
-    """A fresh random key; whoever loses it has lost the rows."""
+    """Return a fresh random key; whoever loses it has lost the rows."""
     from cryptography.fernet import Fernet
 
     return Fernet.generate_key()
 
 
 def make_cipher(key: bytes | str) -> Fernet:
-    """What encrypts and decrypts with ``key`` (Fernet: AES-128 in CBC mode with HMAC-SHA256)."""
+    """Return the cipher that uses ``key`` (Fernet: AES-128 in CBC mode with HMAC-SHA256)."""
     try:
         from cryptography.fernet import Fernet
     except ModuleNotFoundError:
@@ -511,12 +519,12 @@ def make_cipher(key: bytes | str) -> Fernet:
         ) from None
 
 
-def decrypted(sealed: bytes, cipher: Fernet) -> bytes:
-    """The content, refused where the key is another one."""
+def decrypted(token: bytes, cipher: Fernet) -> bytes:
+    """Return the content; refuse a token of another key."""
     from cryptography.fernet import InvalidToken
 
     try:
-        return cipher.decrypt(sealed)
+        return cipher.decrypt(token)
     except InvalidToken:
         remedy = "give the key that the promises were issued with"
         raise LedgerError(message("the key of the encrypted rows", "another one", remedy)) from None

@@ -1,10 +1,10 @@
-"""Requests that are granted once: what was asked for under a key, and what was issued for it.
+"""Requests that are granted once: what was asked under a key, and what was issued for it.
 
 A retry under the same key gets what was issued then, and nothing is issued again. A request is an entry of
-the chain, right behind its promises and in the same transaction, so that whatever ends the process, either
-all are there or none is. The entry has the hash of the key, the numbers and dates of the promises, and
-commitments to the content of the request and to the response, which stand in a row beside it. The entry
-decides whether something was issued: without its row a request is refused, and never granted again.
+the chain, right behind its promises and in the same transaction: whatever ends the process, all are there or
+none is. The entry has the hash of the key, the numbers and dates of the promises, and commitments to the
+content of the request and to the response, which stand in a row beside it. The entry decides whether
+something was issued: without its row a request is refused, and never granted again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from veritracer.ledger.records import SALT, commitment
 
 
 class Request(NamedTuple):
-    """Something that is asked for: under which key, what exactly, and what else to tell whoever retries.
+    """A request under a key of the caller's: its content, and the answer for a retry.
 
-    ``key`` and ``answer`` must name nobody: the hash of the one and the JSON of the other outlast an erasure.
+    ``key`` and ``answer`` must name nobody: the hash of the key and the JSON of the answer outlast an
+    erasure.
     """
 
     key: str
@@ -34,12 +35,12 @@ class Request(NamedTuple):
 
     @property
     def hashed(self) -> str:
-        """Return what the ledger keeps of the key: its SHA-256, in hexadecimal."""
+        """Return the SHA-256 of the key in hexadecimal, which the ledger keeps."""
         return hashlib.sha256(self._key).hexdigest()
 
     @property
     def digest(self) -> bytes:
-        """Return what the ledger keeps of the content; only somebody who has the key can compare with it."""
+        """Return the digest of the content that the ledger keeps; to compare with it takes the key."""
         return hmac.digest(self._key, self.content, "sha256")
 
     @property
@@ -48,7 +49,7 @@ class Request(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """What stands beside the entry of a request.
+    """The row beside the entry of a request.
 
     An erasure of one of its promises empties ``salt`` and ``digest``; ``response`` stays.
     """
@@ -70,13 +71,13 @@ class RequestRow(NamedTuple):
 
     @property
     def is_cleared(self) -> bool:
-        """Tell whether nothing is left of what was asked."""
+        """Return whether an erasure has cleared what was asked."""
         return self.salt == self.digest == b""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What was issued for a request: numbers from ``first`` on, their dates, the head, and the answer.
+    """Promises that were issued for a request: numbers from ``first`` on, dates, head and answer.
 
     ``head`` is the link of the request's own entry, which follows its promises.
     """
@@ -90,7 +91,7 @@ class Kept:
 
     @property
     def sequence(self) -> range:
-        """The numbers of the promises."""
+        """Return the numbers of the promises."""
         return range(self.first, self.first + self.count)
 
 

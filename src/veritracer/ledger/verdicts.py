@@ -21,7 +21,7 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.bounds.rounding import logit_error, round_up
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
-from veritracer.ledger.promises import IssuingModel, Promises, Rows, check_threshold, rows_for
+from veritracer.ledger.promises import EncodedRows, IssuingModel, Promises, check_threshold, encoded_rows
 from veritracer.models.network import Network, Theta, from_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION, ROWS_AT_ONCE, ProofBatch, check_computed, decide, prove
@@ -68,7 +68,7 @@ class Unchecked(StrEnum):
     """Why a promise is not checkable; the value is the sentence that people read."""
 
     UNREADABLE = "its condition cannot be checked: the original row cannot be read"
-    CUT = "how far it went is not known: the ledger kept its region only up to the range of the old encoding"
+    CUT = "its region cannot be told in this encoding: a value in it has another meaning, or none"
     CONTRADICTED = (
         "its proof speaks of this model, which turns it down: the ledger was altered "
         "(run veritracer verify), or this is a bug that must be reported"
@@ -164,13 +164,15 @@ class AuditedModel:
     def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
         """The verdicts on some promises of one issuing model."""
         self._check_labels(issuing)
-        rows = rows_for(self.encoding, promises, issuing)
+        rows = encoded_rows(self.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
         margin, holds, turned_down = self._promised_side(rows, sign)
         always, while_declined = self._proved(promises, issuing)
         same, turned = self._originals(rows, sign, needed=~always)
         proved = always | (while_declined & same)
-        cut, unknown = self._not_checkable(promises, rows)
+        # In another encoding nothing is called kept whose region or condition cannot be read; where x' itself
+        # is turned down the promise is broken all the same.
+        cut, unknown = rows.cut, promises.conditional & ~rows.known.numpy() & rows.anew
         verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
         verdict[holds] = Verdict.CHECKED.code
         verdict[holds & turned] = Verdict.SUPERSEDED.code
@@ -181,17 +183,6 @@ class AuditedModel:
         why = np.where(cut, Unchecked.CUT.code, Unchecked.UNREADABLE.code)
         why[contradicted] = Unchecked.CONTRADICTED.code
         return AuditResults(verdict, -round_up(-torch.from_numpy(margin)).numpy(), why.astype(np.int8))
-
-    def _not_checkable(self, promises: Promises, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Where the region, and where the condition of a promise cannot be read in another encoding.
-
-        Nothing of either kind is called kept. Where x′ itself is turned down the promise is broken all the
-        same.
-        """
-        if rows.cut is None:
-            nothing = np.zeros(len(promises), dtype=bool)
-            return nothing, nothing
-        return rows.cut.numpy(), promises.conditional & ~rows.known.numpy()
 
     def _check_labels(self, issuing: IssuingModel) -> None:
         """Refuse a model that decides between other labels, or calls another one favourable."""
@@ -246,13 +237,13 @@ class AuditedModel:
         return found[which]
 
     def _promised_side(
-        self, rows: Rows, sign: Tensor
+        self, rows: EncodedRows, sign: Tensor
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         """How far each promise is on its side, where that is beyond rounding, and where x′ is turned down."""
         logit, clear = self._logits(rows.x_cf)
         margin = -sign * logit
         holds, turned_down = (margin > 0) & clear, margin <= 0
-        wide = rows.region.nonzero().squeeze(-1)
+        wide = rows.wide.nonzero().squeeze(-1)
         for part in torch.split(wide, ROWS_AT_ONCE):
             box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
@@ -263,7 +254,7 @@ class AuditedModel:
         return margin.numpy(), holds.numpy(), turned_down.numpy()
 
     def _originals(
-        self, rows: Rows, sign: Tensor, needed: NDArray[np.bool_]
+        self, rows: EncodedRows, sign: Tensor, needed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where the original row surely keeps its decision, and where it surely has the other one."""
         same, turned = np.zeros((2, len(sign)), dtype=bool)

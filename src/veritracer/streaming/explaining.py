@@ -27,7 +27,7 @@ from veritracer.tables.reading import ADDED, check_columns, check_ids
 
 if TYPE_CHECKING:
     from veritracer.ledger import Issued, Ledger
-    from veritracer.ledger.issuing import Added, Batch, Numbered
+    from veritracer.ledger.issuing import Batch, Numbered, Prepared
 
 
 Also = Callable[[Counterfactuals, pd.DataFrame], Mapping[str, pa.Array]]
@@ -246,7 +246,7 @@ def issue_table(
     return explained, batch.issued
 
 
-def _openings(found: Counterfactuals, added: Added) -> dict[str, pa.Array]:
+def _openings(found: Counterfactuals, added: Prepared) -> dict[str, pa.Array]:
     """The column of openings; null where nothing was promised."""
     texts: list[str | None] = [None] * len(found)
     for i, opening in zip(added.rows.tolist(), added.openings, strict=True):

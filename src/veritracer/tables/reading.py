@@ -452,5 +452,6 @@ def check_ids(table: TableSource, name: str) -> None:
     if name not in table.columns:
         received = f"no {name!r} in {table.name}"
         close = closest(name, table.columns)
-        remedy = f"was {close!r} meant?" if close else f"choose one of {listing(table.columns[:12])}"
-        raise DataError(message("a column that says whose each row is", received, remedy))
+        advice = "name the column with the number or key of each application"
+        remedy = f"was {close!r} meant?" if close else advice
+        raise DataError(message("a column that identifies the rows", received, remedy))

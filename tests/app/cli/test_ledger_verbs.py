@@ -54,7 +54,7 @@ def _assert_told(done: list[Done], folder: Path) -> None:
     promised = recourse[recourse["recourse.status"] == "certified"]
     first, second, third, plain, verified, wrong = done
     assert (
-        f"{len(promised):,} promises were issued (numbers 4 to {len(promised) + 3}); they end on "
+        f"{len(promised):,} promises were issued (numbers 3 to {len(promised) + 2}); they end on "
         in first.stdout
     )
     told = json.loads(second.stdout)
@@ -77,8 +77,8 @@ def _assert_told(done: list[Done], folder: Path) -> None:
 def _assert_stored(folder: Path) -> None:
     openings = pd.read_csv(folder / "b.csv")["recourse.opening"].dropna()
     with vt.Ledger(folder / "b.db") as ledger:
-        assert ledger.shown(4)["original"] is None
-        row = ledger.opened(4, b64decode(openings.iloc[0]))["row"]
+        assert ledger.shown(3)["original"] is None
+        row = ledger.opened(3, b64decode(openings.iloc[0]))["row"]
     people = pd.read_csv(folder / "people.csv")
     first = people.iloc[openings.index[0]]
     assert all(row[name] == first[name] for name in ("income", "savings", "sex"))
@@ -86,19 +86,19 @@ def _assert_stored(folder: Path) -> None:
 
 def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
     connection = sqlite3.connect(folder / "a.db")
-    connection.execute("UPDATE veritracer_texts SET shown = X'7B7D' WHERE seq = 5")
+    connection.execute("UPDATE veritracer_records SET public = X'7B7D' WHERE seq = 4")
     connection.commit()
     connection.close()
     done = run("verify", "--ledger", "a.db", cwd=folder)
     assert done.returncode == 1
-    assert "entry 5: 'shown' is not what was committed to" in done.stdout
+    assert "entry 4: the part 'public' is not what was committed to" in done.stdout
     assert "NOT what was written" in done.stdout
 
 
 def _far(place: str) -> list[list[str]]:
-    """Commands that ask for more than can be proved of everybody: left out first, then kept as advice."""
+    """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
-    return [far, [*far, "--uncertified", "advice"]]
+    return [far, [*far, "--uncertified", "promise"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:
@@ -107,12 +107,11 @@ def test_the_life_of_promises(named: Path) -> None:
     done = run_many([[*ISSUE, *on, "--json"], [*ISSUE, *on], *_far("c.db")], named)
     assert [d.returncode for d in done] == [0] * 4, done
     first, again = json.loads(done[0].stdout), done[1].stdout
-    strict, advice = (json.loads(d.stdout) for d in done[2:])
+    strict, loose = (json.loads(d.stdout) for d in done[2:])
     count, number = first["promises"], first["first"]
     assert "0 promises were issued" in again
     assert f"{count} answers were left out: the same application has a promise (--allow-duplicate)." in again
-    assert advice["advice"] == strict["uncertified"] > 0
-    assert advice["promises"] == 0  # they are there already
+    assert loose["promises"] == strict["uncertified"] > 0
     people = pd.read_csv(named / "people.csv").head(40).assign(approved="yes")
     people.loc[people.index % 2 == 0, "approved"] = "no"
     people.to_csv(named / "new.csv", index=False)
@@ -129,11 +128,11 @@ def test_the_life_of_promises(named: Path) -> None:
     assert [d.returncode for d in done] == [0] * len(done), done
     listed, text, shown, told, audited, _, released = (d.stdout for d in done)
     assert len(json.loads(listed)) == count
-    assert "advice" in text
+    assert "live" in text
     told, audited = json.loads(told), json.loads(audited)
     assert told["sentence"] in " ".join(shown.split())
     _assert_in_words(told, shown)
-    assert (told["status"], told["kind"]) == ("live", "promise")
+    assert (told["status"], told["certified"]) == ("live", True)
     assert released.splitlines()[0] == f"Promise {number} is released."
     page = (named / "audit.html").read_text()
     assert all(word in page for word in ("a.db", audited["head"], audited["model_digest"], ">model<"))

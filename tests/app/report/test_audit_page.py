@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from html_pages import Page
+from memory_ledger import in_memory
 from veritracer.app.report.audit_page import LISTED_ROWS, audit_headline, write_audit_page
 from veritracer.ledger.auditing import audit
-from veritracer.ledger.snapshot import in_memory
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "ledger"))
 from promise_cases import issued, moved, with_bias

@@ -69,6 +69,9 @@ def write(
     year: Annotated[int, typer.Option(min=1, help="Of which year (loans only).")] = 1,
     drift: Annotated[float, typer.Option(help="How strongly years differ (loans only).")] = 1.0,
     seed: Seed = 0,
+    id_column: Annotated[
+        str | None, typer.Option(help="Add a column of this name that numbers the rows.", show_default=False)
+    ] = None,
     data_dir: DataDir = None,
     spreadsheet_safe: SpreadsheetSafe = False,
     force: Force = False,
@@ -90,6 +93,8 @@ def write(
     opened = tables.open_sink(out, spreadsheet_safe=spreadsheet_safe)
     with spinner(f"writing {name}", quiet=quiet), opened as sink:
         for piece in pieces:
+            if id_column is not None:
+                piece.insert(0, id_column, range(count, count + len(piece)))
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())
             count += len(piece)
     note(sink.notes(), quiet=quiet)

@@ -196,10 +196,9 @@ def print_summary(explained: Explained, issued: Issued, rows: RecourseTableOptio
     if rows.as_json:
         numbers = {"first": int(issued.sequence[0]), "last": int(issued.sequence[-1])} if len(issued) else {}
         until = {"expires": format_time(issued.expires)}
-        promises = len(issued) - issued.advice
         print_json(
             {
-                "promises": promises,
+                "promises": len(issued),
                 **issued.left_out,
                 **numbers,
                 **until,
@@ -211,7 +210,7 @@ def print_summary(explained: Explained, issued: Issued, rows: RecourseTableOptio
     elif not rows.quiet:
         say(
             *outcome_lines(explained),
-            f"{_count(len(issued) - issued.advice, 'promise')} issued{_numbers(issued)}"
+            f"{_count(len(issued), 'promise')} issued{_numbers(issued)}"
             + (f"; they end {_end(issued.expires)}." if len(issued) else "."),
             *_left_out(issued.left_out),
             *([] if rows.out is None else [f"The recourse: {rows.out}"]),
@@ -222,8 +221,6 @@ def print_summary(explained: Explained, issued: Issued, rows: RecourseTableOptio
 def _left_out(counts: Mapping[str, int]) -> list[str]:
     """Say what became no promise, in a sentence for each reason but that there is no recourse."""
     lines = []
-    if advice := counts["advice"]:
-        lines.append(f"{advice:,} of these entries are advice: not certified, and no promise.")
     if uncertified := counts["uncertified"]:
         lines.append(f"{_count(uncertified, 'answer')} left out: not certified, or not believed.")
     if repeated := counts["repeated"]:

@@ -99,7 +99,7 @@ def show(
         print_json({"status": status, **found})
         return
     facts = {"number": number, "whose": found["id"], "status": status}
-    facts |= {name: found[name] for name in ("kind", "issued", "expires", "kappa", "radius", "method")}
+    facts |= {name: found[name] for name in ("issued", "expires", "kappa", "radius", "method")}
     print_table(f"Promise {number}", ("", ""), [[name, str(value)] for name, value in facts.items()])
     own: dict[str, Any] = found["original"] or {}
     rows = [
@@ -180,8 +180,8 @@ def _said(one: dict[str, Any]) -> str:
         return f"of model {one['model'][:12]} by {one['by']}; {one['live']:,} live promises{why}"
     if kind == "model":
         return str(one["digest"])[:12]
-    if kind == "migration":
-        return f"version {one['version']}: {one['name']}"
+    if kind == "ledger":
+        return f"{one['ledger']}, layout {one['version']}"
     numbers = ", ".join(map(str, one["sequence"][:8])) + (", …" if len(one["sequence"]) > 8 else "")
     return f"{numbers}: {one['reason']}" if kind == "release" else numbers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import datetime
 
@@ -12,19 +13,53 @@ import torch
 
 from veritracer.errors import DataError, LedgerError
 from veritracer.ledger.chain import BEGINNING, stored_link
-from veritracer.ledger.records import HEADER, from_json, headers, make_cipher, numbers_of, table_of, to_json
+from veritracer.ledger.records import (
+    canonical,
+    from_json,
+    headers,
+    joined,
+    make_cipher,
+    numbers_of,
+    separated,
+    table_of,
+    to_json,
+)
 from veritracer.times import parse_expiry
 
+GOOD = {
+    "certified": True,
+    "conditional": False,
+    "expires": None,
+    "favourable": False,
+    "kappa": 0.1,
+    "method": "ibp",
+    "original": "encrypted",
+    "radius": 0.2,
+    "region": True,
+    "time": 5.0,
+    "worst_logit": -1.0,
+}
 
-def test_headers_of_another_layout_are_refused() -> None:
-    whole = np.zeros(2, HEADER)
-    whole["layout"] = 1
-    blobs = [whole[i : i + 1].tobytes() for i in range(2)]
-    assert headers(blobs)["layout"].tolist() == [1, 1]
-    whole["layout"] = 200
-    for wrong in ([blobs[0][:-1], blobs[1]], [whole[:1].tobytes()]):
-        with pytest.raises(LedgerError, match=r"expected headers of layout .*, got others — run veritracer"):
-            headers(wrong)
+
+def test_headers_are_read_as_one_array() -> None:
+    found = headers([canonical(GOOD), canonical({**GOOD, "expires": 7.0, "original": "plain"})])
+    assert found["expires"].tolist() == [math.inf, 7.0]
+    assert found["encrypted"].tolist() == [True, False]
+    assert (found["radius"].tolist(), found["region"].tolist()) == ([0.2, 0.2], [True, True])
+    assert len(headers([])) == 0
+
+
+@pytest.mark.parametrize("wrong", [b"", b"[]", b"{}", b"x" * 44, canonical({**GOOD, "kappa": "much"})])
+def test_headers_that_no_writer_writes_are_refused(wrong: bytes) -> None:
+    for blobs in ([wrong], [canonical(GOOD), wrong]):
+        with pytest.raises(LedgerError, match=r"expected headers of promises, got others — .*run veritracer"):
+            headers(blobs)
+
+
+def test_parts_are_separated_as_they_were_joined() -> None:
+    for numbers, text in ((b"", b"{}"), (b"12\n45678", b""), (b"\x00" * 16, b'{"a": 1}')):
+        assert separated(joined(numbers, text)) == (numbers, text)
+    assert joined(b"1", b"2") != joined(b"12", b"")
 
 
 def test_numbers_come_in_whole_rows() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import veritracer as vt
 from veritracer.errors import LedgerError, LedgerUnavailableError
-from veritracer.ledger import database
-from veritracer.ledger.database import connect, place_of, writing
+from veritracer.ledger import connections
+from veritracer.ledger.connections import connect, place_of, writing
 
 Hold = Callable[[Path], sqlite3.Connection]
 
@@ -20,7 +20,7 @@ Hold = Callable[[Path], sqlite3.Connection]
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hold]:
     """Makes somebody else the one who writes to a file; SQLite itself does not wait for them."""
-    monkeypatch.setattr(database, "PATIENCE", 0.0)
+    monkeypatch.setattr(connections, "PATIENCE", 0.0)
     held: list[sqlite3.Connection] = []
 
     def lock(path: Path) -> sqlite3.Connection:
@@ -47,8 +47,8 @@ def test_a_transaction_begins_when_the_other_ends(
     vt.Ledger(tmp_path / "l.db").close()
     engine = connect(place_of(tmp_path / "l.db"))
     other = hold(tmp_path / "l.db")
-    monkeypatch.setattr(database, "PATIENCE", 60.0)
-    monkeypatch.setattr(database.time, "sleep", lambda seconds: other.rollback())
+    monkeypatch.setattr(connections, "PATIENCE", 60.0)
+    monkeypatch.setattr(connections.time, "sleep", lambda seconds: other.rollback())
     with writing(engine) as connection:
         assert connection.exec_driver_sql("select 1").scalar() == 1
     assert not other.in_transaction
@@ -61,8 +61,8 @@ def test_a_new_file_is_prepared_when_the_other_is_done_with_it(
     other = hold(tmp_path / "new.db")
     with pytest.raises(LedgerUnavailableError, match="to be free"), writing(engine):
         pass
-    monkeypatch.setattr(database, "PATIENCE", 60.0)
-    monkeypatch.setattr(database.time, "sleep", lambda seconds: other.rollback())
+    monkeypatch.setattr(connections, "PATIENCE", 60.0)
+    monkeypatch.setattr(connections.time, "sleep", lambda seconds: other.rollback())
     with writing(engine) as connection:
         assert connection.exec_driver_sql("pragma journal_mode").scalar() == "wal"
 
