@@ -33,6 +33,7 @@ def settings(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
         str(tmp_path_factory.mktemp("ledger") / "promises.db"),
         codes=saved / "codes.json",
         fields={"institution": "Bank of Examples"},
+        timeout=120.0,  # a busy machine is no fault of the service
     )
 
 

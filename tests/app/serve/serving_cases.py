@@ -125,7 +125,7 @@ def running(*args: str, log: Path | None = None) -> Iterator[tuple[str, Any]]:
             process.wait()
 
 
-def wait_until_ready(url: str, process: Any, seconds: float = 400.0) -> None:
+def wait_until_ready(url: str, process: Any, seconds: float = 500.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -124,7 +124,7 @@ def test_a_killed_process_is_replaced_and_promises_are_neither_lost_nor_doubled(
         return len(told) >= count
 
     with running(*args, log=tmp_path / "log") as (url, parent):
-        assert within(60, lambda: len(children(parent.pid)) == 2)
+        assert within(300, lambda: len(children(parent.pid)) == 2)
         threads = [threading.Thread(target=client, args=(i,)) for i in range(3)]
         for thread in threads:
             thread.start()
@@ -132,7 +132,7 @@ def test_a_killed_process_is_replaced_and_promises_are_neither_lost_nor_doubled(
             wanted, victim = len(told) + 4, children(parent.pid)[0]
             assert within(200, partial(reached, wanted))
             os.kill(victim, signal.SIGKILL)
-            assert within(60, partial(replaced, parent.pid, victim))
+            assert within(300, partial(replaced, parent.pid, victim))
         stop.set()
         for thread in threads:
             thread.join(200)
@@ -194,7 +194,7 @@ def test_answers_during_kills_are_those_of_a_fresh_process(saved: Path, tmp_path
             return found
 
     with running(str(saved / "model"), "--workers", "2", log=tmp_path / "log") as (url, parent):
-        assert within(60, lambda: len(children(parent.pid)) == 2)
+        assert within(300, lambda: len(children(parent.pid)) == 2)
         fresh = asyncio.run(ask(url))
         assert len({one["probability"] for one in fresh}) == len(rows) == 200
         after = asyncio.run(ask(url, lambda: os.kill(children(parent.pid)[0], signal.SIGKILL)))

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from serving_cases import people, served
 
+from veritracer.app.serve import auth
 from veritracer.app.serve.app import Settings
 from veritracer.app.serve.auth import Keys, add_key
 from veritracer.errors import ServiceError
@@ -105,7 +106,10 @@ def test_any_key_will_do_where_nobody_is_spoken_of(guarded: str, keys: dict[str,
     assert httpx.get(guarded + path, headers={"X-API-Key": keys["erase"]}).status_code == 200
 
 
-def test_forged_keys(settings: Settings, keys: dict[str, str], tmp_path: Path) -> None:
+def test_forged_keys(
+    settings: Settings, keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "PAUSE", 600.0)
     known = Keys.read(Path(keys["file"]))
     good = keys["decide"]
     assert known.caller(good) is not None
