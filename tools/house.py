@@ -1,15 +1,22 @@
-"""Print a source tree in numbers: how many rooms the house has, and how far one walks through them.
+"""Measure source trees: sizes, names, imports and docstrings.
 
-    python tools/house.py                        # src/veritracer and its siblings, as they are
-    python tools/house.py ../before/src --json   # another tree, as JSON
+    python tools/house.py                             # src, with all of its packages
+    python tools/house.py src/veritracer ../peer/src  # trees side by side
+    python tools/house.py --modules                   # also modules, repeated class names, the chain
 
-Everything is read from the source, except for what ``import veritracer`` loads: that is asked of a fresh
-process. Code lines are those that hold a token other than a comment or a docstring. The import graph has the
-imports that happen when a module is imported, so neither those in functions nor those for type checkers.
-A lazy package (one that lists its names for type checkers) imports nothing: whoever asks it for a name
-imports the module of that name. A public name is a function or a class of a module, without a leading
-underscore. Lines are written twice where six of them in a row, empty ones apart, stand in the tree once more.
-Which value types a row crosses is what tools/walk.py counts.
+Everything is read from the source, except the number of modules that importing the package loads, which is
+counted in a fresh process.
+
+- Code lines hold a token other than a comment or a docstring.
+- The import graph has the imports that run with a module: not those in functions or for type checkers. A
+  lazy package, which lists its names for type checkers, imports nothing itself.
+- Public names are functions and classes at the top of a module without a leading underscore; exported names
+  are those in the ``__all__`` of the outermost package.
+- A class name is repeated if classes of that name are defined more than once in the tree.
+- A question docstring opens with What, Whether, Which, How, Who, Where, When or Why instead of a verb.
+- Repeated lines are in a run of six lines, blank ones apart, that occurs again in the tree.
+
+tools/walk.py counts the value types that a row crosses.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+QUESTIONS = ("What", "Whether", "Which", "How", "Who", "Where", "When", "Why")
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 RUN = 6
@@ -35,28 +43,28 @@ RUN = 6
 
 @dataclass(frozen=True)
 class Module:
-    """A file of the tree, read and parsed."""
+    """A file of the tree."""
 
     name: str
     path: Path
 
     @cached_property
     def text(self) -> str:
-        """The source."""
+        """Return the source."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree."""
+        """Return the syntax tree."""
         return ast.parse(self.text)
 
     @property
     def package(self) -> str:
-        """What relative names are relative to."""
+        """Return the package that relative imports start from."""
         return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
 
     def code_lines(self) -> int:
-        """How many lines are neither empty, nor comments, nor docstrings."""
+        """Count the lines that are neither blank, nor comments, nor docstrings."""
         strings = {
             line
             for node in ast.walk(self.tree)
@@ -74,41 +82,67 @@ class Module:
         return len(used - strings)
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """Every function and method, with its name."""
+        """Yield every function and method, with its name."""
         for node in ast.walk(self.tree):
             if isinstance(node, Function):
                 yield f"{self.name}.{node.name}", node
 
+    def classes(self) -> list[str]:
+        """Return the names of all classes, nested ones too."""
+        return [node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+
+    def docstrings(self) -> Iterator[str]:
+        """Yield the docstring of the module and of every class and function that has one."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Module | ast.ClassDef | Function):
+                text = ast.get_docstring(node)
+                if text:
+                    yield text
+
+    def exported(self) -> list[str]:
+        """Return the names in ``__all__``."""
+        for node in self.tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+                return [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        return []
+
     def public_names(self) -> list[str]:
-        """Functions and classes of the module."""
+        """Return the public functions and classes at the top of the module."""
         named = [node.name for node in self.tree.body if isinstance(node, Function | ast.ClassDef)]
         return [name for name in named if not name.startswith("_")]
 
 
 @dataclass(frozen=True)
 class House:
-    """The modules of a source tree by name, and what each of them imports of the others."""
+    """The modules of a source tree by name, and their imports of each other."""
 
     root: Path
 
+    @property
+    def base(self) -> Path:
+        """Return the folder that module names are relative to: the tree may be a package or hold packages."""
+        root = self.root.resolve()
+        return root.parent if (root / "__init__.py").exists() else root
+
     @cached_property
     def modules(self) -> dict[str, Module]:
-        """Every module."""
+        """Return every module, by its name."""
         found = {}
         for path in sorted(self.root.rglob("*.py")):
-            parts = path.relative_to(self.root).with_suffix("").parts
+            parts = path.resolve().relative_to(self.base).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found[name] = Module(name, path)
         return found
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """Which modules of the tree each module imports when it is imported itself."""
+        """Return the modules of the tree that each module imports when it is imported itself."""
         return {name: set(self._imported(module)) - {name} for name, module in self.modules.items()}
 
     @cached_property
     def _lazy(self) -> dict[str, dict[str, str]]:
-        """The module of each name of each lazy package."""
+        """Return the module of each name of each lazy package."""
         packages = {n: module for n, module in self.modules.items() if module.path.name == "__init__.py"}
         return {name: dict(_listed(module.tree)) for name, module in packages.items()}
 
@@ -131,7 +165,7 @@ class House:
                 yield source
 
     def longest_chain(self) -> list[str]:
-        """The longest way down from module to module; modules that import each other count as one step."""
+        """Return the longest chain of imports; modules that import each other count as one step."""
         best: dict[str, list[str]] = {}
 
         def chain(name: str, above: frozenset[str]) -> list[str]:
@@ -143,7 +177,7 @@ class House:
         return max((chain(name, frozenset()) for name in self.modules), key=len)
 
     def single_importer(self) -> list[str]:
-        """Modules, packages apart, that exactly one other module imports, at any time."""
+        """Return the modules, packages apart, that exactly one other module imports, at any time."""
         users: dict[str, set[str]] = {name: set() for name in self.modules}
         for name, module in self.modules.items():
             for node in ast.walk(module.tree):
@@ -153,8 +187,26 @@ class House:
         plain = [name for name, module in self.modules.items() if module.path.name != "__init__.py"]
         return [name for name in plain if len(users[name] - {name}) == 1]
 
-    def written_twice(self) -> int:
-        """How many lines are part of a run of ``RUN`` lines of code that stands in the tree once more."""
+    def repeated_classes(self) -> dict[str, list[str]]:
+        """Return each class name that is defined more than once, with the modules that define it."""
+        places = defaultdict[str, list[str]](list)
+        for name, module in self.modules.items():
+            for each in module.classes():
+                places[each].append(name)
+        return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+    def packages(self) -> list[str]:
+        """Return the outermost packages."""
+        if (self.root / "__init__.py").exists():
+            return [self.root.resolve().name]
+        return sorted(path.parent.name for path in self.root.glob("*/__init__.py"))
+
+    def exported(self) -> int:
+        """Count the names that the outermost packages export."""
+        return sum(len(self.modules[name].exported()) for name in self.packages())
+
+    def repeated_lines(self) -> int:
+        """Count the lines in a run of ``RUN`` lines of code that occurs in the tree once more."""
         lines = {
             name: [line for text in module.text.splitlines() if (line := text.strip())]
             for name, module in self.modules.items()
@@ -166,18 +218,24 @@ class House:
         repeated = [place for found in places.values() if len(found) > 1 for place in found]
         return len({(name, start + i) for name, start in repeated for i in range(RUN)})
 
-    def loaded(self, package: str = "veritracer") -> int:
-        """How many modules of the tree a fresh ``import`` of the package loads."""
-        program = f"import sys, {package}; print(*sys.modules)"
-        environment = {**os.environ, "PYTHONPATH": str(self.root.resolve())}
+    def loaded(self) -> int | str:
+        """Count the modules that a fresh import of the first package loads; "–" if it cannot be imported."""
+        package = next(iter(self.packages()), None)
+        if package is None:
+            return "–"
+        program = f"import sys, {package}; print(*(n for n in sys.modules if n.split('.')[0] == '{package}'))"
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(self.base)},
         )
-        return len(set(done.stdout.split()) & set(self.modules))
+        return len(done.stdout.split()) if done.returncode == 0 else "–"
 
 
 def _at_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Imports that are executed with the module: not in functions, not for type checkers."""
+    """Yield the imports that run with the module: not those in functions or for type checkers."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -206,36 +264,46 @@ def _width(function: Function) -> int:
 
 
 def measure(root: Path) -> dict[str, int | float | str]:
-    """The numbers of a tree, by name, in the order in which they are printed."""
+    """Return the numbers of a tree, by name, in the order in which they are printed."""
     house = House(root)
     code = {name: module.code_lines() for name, module in house.modules.items()}
     functions = [each for module in house.modules.values() for each in module.functions()]
     lengths = [((node.end_lineno or node.lineno) - node.lineno + 1, name) for name, node in functions]
     widest, longest = max((_width(node), name) for name, node in functions), max(lengths)
     public = [name for module in house.modules.values() for name in module.public_names()]
+    classes = [name for module in house.modules.values() for name in module.classes()]
+    docstrings = [text for module in house.modules.values() for text in module.docstrings()]
+    questions = sum(text.split()[0].rstrip(",:") in QUESTIONS for text in docstrings if text.split())
     return {
         "modules": len(house.modules),
         "physical lines": sum(len(module.text.splitlines()) for module in house.modules.values()),
         "code lines": sum(code.values()),
         "code lines a module": round(sum(code.values()) / len(code)),
         "longest import chain": len(house.longest_chain()),
-        "modules loaded by `import veritracer`": house.loaded(),
+        "modules loaded by importing the package": house.loaded(),
+        "classes": len(classes),
+        "class names defined more than once": len(house.repeated_classes()),
         "public names": len(public),
+        "exported names": house.exported(),
         "functions": len(functions),
         "functions over 30 lines": sum(length > 30 for length, _ in lengths),
         "longest function": f"{longest[0]} ({longest[1]})",
         "widest signature": f"{widest[0]} ({widest[1]})",
         "modules with one importer": len(house.single_importer()),
-        "lines written twice": house.written_twice(),
+        "repeated lines": house.repeated_lines(),
+        "docstrings": len(docstrings),
+        "question docstrings": f"{questions:,} ({questions / max(len(docstrings), 1):.1%})",
     }
 
 
 def main() -> None:
-    """Print the numbers of the trees that are named, side by side."""
+    """Print the numbers of the given trees, side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("roots", nargs="*", type=Path, default=[Path(__file__).parents[1] / "src"])
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.add_argument("--modules", action="store_true", help="code lines of every module, and the chain")
+    parser.add_argument(
+        "--modules", action="store_true", help="also list modules, repeated class names, the chain"
+    )
     given = parser.parse_args()
     found = {str(root): measure(root) for root in given.roots}
     if given.json:
@@ -249,7 +317,12 @@ def main() -> None:
         for house in map(House, given.roots):
             sizes = sorted((module.code_lines(), name) for name, module in house.modules.items())
             print("", *(f"{size:5} {name}" for size, name in sizes), sep="\n")
-            print("", " -> ".join(house.longest_chain()), *house.single_importer(), sep="\n")
+            print(
+                "",
+                *(f"{name}: {', '.join(places)}" for name, places in house.repeated_classes().items()),
+                sep="\n",
+            )
+            print("", " -> ".join(house.longest_chain()), "", *house.single_importer(), sep="\n")
 
 
 def _text(value: int | float | str) -> str:

@@ -1,12 +1,14 @@
-"""Count the value types that rows cross between their file and the audit of what they were promised.
+"""Count the value types and the modules that rows cross between their file and an audit of their promises.
 
     python tools/walk.py                   # the package in src
     python tools/walk.py ../before/src     # another tree
 
-Some people who are declined are taken by ``veritracer issue`` from a CSV file into a ledger, and by
-``veritracer audit`` out of it. A value type is a class of the package with fields (a dataclass, a named
-tuple, whatever has attributes) of which an object was made that holds something of each of them: an array,
-a tensor, a list or a table of as many rows.
+``veritracer issue`` reads 37 declined applicants from a CSV file and promises them counterfactuals in a
+ledger; ``veritracer audit`` reads the promises. A value type is a class of the package that was instantiated
+with a field that has one entry for each applicant: an array, a tensor, a list or a table. It is public if the
+library exports it, or its name and that of its module have no leading underscore and its package lists it in
+``__all__``. A module is crossed if one of its functions received or returned such a value, alone or as a
+field.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-PEOPLE = 37  # a number that nothing else has
+PEOPLE = 37  # no other length in the run is 37
 MAKERS = ("__init__", "__new__", "__post_init__", "<lambda>")
 """Functions that make an object; the one of a named tuple is a lambda."""
 
 
 def holds_all(value: Any) -> bool:
-    """Whether the value has a row, an element or an entry for each of the people."""
+    """Return True if the value has a row, an element or an entry for each applicant."""
     if isinstance(value, str | bytes | dict | tuple):
         return False
     try:
@@ -38,18 +40,26 @@ def holds_all(value: Any) -> bool:
 
 
 def fields_of(made: Any) -> Iterator[Any]:
-    """What an object consists of."""
+    """Yield the values of an object's fields."""
     yield from getattr(made, "__dict__", {}).values()
     for name in (*getattr(made, "_fields", ()), *getattr(type(made), "__slots__", ())):
         yield getattr(made, name, None)
 
 
-def crossed(run: Any) -> Counter[str]:
-    """Classes of the package of which objects that hold everybody were made, and how often."""
+def crossed(run: Any) -> tuple[Counter[str], set[str]]:
+    """Return the value types that were instantiated, how often, and the modules that they crossed."""
     found: Counter[str] = Counter()
+    modules: set[str] = set()
 
     def watch(frame: FrameType, event: str, result: Any) -> None:
-        if event != "return" or frame.f_code.co_name not in MAKERS:
+        if event != "return":
+            return
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("veritracer.") and module not in modules:
+            values = [result, *frame.f_locals.values()]
+            if any(holds_all(value) for value in values):
+                modules.add(module)
+        if frame.f_code.co_name not in MAKERS:
             return
         new = frame.f_code.co_name in ("__new__", "<lambda>")
         made = result if new else next(iter(frame.f_locals.values()), None)
@@ -62,11 +72,19 @@ def crossed(run: Any) -> Counter[str]:
         run()
     finally:
         sys.setprofile(None)
-    return found
+    return found, modules
+
+
+def is_public(name: str) -> bool:
+    """Return True if the package of a class, or the library, lists it in ``__all__``."""
+    module, _, kind = name.rpartition(".")
+    packages = ["veritracer", module, module.rpartition(".")[0]]
+    listed = {each for place in packages for each in getattr(sys.modules.get(place), "__all__", ())}
+    return not kind.startswith("_") and kind in listed
 
 
 def command(*args: str) -> None:
-    """``veritracer args`` in this process."""
+    """Run ``veritracer`` with these arguments in this process."""
     from veritracer.app.cli import main
 
     sys.argv = ["veritracer", *args]
@@ -77,8 +95,8 @@ def command(*args: str) -> None:
             raise
 
 
-def walk(folder: Path) -> Counter[str]:
-    """What people cross from their file to the audit; everything that takes place is in the folder."""
+def walk(folder: Path) -> tuple[Counter[str], set[str]]:
+    """Return the types and modules between the applicants' file and the audit; use the folder for files."""
     os.chdir(folder)
     command("datasets", "write", "loans", "--rows", "4000", "--out", "people.csv")
     said = ["--target", "approved", "--favourable", "yes"]
@@ -100,14 +118,18 @@ def walk(folder: Path) -> Counter[str]:
 
 
 def main() -> None:
-    """Print the types and their number."""
+    """Print the types, public and private, and the modules."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "src").resolve()
     if os.environ.get("PYTHONPATH") != str(root):  # another tree takes another process
         again = [sys.executable, __file__, str(root)]
         sys.exit(subprocess.run(again, env={**os.environ, "PYTHONPATH": str(root)}, check=False).returncode)
     with tempfile.TemporaryDirectory() as folder:
-        found = walk(Path(folder))
-    print(*sorted(found), f"{len(found)} value types", sep="\n")
+        found, modules = walk(Path(folder))
+    public = sorted(filter(is_public, found))
+    private = sorted(set(found) - set(public))
+    print(f"{len(public)} public value types", *(f"  {name}" for name in public), sep="\n")
+    print(f"{len(private)} private value types", *(f"  {name}" for name in private), sep="\n")
+    print(f"{len(modules)} modules", *(f"  {name}" for name in sorted(modules)), sep="\n")
 
 
 if __name__ == "__main__":

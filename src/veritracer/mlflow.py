@@ -47,7 +47,7 @@ DATA = "model"
 """The folder of the saved model inside of the artifact."""
 
 OUTPUTS = ("label", "probability", "recourse")
-"""What ``predict`` of the python_function can be asked for by ``params={"output": ...}``."""
+"""Values of ``params={"output": ...}`` for ``predict`` of the python_function."""
 
 GATE = "veritracer.audit"
 """The tag of a model's version that says what its last audit came to."""
@@ -94,7 +94,7 @@ def log_model(
     report: bool = True,
     **more: Any,
 ) -> Any:
-    """What MLflow knows of the model (``ModelInfo``), logged to the active run, or to a new one.
+    """Log a model to the active run, or to a new one, and return MLflow's ``ModelInfo``.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def log_model(
 
 
 def load_model(uri: str) -> VeriTraCER:
-    """The model behind a URI: ``runs:/...``, ``models:/name@alias``, ``models:/name/3``, or a folder."""
+    """Load the model at a URI: ``runs:/...``, ``models:/name@alias``, ``models:/name/3``, or a folder."""
     place = Path(flow.artifacts.download_artifacts(artifact_uri=uri))
     flavors = Model.load(str(place / "MLmodel")).flavors
     if FLAVOR not in flavors:
@@ -138,7 +138,7 @@ def load_model(uri: str) -> VeriTraCER:
 
 
 def signature_of(model: VeriTraCER) -> ModelSignature:
-    """The columns that the model reads, the label that it gives, and what else can be asked for."""
+    """Return the model's signature: its columns, its label, and its parameters."""
     row = _example(model.encoding_)
     columns = [
         ColSpec(_kind(row[feature.name]), feature.name, required=feature.missing == "refuse")
@@ -150,12 +150,12 @@ def signature_of(model: VeriTraCER) -> ModelSignature:
 
 
 def _example(encoding: Encoding) -> pd.DataFrame:
-    """A row that somebody could have and that is nobody's, in the types of the training table."""
+    """Return a legal row that belongs to nobody, with the types of the training table."""
     return encoding.decode(torch.zeros(1, encoding.dim, dtype=torch.float64))
 
 
 def _kind(column: pd.Series[Any]) -> str:
-    """What MLflow calls the type of a column."""
+    """Return MLflow's name for the type of a column."""
     kinds = {"b": "boolean", "i": "long", "u": "long", "f": "double"}
     return kinds.get(getattr(column.dtype, "kind", "O"), "string")
 
@@ -172,7 +172,7 @@ def _digests(model: VeriTraCER) -> dict[str, str]:
 
 @contextmanager
 def _run() -> Iterator[None]:
-    """The active run, or a new one for the block."""
+    """Use the active run, or a new one for the block."""
     if flow.active_run() is not None:
         yield
         return
@@ -184,7 +184,7 @@ def _run() -> Iterator[None]:
 
 
 class RecourseFunction:
-    """What ``mlflow.pyfunc`` calls; ``get_raw_model`` of the loaded one is this."""
+    """The model as ``mlflow.pyfunc`` calls it; ``get_raw_model`` of the loaded one returns this."""
 
     def __init__(self, model: VeriTraCER) -> None:
         self.model = model
@@ -202,7 +202,7 @@ class RecourseFunction:
         return self.model.predict(data)
 
     def explain(self, data: pd.DataFrame, **options: Any) -> pd.DataFrame:
-        """The recourse of each row as a table: values as shown, then ``recourse.status`` and so on."""
+        """Return the recourse of each row as a table: its values, then ``recourse.status`` and so on."""
         frame: pd.DataFrame = self.model.explain(data, **options).to_arrow().to_pandas()
         return frame
 
@@ -212,7 +212,7 @@ class RecourseFunction:
 
 
 def _load_pyfunc(path: str) -> RecourseFunction:
-    """What MLflow calls to open the artifact as a python_function."""
+    """Open the artifact as a python_function; MLflow calls this."""
     place = Path(path)
     return RecourseFunction(load(place if (place / "model.json").exists() else place / DATA))
 
@@ -221,7 +221,7 @@ def _load_pyfunc(path: str) -> RecourseFunction:
 
 
 def log_evaluation(model: VeriTraCER, X: Any, y: Any, *, report: bool = True) -> dict[str, float]:
-    """The metrics of the model on these rows, logged to the active run; with ``report`` its report too."""
+    """Log the metrics of a model on these rows to the active run, with ``report`` its report too."""
     found = model.explain(X)
     asked = ~found.favourable
     measured = {
@@ -253,7 +253,7 @@ def validate(
     allow_broken: int = 0,
     allow_unchecked: int = 0,
 ) -> Audit:
-    """The audit of a model (or of the one behind a URI); refuses one that breaks promises.
+    """Audit a model, or the one at a URI; refuse one that breaks promises.
 
     The ledger has to be there (``LedgerError``), and is verified first: what an altered one says of promises
     is worth nothing. The refusal is a ``PromiseError`` whose ``report`` is the audit. Where no promise is
@@ -281,7 +281,7 @@ def validate(
 
 @contextmanager
 def _existing(ledger: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
-    """The ledger itself, or the one at that path or URL: a new one would let everybody through."""
+    """Open an existing ledger; a new one would have no promises to break."""
     if isinstance(ledger, Ledger):
         yield ledger
         return
@@ -299,7 +299,7 @@ def promote(
     allow_unchecked: int = 0,
     report: bool = True,
 ) -> Audit:
-    """The audit of a registered version that may decide from now on: it has the alias after this.
+    """Audit a registered version, and give it the alias if it keeps its promises.
 
     A version that breaks promises is refused with a ``PromiseError``, and the alias stays where it was.
     Where the ledger is not there nothing is done at all (``LedgerError``). Otherwise numbers and, with

@@ -1,4 +1,4 @@
-"""Judges: models of other classes, fitted for accuracy alone, that say whether a counterfactual is believed.
+"""Judges: models of other classes, fitted for accuracy alone, that accept or refuse counterfactuals.
 
 A judge takes no part in training, choosing or refining what it judges. It is fitted once for a dataset, from
 fixed seeds, on the encoded training rows, and decides at the threshold of the model whose answers it judges.
@@ -70,7 +70,7 @@ class Labelled(NamedTuple):
     y: NDArray[np.int64]
 
     def select(self, rows: NDArray[np.int64]) -> Labelled:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Labelled(self.x[rows], self.y[rows])
 
 
@@ -82,7 +82,7 @@ class Judge:
     members: tuple[Opinion, ...]
 
     def probabilities(self, x: Floats) -> Floats:
-        """What each member says of encoded rows (n, d): (members, n)."""
+        """Return each member's probabilities for encoded rows (n, d): (members, n)."""
         return np.stack([member(x) for member in self.members])
 
 
@@ -95,7 +95,7 @@ class Jury:
     half: NDArray[np.int64]
 
     def opinions(self, x: Floats, rows: NDArray[np.int64]) -> dict[str, Floats]:
-        """What each judge says of encoded rows (n, d) that belong to the test rows at ``rows`` (n,).
+        """Return each judge's probabilities for encoded rows (n, d) of the test rows at ``rows`` (n,).
 
         By name, (members, n). Judges of the second column were fitted on the half that the person is not in.
         """
@@ -118,7 +118,7 @@ class Jury:
 
 
 def jury_of(train: Labelled, test: Labelled, *, epochs: int | None = None) -> Jury:
-    """The judges of a dataset, fitted; ``epochs`` is that of the standard MLPs (None: the library's own)."""
+    """Fit the judges of a dataset; ``epochs`` is for the standard MLPs (None: the library's default)."""
     shortened = standard_mlps(train, MLP_SEEDS, epochs=epochs, leave_out=True)
     judges = [Judge(name, (_opinion(model.fit(*train)),)) for name, model in _classes(train).items()]
     judges.append(Judge(MLPS, mlps(train, MLP_SEEDS, epochs=epochs)))
@@ -133,7 +133,7 @@ def jury_of(train: Labelled, test: Labelled, *, epochs: int | None = None) -> Ju
 
 
 def halves(y: NDArray[np.int64]) -> NDArray[np.int64]:
-    """In which of two halves each row is, 0 or 1; both have the labels in the same shares."""
+    """Assign each row to one of two halves, 0 or 1, with the same shares of the labels."""
     rare = np.bincount(y, minlength=2).min() < 2
     _, second = train_test_split(
         np.arange(len(y)), test_size=0.5, random_state=0, stratify=None if rare else y
@@ -144,7 +144,7 @@ def halves(y: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def boosting(rows: int) -> HistGradientBoostingClassifier:
-    """Gradient boosting as scikit-learn has it, stopped early where there are rows to stop it by."""
+    """Return scikit-learn's gradient boosting, with early stopping if there are enough rows."""
     return HistGradientBoostingClassifier(
         max_iter=300,
         learning_rate=0.06,
@@ -155,7 +155,7 @@ def boosting(rows: int) -> HistGradientBoostingClassifier:
 
 
 def _classes(train: Labelled) -> dict[str, Any]:
-    """A model of each class, not fitted."""
+    """Return an unfitted model of each class."""
     trees = {"n_estimators": TREES, "min_samples_leaf": SMALLEST_LEAF, "random_state": 0}
     nearest = min(NEAREST, max(SMALLEST_NEAREST, len(train.y) // 20), len(train.y))
     return {
@@ -168,7 +168,7 @@ def _classes(train: Labelled) -> dict[str, Any]:
 
 
 def _opinion(model: Any) -> Opinion:
-    """What a fitted scikit-learn model says of the label 1."""
+    """Return the probability of label 1 under a fitted scikit-learn model."""
     yes = int(np.flatnonzero(model.classes_ == 1)[0])
 
     def opinion(x: Floats) -> Floats:
@@ -201,12 +201,12 @@ def standard_mlps(
 
 
 def mlps(rows: Labelled, seeds: Iterable[int], *, epochs: int | None = None) -> tuple[Opinion, ...]:
-    """The opinions of standard MLPs of these seeds."""
+    """Return standard MLPs with these seeds as judges."""
     return tuple(map(opinion_of, standard_mlps(rows, seeds, epochs=epochs)))
 
 
 def opinion_of(module: nn.Module) -> Opinion:
-    """What a torch classifier with the threshold 0.5 says."""
+    """Return the probabilities of a torch classifier with threshold 0.5."""
     network, theta = from_module(module)
 
     def opinion(x: Floats) -> Floats:
@@ -219,7 +219,7 @@ def opinion_of(module: nn.Module) -> Opinion:
 
 
 def labelled(x: Tensor, y: ArrayLike) -> Labelled:
-    """Encoded rows and labels as judges take them."""
+    """Return encoded rows and labels in the form that judges take."""
     return Labelled(x.detach().cpu().double().numpy(), np.asarray(y).astype(np.int64))
 
 
@@ -240,7 +240,7 @@ Flags = NDArray[np.bool_]
 
 
 def groups_of(subject: Subject, train: Labelled, test: Labelled) -> dict[str, Flags]:
-    """Which test rows (t,) are in each group: rare categories, and those that are most unlike training rows.
+    """Return a mask of the test rows (t,) in each group: rare categories, and rows unlike training rows.
 
     Nothing here depends on a model or on labels.
     """

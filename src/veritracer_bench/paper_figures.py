@@ -37,7 +37,7 @@ CONCLUSIONS = (
     "Of the three models f2 has the closest such x′ and f1 has none at all: which model is trained decides "
     "which promises can be kept.",
 )
-"""What the examples teach, in two sentences."""
+"""Two conclusions from the examples."""
 
 
 class Example(NamedTuple):
@@ -57,7 +57,7 @@ FIGURE_2 = Example("f0 = x1 - x2 - 2", -2.0, (-4.0, -1.0))
 
 
 def model_of(example: Example) -> nn.Linear:
-    """The example as a torch module."""
+    """Return the example as a torch module."""
     model = nn.Linear(2, 1, dtype=torch.float64)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[1.0, -1.0]]))
@@ -66,7 +66,7 @@ def model_of(example: Example) -> nn.Linear:
 
 
 def certificates(delta: float = DELTA) -> list[tuple[Example, Certificate | None]]:
-    """What can be proved of each counterfactual that the paper names."""
+    """Certify each counterfactual that the paper names."""
     found: list[tuple[Example, Certificate | None]] = []
     for example in (*FIGURE_1, FIGURE_2):
         model = model_of(example)
@@ -77,7 +77,7 @@ def certificates(delta: float = DELTA) -> list[tuple[Example, Certificate | None
 
 
 def worst_logits(example: Example, points: Tensor, delta: float = DELTA) -> tuple[Tensor, Tensor]:
-    """The largest logit of each point, and the largest negated one, over the models that keep x's decision.
+    """Return the largest logit and negated logit of each point, over the models that keep x's decision.
 
     Where the first is below 0 all these models say -, where the second is, all say +; shape (n,) each.
     """

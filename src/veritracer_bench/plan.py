@@ -1,4 +1,4 @@
-"""What is to be measured: datasets as the evaluation sees them, methods, tables, seeds and sizes.
+"""The plan of an evaluation: its datasets, methods, tables, seeds and sizes.
 
 A ``Subject`` is a dataset that was split once, with what comes later where there is a shift; a ``Plan`` says
 which results are wanted of which subjects, and which models those need.
@@ -32,7 +32,7 @@ from veritracer_bench.methods import (
 from veritracer_bench.results import Key
 
 SHIFTING = ("ctg", "who", "loans")
-"""Datasets that have a later part."""
+"""Datasets with a later part."""
 
 TITLES = {
     "heloc": "HELOC",
@@ -77,7 +77,7 @@ class Subject(NamedTuple):
 def subject_of(
     name: str, rows: int, train_rows: int | None = None, data_dir: str | os.PathLike[str] | None = None
 ) -> Subject:
-    """The dataset with at most ``rows`` test rows (of each part) and ``train_rows`` training rows."""
+    """Return a dataset with at most ``rows`` test rows (of each part) and ``train_rows`` training rows."""
     whole = _loans() if name == "loans" else _shifting(name, data_dir) if name in SHIFTING else None
     if whole is None:
         paper = name != "breast_cancer"
@@ -88,7 +88,7 @@ def subject_of(
 
 
 def _shifting(name: str, data_dir: str | os.PathLike[str] | None) -> Subject:
-    """One split of all rows; the original part of its halves is what today's model sees."""
+    """Split all rows once; today's model sees the original rows of both parts."""
     data = catalogue.load(name, data_dir=data_dir, variant="paper")
     assert data.groups is not None
     split = data.split()
@@ -102,7 +102,7 @@ def _shifting(name: str, data_dir: str | os.PathLike[str] | None) -> Subject:
 
 
 def _loans() -> Subject:
-    """Year 1, and both years later."""
+    """Return year 1 of ``loans``, with both years as the later part."""
     years = [catalogue.loans(LOANS, year=year) for year in (1, 2)]
     first, second = (year.split() for year in years)
     groups = np.repeat(["year 1", "year 2"], [len(first.X_test), len(second.X_test)])
@@ -118,7 +118,7 @@ def _loans() -> Subject:
 
 
 def _cut(subject: Subject, rows: int, train_rows: int | None) -> Subject:
-    """Random rows, the same ones every time: OULA's test rows are in the order of the file."""
+    """Keep random rows, always the same ones: OULA's test rows are in the order of the file."""
     taken = _some(len(subject.X_test), rows)
     subject = subject._replace(X_test=subject.X_test.iloc[taken], y_test=subject.y_test.iloc[taken])
     if subject.later is not None:
@@ -162,7 +162,7 @@ TABLES = {
     "start": "ri",
     "time": "time",
 }
-"""The tables, and which experiment each is made from."""
+"""The tables, and the experiment that each is made from."""
 
 PAPER_DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who")
 WITHOUT_FILE = ("breast_cancer", "loans")
@@ -175,7 +175,7 @@ WIDE = ("taiwan_credit", "oula")
 
 
 class Group(NamedTuple):
-    """Models that are trained together: by one training, on one dataset, for one experiment."""
+    """Models that are trained together: one training, dataset and experiment."""
 
     experiment: str
     dataset: str
@@ -184,7 +184,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """A plan of what to measure.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class Plan:
     data_dir: str | None = None
 
     def checked(self) -> Plan:
-        """The same plan, or an error that says which name does not exist."""
+        """Return the same plan; raise an error if a name does not exist."""
         for name in self.datasets:
             if name not in WITHOUT_FILE and catalogue.info(name, data_dir=self.data_dir).path is None:
                 catalogue.load(name, data_dir=self.data_dir)  # says which file is missing
@@ -229,7 +229,7 @@ class Plan:
         return self
 
     def wanted(self) -> list[Key]:
-        """The results that the tables need."""
+        """Return the results that the tables need."""
         return list(dict.fromkeys(self._keys()))
 
     def _keys(self) -> Iterator[Key]:
@@ -248,14 +248,14 @@ class Plan:
                 yield from (Key("ri", d, name, i) for d in some for name in names for i in range(self.seeds))
 
     def _extra(self) -> Iterator[tuple[str, list[str], list[str]]]:
-        """The tables with methods of their own: those methods, and the datasets that they are asked about."""
+        """Yield the tables with methods of their own, those methods, and their datasets."""
         bounds = [name for pair in BY_BOUND.values() for name in pair]
         yield "ablation", bounds, [name for name in self.datasets if name in THREE]
         yield "curve", list(BY_KAPPA.values()), list(self.datasets)
         yield "start", list(BY_START.values()), list(self.datasets)
 
     def configuration(self, key: Key) -> dict[str, Any]:
-        """All that a result depends on besides its key; a stored result with another one is measured anew."""
+        """Return all that a result depends on besides its key; it is measured again if this has changed."""
         shared = {"epochs": self.epochs, "train_rows": self.train_rows}
         if key.experiment == "time":
             return {"training": self.training(key.method), "train_rows": self.train_rows}
@@ -267,36 +267,36 @@ class Plan:
         }
 
     def group_configuration(self, group: Group) -> dict[str, Any]:
-        """All that the models of a group depend on."""
+        """Return all that the models of a group depend on."""
         sizes = {"seeds": self.seeds, "epochs": self.epochs, "train_rows": self.train_rows}
         return {**sizes, "training": self.training(group.trainer)}
 
     def rows_of(self, key: Key) -> int:
-        """How many test rows a result has at most."""
+        """Return the largest number of test rows of a result."""
         rows = self.rows // 2 if key.dataset in WIDE else self.rows
         return max(1, rows // 4) if key.experiment == "loo" else rows
 
     def training(self, trainer: str) -> dict[str, Any]:
-        """The arguments of ``VeriTraCER`` for this training.
+        """Return the arguments of ``VeriTraCER`` for a training.
 
         A cut to a few epochs tries the machinery, without a panel that would take longer than all the rest.
         """
         return arguments(trainer) if self.epochs is None else {**arguments(trainer), "panel": None}
 
     def attacked_of(self, key: Key) -> int:
-        """How many of them are attacked: none where no table asks for it."""
+        """Return the number of attacked rows: 0 if no table needs it."""
         return self.attacked if key.experiment == "ri" and key.method in self.methods else 0
 
 
 def group_of(key: Key) -> Group | None:
-    """The models that a result needs; None where it trains its own."""
+    """Return the models that a result needs; None if it trains its own."""
     return (
         None if key.experiment == "time" else Group(key.experiment, key.dataset, resolve(key.method).trainer)
     )
 
 
 def cost_of(key: Key, plan: Plan) -> float:
-    """Seconds that a result takes on one core, about."""
+    """Estimate the seconds that a result takes on one core."""
     if key.experiment == "time":
         return 8.0
     rows = plan.rows_of(key) * (0.25 if key.dataset in SHIFTING else 1.0) / 1000
@@ -305,7 +305,7 @@ def cost_of(key: Key, plan: Plan) -> float:
 
 
 def cost_of_training(group: Group, plan: Plan) -> float:
-    """Seconds that the models of a group take on one core, about; few small epochs are some share of that."""
+    """Estimate the seconds that the models of a group take on one core."""
     share = 1.0 if plan.epochs is None else plan.epochs / 40
     return SECONDS[group.trainer] * share * max(0.3, plan.seeds / 10)
 

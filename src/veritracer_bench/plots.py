@@ -34,14 +34,14 @@ COLOURS = ("#003f5c", "#2f7f9e", "#7a5195", "#ef5675", "#ffa600", "#6b7a86", "#9
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """The pictures that the results have numbers for, as PNG files; returns where."""
+    """Draw the pictures that the results have numbers for, and return the paths of the PNG files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = [_boxes(results, *kind, folder) for kind in BOXES] + [_pareto(results, folder)]
     return [path for path in made if path is not None] + [paper_figures.draw(folder / "paper_figures.png")]
 
 
 def _panels(count: int, title: str, columns: int | None = None) -> tuple[Figure, list[Axes]]:
-    """So many panels, in lines of at most ``columns``; those that are not needed are left empty."""
+    """Make ``count`` panels, at most ``columns`` in a line."""
     from matplotlib.figure import Figure
 
     wide = min(count, columns or count)
@@ -59,7 +59,7 @@ def _panels(count: int, title: str, columns: int | None = None) -> tuple[Figure,
 
 
 def _boxes(results: Results, experiment: str, number: str, title: str, folder: Path) -> Path | None:
-    """A box over seeds for each method, a panel for each dataset."""
+    """Draw a box over seeds for each method, and a panel for each dataset."""
     methods = results.methods(experiment, ORDER)
     found = {
         dataset: {m: v for m in methods if (v := results.values(experiment, dataset, m, number))}
@@ -84,7 +84,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
 
 
 def _pareto(results: Results, folder: Path) -> Path | None:
-    """Robustness to random initialisation against proximity; open points are the paper's."""
+    """Draw robustness to random initialisation against proximity; open points are the paper's."""
     methods = [m for m in results.methods("ri", ORDER) if m != "dice"]
     datasets = [d for d in results.datasets("ri", PAPER_DATASETS) if _points(results, d, methods)]
     if not datasets:
@@ -112,7 +112,7 @@ def _pareto(results: Results, folder: Path) -> Path | None:
 
 
 def frontier(truth: Truth, path: Path) -> Path | None:
-    """Distance against acceptance by the judge who accepts least, a panel for each dataset as in the paper.
+    """Draw acceptance by the strictest judge against distance, a panel for each dataset.
 
     The settings of our ``explain`` are one curve; every other method is a point. Bars are 95 % intervals.
     """
@@ -138,7 +138,7 @@ def frontier(truth: Truth, path: Path) -> Path | None:
 
 
 def _curve(axis: Axes, truth: Truth, dataset: str, names: list[str], colour: str, label: str) -> None:
-    """A method, and the same in other settings, joined in the order of their distance."""
+    """Draw a method and its other settings, joined in the order of their distance."""
     found = []
     for name in names:
         near, low = truth.mean(dataset, name, DISTANCE), truth.lowest(dataset, name)

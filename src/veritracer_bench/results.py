@@ -1,4 +1,4 @@
-"""Results: each as one file that is whole or absent, tables of all of them, and those that the paper prints.
+"""Results: one complete file for each, tables of all of them, and the numbers that the paper prints.
 
 The paper's are by table, dataset and method: the mean, and the standard deviation where it has one. In its
 tables of distances the block of sparsity is labelled "Proximity"; its δ-robustness on HELOC is 0.70 in the
@@ -29,7 +29,7 @@ _FIRST = ("method", "seed", "conditions", "seconds")
 
 
 class Key(NamedTuple):
-    """Which result: ``experiment`` is ``ri``, ``loo`` or ``time`` (``method`` is then a training)."""
+    """The key of a result: ``experiment`` is ``ri``, ``loo`` or ``time`` (``method`` is then a training)."""
 
     experiment: str
     dataset: str
@@ -38,12 +38,12 @@ class Key(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name of the result's file."""
+        """Return the name of the result's file."""
         return f"{self.experiment}.{self.dataset}.{self.method.replace(':', '+')}.{self.seed}.json"
 
 
 class Cell(NamedTuple):
-    """A finished result: numbers by name, what they took, and all that they depend on."""
+    """A finished result: numbers by name, the time they took, and all that they depend on."""
 
     key: Key
     configuration: dict[str, Any]
@@ -53,7 +53,7 @@ class Cell(NamedTuple):
 
 
 def write(folder: Path, cell: Cell) -> None:
-    """Put the result into its file, which appears only when it is whole."""
+    """Write the result to its file, which appears only when it is complete."""
     document = {"format": FORMAT, **cell.key._asdict(), **cell._asdict()}
     del document["key"]
     write_json(folder / cell.key.file, document)
@@ -65,7 +65,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path, key: Key) -> Cell | None:
-    """The result, or None: not there, or not what this library writes."""
+    """Return the result; None if it is missing or not written by this library."""
     try:
         cell = _cell(json.loads((folder / key.file).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
 
 
 def settled(value: float) -> float:
-    """The value without its last bits, which differ between machines.
+    """Round off the last bits of a value, which differ between machines.
 
     What lies on the edge of a rounding, as the mean of ten seeds often does, is then printed alike by all.
     """
@@ -176,7 +176,7 @@ def settled(value: float) -> float:
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean over seeds, nan where there is none."""
+    """Return the mean over seeds, nan if there are none."""
     return settled(math.fsum(values) / len(values)) if values else math.nan
 
 
@@ -189,7 +189,7 @@ class Printed(NamedTuple):
 
 
 def _table(name: str, datasets: str, rows: dict[str, str]) -> dict[tuple[str, str, str], Printed]:
-    """A table as it is printed: for each method the columns, ``mean`` or ``mean(deviation)``."""
+    """Parse a printed table: for each method its columns, ``mean`` or ``mean(deviation)``."""
     found = {}
     for method, line in rows.items():
         for dataset, text in zip(datasets.split(), line.split(), strict=True):

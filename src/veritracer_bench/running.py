@@ -41,12 +41,12 @@ CLASSIFIERS, DONE = "classifiers.safetensors", "training.json"
 
 
 def folder_of(out: Path, group: Group) -> Path:
-    """Where the models of a group are."""
+    """Return the folder of the models of a group."""
     return out / "models" / group.dataset / group.experiment / group.trainer
 
 
 def is_trained(out: Path, group: Group, plan: Plan) -> bool:
-    """Whether the models are there, whole, and of this plan."""
+    """Return True if the models are stored, complete, and of this plan."""
     try:
         document = json.loads((folder_of(out, group) / DONE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -55,7 +55,7 @@ def is_trained(out: Path, group: Group, plan: Plan) -> bool:
 
 
 def train(out: Path, group: Group, plan: Plan) -> None:
-    """Train the models of a group in one batched run, and write them; the last file says that all are."""
+    """Train the models of a group in one batched run, and write them; the last file marks them complete."""
     start = time.process_time()
     subject = subject_of(group.dataset, plan.rows, plan.train_rows, plan.data_dir)
     models = _fit(group, plan, subject)
@@ -86,7 +86,7 @@ def _fit(group: Group, plan: Plan, subject: Subject) -> list[VeriTraCER]:
 
 
 def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequential]:
-    """What each classifier becomes on the rows that come later, as ``shifts.distribution_shift`` does it."""
+    """Fine-tune each classifier on the later rows, as ``shifts.distribution_shift`` does."""
     assert subject.later is not None
     x = models[0].encoding_.encode(subject.later.X_train)
     y = torch.as_tensor(models[0].schema_.labels(subject.later.y_train), dtype=x.dtype)
@@ -102,7 +102,7 @@ def _fine_tuned(models: list[VeriTraCER], subject: Subject) -> list[nn.Sequentia
 
 
 def model_of(out: Path, group: Group, seed: int, x_train: torch.Tensor | None = None) -> VeriTraCER:
-    """One model of a group; with ``x_train`` it has its training rows again."""
+    """Load one model of a group; with ``x_train`` it has its training rows again."""
     model = load(folder_of(out, group) / str(seed))
     if x_train is not None:
         model.neighbours_ = Neighbours(subsample(x_train, model.keep_rows))
@@ -110,7 +110,7 @@ def model_of(out: Path, group: Group, seed: int, x_train: torch.Tensor | None = 
 
 
 def classifiers_of(out: Path, group: Group, model: VeriTraCER, when: str) -> list[nn.Sequential]:
-    """The classifiers of all models of a group, ``today`` or ``later``, in the order of their seeds."""
+    """Return the classifiers of a group, ``today`` or ``later``, in the order of their seeds."""
     tensors = load_file(folder_of(out, group) / CLASSIFIERS)
     network, theta = from_module(model.classifier_)
     found: list[nn.Sequential] = []
@@ -128,7 +128,7 @@ TIMED_EPOCHS = (1, 1, 3)
 
 
 def measure(out: Path, key: Key, plan: Plan) -> Cell:
-    """The result, also written to its file."""
+    """Measure a result, and write it to its file."""
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # test values beyond the training rows are clipped
@@ -140,7 +140,7 @@ def measure(out: Path, key: Key, plan: Plan) -> Cell:
 
 
 def _epochs(key: Key, plan: Plan) -> dict[str, float]:
-    """Seconds that one epoch of one model takes, the whole set in force from the start."""
+    """Measure the seconds of one epoch of one model, with the full set of models from the start."""
     subject = subject_of(key.dataset, plan.rows, plan.train_rows, plan.data_dir)
     took = []
     for epochs in TIMED_EPOCHS:
@@ -152,7 +152,7 @@ def _epochs(key: Key, plan: Plan) -> dict[str, float]:
 
 
 def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
-    """Quality of the answers to the test rows, and how they fare on other models."""
+    """Measure the counterfactuals of the test rows, on their own model and on others."""
     subject = subject_of(key.dataset, plan.rows_of(key), plan.train_rows, plan.data_dir)
     group = group_of(key)
     assert group is not None
@@ -178,7 +178,7 @@ def _answers(out: Path, key: Key, plan: Plan) -> dict[str, float]:
 
 
 def _accuracy(key: Key, model: VeriTraCER, plan: Plan) -> float:
-    """Of all test rows: they cost next to nothing."""
+    """Return the accuracy on all test rows, which takes little time."""
     everybody = subject_of(key.dataset, sys.maxsize, plan.train_rows, plan.data_dir)
     labels = torch.as_tensor(model.schema_.labels(everybody.y_test))
     return metrics.accuracy(model.classifier_, model.encoding_.encode(everybody.X_test), labels)
@@ -202,7 +202,7 @@ def _quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dic
 
 
 def _robustness(model: VeriTraCER, x: Tensor, x_cf: Tensor, attacked: int) -> dict[str, float]:
-    """Certified over all rows and over valid ones, and what an attack of the first rows leaves."""
+    """Measure the certified share of all rows and of valid ones, and the unbroken share under attack."""
     param_set = model.param_set()
     found = certify(model.classifier_, x, x_cf, param_set, radius=False)
     numbers = {
@@ -226,7 +226,7 @@ def _across(
 def _after_shift(
     key: Key, model: VeriTraCER, subject: Subject, later: nn.Sequential, x_train: Tensor
 ) -> dict[str, float]:
-    """How answers of today's model to old and new rows fare once it was fine-tuned, for all and by group."""
+    """Measure the counterfactuals of today's model after its fine-tuning, for all rows and by group."""
     assert subject.later is not None
     x = model.encoding_.encode(subject.later.X_test)
     x_cf = _ask(key, model, subject, subject.later.X_test, x_train)
@@ -247,7 +247,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Attempt(NamedTuple):
-    """What became of a call: its result, or a sentence about its failure."""
+    """The outcome of a call: its result, or a sentence about its failure."""
 
     args: tuple[Any, ...]
     result: Any
@@ -277,7 +277,7 @@ class RunProgress(NamedTuple):
 
 @dataclass
 class Run:
-    """A plan being carried out in a folder.
+    """An evaluation in a folder.
 
     ``failed`` has the sentence of each task that raised; ``measured`` counts the results that this run made,
     ``trained`` the groups of models.
@@ -297,7 +297,7 @@ class Run:
         self._spent = self._left = 0.0
 
     def cells(self) -> list[Cell]:
-        """The results of the plan that are there."""
+        """Return the stored results of the plan."""
         found = (read(self.out / "cells", key) for key in self.keys)
         return [cell for cell in found if cell and cell.configuration == self.plan.configuration(cell.key)]
 

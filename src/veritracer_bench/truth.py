@@ -1,4 +1,4 @@
-"""What advice is worth beyond the model that gave it: independent acceptance, plausibility, and the truth.
+"""Counterfactuals beyond their own model: independent acceptance, plausibility, and simulated outcomes.
 
 The rows R are test rows that the method's own model declines. A counterfactual that is missing or that the
 model itself does not accept counts as refused by everybody, with a gain of 0; it has no distance, no place
@@ -61,7 +61,7 @@ class Answers(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What becomes of people who act: probabilities and outcomes before and after, and the rows after."""
+    """Outcomes of people who act: probabilities and outcomes before and after, and the rows after."""
 
     before: Floats
     after: Floats
@@ -78,7 +78,7 @@ class Simulator:
     rows: int = 10_000
 
     def act(self, advised: pd.DataFrame, origin: pd.DataFrame) -> Outcomes:
-        """What follows if people (rows of ``loans``, by their index) make their rows ``advised``.
+        """Simulate people (rows of ``loans``, by their index) who change their rows to ``advised``.
 
         Terms go in whole years: advice in between is taken for the nearest one.
         """
@@ -96,7 +96,7 @@ class Simulator:
 
 
 def _nearest_of(levels: Sequence[float], column: pd.Series[Any]) -> pd.Series[Any]:
-    """The nearest of the levels to each cell."""
+    """Return the nearest level to each cell."""
     known = np.asarray(levels)
     away = np.abs(column.to_numpy(dtype=float)[:, None] - known)
     return pd.Series(known[away.argmin(-1)], index=column.index)
@@ -111,7 +111,7 @@ def measured(
     kappa: float = 0.2,
     simulator: Simulator | None = None,
 ) -> Measured:
-    """Everything that is known of each answer; there is at least one.
+    """Measure each counterfactual; there must be at least one.
 
     ``neighbours`` are the training rows with their labels; certificates are for ``kappa``.
     """
@@ -133,7 +133,7 @@ def measured(
 
 
 def favourable_probability(model: VeriTraCER, x: Tensor) -> Floats:
-    """The model's probability of the favourable label of encoded rows (n, d)."""
+    """Return the model's probability of the favourable label for encoded rows (n, d)."""
     with torch.no_grad():
         logit: Tensor = model.logits(x) + threshold_logit(model.threshold)
     found: Floats = torch.sigmoid(logit).double().numpy()
@@ -141,7 +141,7 @@ def favourable_probability(model: VeriTraCER, x: Tensor) -> Floats:
 
 
 def _places(model: VeriTraCER, x: Tensor, x_cf: Tensor, neighbours: Neighbours) -> Measured:
-    """How far each counterfactual is, from the person and from people who were accepted."""
+    """Measure the distance of each counterfactual from its row and from accepted training rows."""
     changed = model.encoding_.changed(x_cf, x, tol=MOVED)
     accepted = Neighbours(neighbours.labelled(favourable=True))
     return {
@@ -155,7 +155,7 @@ def _places(model: VeriTraCER, x: Tensor, x_cf: Tensor, neighbours: Neighbours) 
 
 
 def _acted(model: VeriTraCER, answers: Answers, x_cf: Tensor, simulator: Simulator) -> Measured:
-    """What the simulator says of people who do as they were told; without an answer nothing is done."""
+    """Simulate people who follow their counterfactual; those without one change nothing."""
     shown = model.encoding_.decode(x_cf, original=answers.X, start=answers.x)
     became = simulator.act(shown, answers.X)
     after = model.encoding_.encode(became.frame, out_of_range="ignore")
@@ -182,7 +182,7 @@ def summary(
     *,
     threshold: float = 0.5,
 ) -> dict[str, Number]:
-    """The numbers of all rows, or of those in ``keep`` (n,), by name.
+    """Return the numbers of all rows, or of those in ``keep`` (n,), by name.
 
     Judges decide favourably above ``threshold``; what several of them say is their mean.
     """
@@ -214,7 +214,7 @@ def summary(
 
 
 def _judged(values: Mapping[str, NDArray[Any]], judge: str, threshold: float) -> dict[str, Number]:
-    """What one judge makes of the answers: acceptance, share accepted already, gain, overclaim."""
+    """Return one judge's numbers: acceptance, share accepted already, gain, overclaim."""
     found, at_x, at_cf = values["found"], values[f"{judge} at x"], values[f"{judge} at x'"]
     already, accepts = at_x > threshold, (at_cf > threshold) & found
     gain = np.where(found, at_cf - at_x, 0.0).mean(0)
@@ -228,7 +228,7 @@ def _judged(values: Mapping[str, NDArray[Any]], judge: str, threshold: float) ->
 
 
 def _true(values: Mapping[str, NDArray[Any]]) -> dict[str, Number]:
-    """What the simulator makes of the answers; the gaming gap is acceptance less improvement."""
+    """Return the simulator's numbers; the gaming gap is acceptance less improvement."""
     found, before, after = values["found"], values["true"], values["true after"]
     accepted, improved = values["accepted after"] & found, values["happened after"]
     return {
@@ -245,7 +245,7 @@ def _true(values: Mapping[str, NDArray[Any]]) -> dict[str, Number]:
 
 
 def mean(values: NDArray[Any]) -> Number:
-    """The mean with its standard error."""
+    """Return the mean with its standard error."""
     count = len(values)
     if count == 0:
         return Number(np.nan, np.nan)
@@ -253,7 +253,7 @@ def mean(values: NDArray[Any]) -> Number:
 
 
 def median(values: NDArray[Any]) -> Number:
-    """The median, and a standard error from the order statistics that enclose it at 95 %."""
+    """Return the median, and a standard error from the order statistics that enclose it at 95 %."""
     count = len(values)
     if count == 0:
         return Number(np.nan, np.nan)
@@ -264,7 +264,7 @@ def median(values: NDArray[Any]) -> Number:
 
 
 def ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> Number:
-    """The sum of the parts over that of the wholes, with the standard error of a ratio over rows."""
+    """Return the sum of the parts over that of the wholes, with the standard error of a ratio over rows."""
     total = float(np.sum(wholes))
     if total == 0:
         return Number(np.nan, np.nan)
@@ -296,7 +296,7 @@ class File(NamedTuple):
 
 
 def write_file(out: Path, name: Name, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put a cell into its file, which appears only when it is whole."""
+    """Write a cell to its file, which appears only when it is complete."""
     path = _path(out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"meta": np.array(json.dumps({"name": name, **meta})), **arrays}
@@ -305,7 +305,7 @@ def write_file(out: Path, name: Name, meta: Mapping[str, Any], arrays: Mapping[s
 
 
 def read_file(path: Path) -> File:
-    """The cell in a file."""
+    """Read the cell in a file."""
     with np.load(path, allow_pickle=False) as content:
         arrays = {name: content[name] for name in content.files if name != "meta"}
         meta = json.loads(str(content["meta"]))
@@ -314,7 +314,7 @@ def read_file(path: Path) -> File:
 
 
 def read_meta(out: Path, name: Name) -> dict[str, Any] | None:
-    """What a cell says of itself; None where it is not there or is damaged."""
+    """Return the metadata of a cell; None if it is missing or damaged."""
     try:
         found = read_file(_path(out, name))
     except (OSError, ValueError, KeyError, EOFError):
@@ -329,7 +329,7 @@ def _path(out: Path, name: Name) -> Path:
 
 
 def decides(arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """The decisions (n,) of a kept classifier on encoded rows (n, d)."""
+    """Return the decisions (n,) of a stored classifier on encoded rows (n, d)."""
     count = sum(name.startswith("theta.") for name in arrays)
     theta = tuple(torch.from_numpy(arrays[f"theta.{i}"]) for i in range(count))
     network = Network(tuple(map(float, arrays["slopes"])))
@@ -338,7 +338,7 @@ def decides(arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float64]) -> NDArr
 
 
 def summarised(out: Path) -> list[Cell]:
-    """The numbers of all cells in a folder, sorted."""
+    """Return the numbers of all cells in a folder, sorted."""
     files = [read_file(path) for path in sorted((out / "cells").glob("*.npz"))]
     models = {file.name: file for file in files if file.name[0] in ("model", "left out")}
     cells = [_of_model(file) for file in files if file.name[0] == "model"]
@@ -360,7 +360,7 @@ def _of_judges(file: File) -> Iterator[Cell]:
 
 
 def _of_answers(file: File, common: NDArray[np.int64], models: Mapping[Name, File]) -> Cell:
-    """The numbers of one method and seed; with no declined row there are none."""
+    """Return the numbers of one method and seed; without a declined row there are none."""
     values = file.arrays
     numbers: dict[str, float] = {"rows": float(len(values.get("rows", ())))}
     numbers["explain seconds"] = float(file.meta["seconds"])
@@ -377,7 +377,7 @@ def _of_answers(file: File, common: NDArray[np.int64], models: Mapping[Name, Fil
 
 
 def _common(file: File, answers: Iterable[File]) -> NDArray[np.int64]:
-    """The test rows that were asked about by every method on this dataset and seed."""
+    """Return the test rows that every method explained on this dataset and seed."""
     same = [o for o in answers if o.name[1] == file.name[1] and o.name[3] == file.name[3]]
     rows = [set(o.arrays["rows"].tolist() if o.arrays else []) for o in same]
     return np.array(sorted(set.intersection(*rows)), dtype=np.int64)

@@ -54,7 +54,7 @@ MEDIAN = Column("median changes", "median", -1, share=False)
 def interval(
     values: Sequence[float], errors: Sequence[float], rows: Sequence[float], column: Column
 ) -> Spread:
-    """The mean over seeds with an interval for both trainings and rows.
+    """Return the mean over seeds with an interval for both trainings and rows.
 
     Seeds share their rows, so the error of the rows does not shrink with more seeds. A share's interval is
     Wilson's, with as many rows as would have that error.
@@ -73,7 +73,7 @@ def interval(
 
 
 def _wilson(share: float, half: float, rows: float) -> tuple[float, float]:
-    """Wilson's interval of a share with this squared half-width; scipy's takes whole counts of rows only."""
+    """Return Wilson's interval of a share with this squared half-width; scipy's takes whole counts only."""
     inside = share * (1 - share)
     count = rows if half == 0 or inside <= 0 else min(rows, inside * MIDDLE**2 / half)
     count = max(count, 1.0)
@@ -83,7 +83,7 @@ def _wilson(share: float, half: float, rows: float) -> tuple[float, float]:
 
 
 class Truth:
-    """Stored numbers, asked by dataset, method and column; what is not there is None."""
+    """Stored numbers by dataset, method and column; None if there is none."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.results = Results(cells)
@@ -93,17 +93,17 @@ class Truth:
                 self._by.setdefault((cell.key.dataset, cell.key.method), []).append(cell)
 
     def datasets(self) -> list[str]:
-        """The datasets with an answer, in the order of the tables."""
+        """Return the datasets with a result, in the order of the tables."""
         return self.results.datasets("truth", DATASETS)
 
     def methods(self, dataset: str) -> list[str]:
-        """The methods with an answer on a dataset: ours first, in all its settings, then the others."""
+        """Return the methods with a result on a dataset: ours first, in all its settings, then the others."""
         there = [method for name, method in self._by if name == dataset]
         rank = {name: position for position, name in enumerate(ORDER)}
         return sorted(there, key=lambda name: (rank.get(name.partition("[")[0], 99), name))
 
     def spread(self, dataset: str, method: str, column: Column) -> Spread | None:
-        """The number over seeds."""
+        """Return the number over seeds."""
         values, errors, rows = [], [], []
         for cell in self._by.get((dataset, method), []):
             value = cell.numbers.get(column.number, math.nan)
@@ -115,18 +115,18 @@ class Truth:
         return interval(values, errors, rows, column) if values else None
 
     def mean(self, dataset: str, method: str, column: Column) -> float:
-        """The mean over seeds, nan where there is none."""
+        """Return the mean over seeds, nan if there is none."""
         spread = self.spread(dataset, method, column)
         return math.nan if spread is None else spread.mean
 
     def lowest(self, dataset: str, method: str, suffix: str = "") -> Spread | None:
-        """Acceptance by the judge, of those that count, who accepts least in the mean over seeds."""
+        """Return acceptance by the strictest judge, in the mean over seeds, of those that count."""
         columns = [Column(f"acceptance, {name}{suffix}", name, 1) for name in COUNTED]
         found = [s for column in columns if (s := self.spread(dataset, method, column)) is not None]
         return min(found, key=lambda spread: spread.mean, default=None)
 
     def peers(self, dataset: str) -> list[str]:
-        """The methods of others on a dataset."""
+        """Return the methods of others on a dataset."""
         return [
             name
             for name in self.methods(dataset)
@@ -134,7 +134,7 @@ class Truth:
         ]
 
     def above_ours(self, dataset: str) -> list[str] | None:
-        """The others whose lowest judge accepts more than ours in any setting that goes no further.
+        """Return the methods more accepted by their strictest judge than ours is at no larger distance.
 
         Those that are nearer than any setting of ours are left out; None where we have no answer.
         """
@@ -153,7 +153,7 @@ class Truth:
         return found if ours else None
 
     def paired(self, dataset: str, trainer: str, number: str) -> list[float]:
-        """The number of each seed less that of the standard model of the same seed."""
+        """Return the number of each seed less that of the standard model of the same seed."""
         by = {
             cell.key[2:]: cell.numbers.get(number, math.nan)
             for cell in self.results.cells
@@ -163,7 +163,7 @@ class Truth:
         return [by[trainer, seed] - by["standard", seed] for seed in seeds]
 
     def groups(self, dataset: str) -> list[str]:
-        """The groups of people on a dataset."""
+        """Return the groups of people on a dataset."""
         for cell in self.results.cells:
             if cell.key[:2] == ("model", dataset):
                 names = [n.removeprefix("rows, ") for n in cell.numbers if n.startswith("rows, ")]
@@ -171,13 +171,13 @@ class Truth:
         return []
 
     def group_differences(self, dataset: str, trainer: str, kind: str) -> dict[str, float]:
-        """How each group differs from a standard model's: in approval, Brier score or agreement."""
+        """Return each group's difference from a standard model: in approval, Brier score or agreement."""
         found = {name: self.paired(dataset, trainer, f"{kind}, {name}") for name in self.groups(dataset)}
         return {group: mean_of(values) for group, values in found.items() if values}
 
 
 def worst_of(differences: dict[str, float], kind: str) -> tuple[str, float]:
-    """The group with the worst difference: of approval either way, of the others the worse way."""
+    """Return the group with the worst difference: of approval in either direction, else in the worse one."""
     order: dict[str, Callable[[float], float]] = {"approval": abs, "Brier": float, "agreement": lambda d: -d}
     worst = max(differences, key=lambda group: order[kind](differences[group]))
     return worst, differences[worst]
@@ -187,7 +187,7 @@ def worst_of(differences: dict[str, float], kind: str) -> tuple[str, float]:
 
 
 DISTANCES = {"heloc": 0.06, "taiwan_credit": 0.035, "oula": 0.03, "ctg": 0.08, "who": 0.10, "loans": 0.04}
-"""How far answers may go at the most, for the goals."""
+"""Largest distances, for the goals."""
 
 LEGEND = """\
 An entry is the mean over seeds, its 95 % interval in brackets, and the worst seed in parentheses. The rows
@@ -366,14 +366,14 @@ def page(cells: Iterable[Cell]) -> str:
 
 
 def title_of(dataset: str) -> str:
-    """What tables call a dataset and its setting."""
+    """Return the title of a dataset and its setting."""
     name = dataset.removesuffix("-people")
     title = TITLES.get(name, name.replace("loans-repaid", "loans, target repaid"))
     return title + (", people's setting" if dataset != name else "")
 
 
 def method_title(method: str) -> str:
-    """What tables call a method."""
+    """Return the title of a method."""
     return resolve(method).title
 
 
@@ -400,7 +400,7 @@ def _table(
     lowest: bool = False,
     suffix: str | None = None,
 ) -> str:
-    """A line for each method; "" where no method has any of the numbers."""
+    """Make a table with a line for each method; "" if no method has any of the numbers."""
     lines = []
     for method in truth.methods(dataset):
         found = [truth.spread(dataset, method, column) for column in columns]
@@ -432,7 +432,7 @@ def _details(truth: Truth, dataset: str, title: str) -> str:
 
 
 def _models(truth: Truth) -> str:
-    """Accuracy and AUC, and the largest differences from a standard model in any group."""
+    """Make the table of accuracy and AUC, and the largest differences from a standard model in any group."""
     lines = []
     for dataset in truth.datasets():
         keys = dict.fromkeys(c.key.method for c in truth.results.cells if c.key[:2] == ("model", dataset))
@@ -485,7 +485,7 @@ def _judges(truth: Truth) -> str:
 
 
 def wanted(truth: Truth) -> Iterator[Target]:
-    """The goals, for every dataset that has an answer of ours; in people's setting, how many changes."""
+    """Yield the goals, for every dataset that has a result of ours."""
     for dataset in [name for name in truth.datasets() if not name.endswith("-people")]:
         title = title_of(dataset)
         yield _least(f"certified, {title}", 0.99, truth.mean(dataset, OURS, CERTIFIED))
@@ -506,7 +506,7 @@ def wanted(truth: Truth) -> Iterator[Target]:
 
 
 def _wanted_of_repaid(truth: Truth, dataset: str, title: str) -> Iterator[Target]:
-    """No method of others is better in acceptance, improvement or gaming gap."""
+    """Yield the goals of acceptance, improvement and gaming gap: no method of others is better."""
     for column in (SIMULATED[0], SIMULATED[1], SIMULATED[3]):
         own = truth.mean(dataset, OURS, column)
         theirs = [truth.mean(dataset, name, column) for name in truth.peers(dataset)]
@@ -562,7 +562,7 @@ def _most(what: str, most: float, value: float) -> Target:
 
 
 def _conditions(truth: Truth) -> Iterator[str]:
-    """Seeds and rows of each dataset, and what it ran on."""
+    """Yield seeds and rows of each dataset, and the machines."""
     for dataset in truth.datasets():
         rows = truth.results.values("truth", dataset, OURS, "rows")
         if rows:

@@ -1,4 +1,4 @@
-"""What a notice is about: a row of a result, or a promise as the ledger has it."""
+"""The subject of a notice: a row of a result, or a promise in a ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from veritracer.ledger.promises import IssuingModel
 
 Proposal = Literal["certified", "valid", "none"]
-"""What a notice proposes: changes that are proved for later models, or for today's alone, or nothing."""
+"""The proposal of a notice: changes proved for later models, or for today's alone, or nothing."""
 
 ROUNDING = 1e-12
 """Share by which computing a radius anew may differ."""
@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """What a notice is about: one application, the decision on it, and what would change that.
+    """The subject of a notice: one application, its decision, and the changes that would reverse it.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ FILES: dict[Format, str] = {"text": "notice.txt", "html": "notice.html"}
 PLACE = Path(__file__).parent / "templates"
 
 TRANSLATING = ("_", "gettext", "ngettext")
-"""What a template translates with."""
+"""The translator of a template."""
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from veritracer.ledger.promises import IssuingModel
 
 GIVEN = ("institution", "recipient", "address", "reference", "date", "contact", "rights")
-"""What the institution says; the default templates leave out what it does not."""
+"""Fields of the institution; the default templates leave out missing ones."""
 
 RECORDED = ("number", "expires")
-"""What only the ledger says; None in a notice without a promise."""
+"""Fields from the ledger; None in a notice without a promise."""
 
 # ------------------------------------------------------------------------------------------ writing notices
 
@@ -91,7 +91,7 @@ def _promised(
 
 @dataclass(frozen=True)
 class NoticeForm:
-    """What many notices share: reason codes, template, language, and the institution's own fields."""
+    """The common form of many notices: reason codes, template, language, and the institution's own fields."""
 
     codes: ReasonCodes
     template: Template

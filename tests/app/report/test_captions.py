@@ -21,7 +21,7 @@ from veritracer.app.report.context import report_context
 from veritracer.app.report.groups import groups_of
 from veritracer.app.report.people import cards
 from veritracer.app.report.quality import Reliability, intervals, reliability
-from veritracer.app.report.robustness import agreement_figures, limits, path_figure
+from veritracer.app.report.robustness import _agreement, agreement_figures, limits, path_figure
 from veritracer.schema import Feature
 
 
@@ -210,3 +210,8 @@ def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
     assert last.status == "valid"
     assert [name for name, _ in last.certificate] == ["reason", "certified radius"]
     assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}
+
+
+def test_no_warning_where_all_counterfactuals_are_accepted() -> None:
+    assert "Do not hand out the others." in _agreement(np.array([1.0, 0.2])).caption
+    assert "Do not hand out" not in _agreement(np.array([1.0, 0.5])).caption

@@ -1,4 +1,4 @@
-"""The command ``veritracer``: what it exits with, and the one sentence that it says when it cannot go on.
+"""The command ``veritracer``: its exit codes, and its one-line errors.
 
 Exit codes: 0 done, 1 done but something was not achieved, 2 bad input (one sentence on stderr, nothing
 half-written), 130 interrupted. A bug in the library is a traceback: it must not look like a mistake of the
@@ -22,7 +22,7 @@ from veritracer.errors import VeriTracerError, message
 BAD_INPUT, INTERRUPTED = 2, 130
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says when there is no room left."""
+"""The system's errors when there is no space left."""
 
 EXTRAS = {
     "typer": "cli",
@@ -40,7 +40,7 @@ EXTRAS = {
     "cryptography": "encryption",
     **dict.fromkeys(("fastapi", "httpx", "multipart", "prometheus_client", "starlette", "uvicorn"), "serve"),
 }
-"""Which extra brings a package that the base install does not have."""
+"""The extra that brings each package that the base install lacks."""
 
 
 def main() -> NoReturn:
@@ -61,7 +61,7 @@ def main() -> NoReturn:
 
 
 def _listen() -> list[int]:
-    """Is filled when Ctrl-C is pressed, from here on; a caller that listens itself is left alone."""
+    """Return a list that is filled when Ctrl-C is pressed; a caller's own handler stays."""
     pressed: list[int] = []
 
     def listen(number: int, frame: FrameType | None) -> None:
@@ -75,7 +75,7 @@ def _listen() -> list[int]:
 
 
 def _obeyed() -> int:
-    """The exit code, after the arguments were obeyed and what was wrong with them was said."""
+    """Run the command line; print its error, if any, and return the exit code."""
     try:
         from veritracer.app.cli.app import run
 
@@ -101,6 +101,6 @@ def _obeyed() -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    """``code``, after the sentence was written to stderr, on one line."""
+    """Write the sentence to stderr on one line, and return ``code``."""
     print(" ".join(sentence.split()), file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""The verbs put together: what ``veritracer`` can do, and its exit code."""
+"""Register the commands of ``veritracer``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ app.add_typer(datasets.app, name="datasets", epilog="Example: veritracer dataset
 
 
 def run() -> int:
-    """The exit code, after the arguments of this process were obeyed; a wrong one is a VeriTracerError."""
+    """Run the command that this process was called with, and return its exit code."""
     try:
         return app(prog_name="veritracer", standalone_mode=False) or 0
     except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""Checks before any work starts: inputs exist, and outputs replace nothing that somebody needs."""
+"""Checks before any work starts: inputs exist, and outputs do not overwrite other files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from veritracer.app.cli.options import ReadOptions
 
 MARKS = (b"recourse.", b'name="generator" content="veritracer')
-"""One of these is near an end of every file that a command writes: a column, or the maker of a page."""
+"""Every file that a command writes has one of these near its start or end."""
 
 OPENING = b"recourse.opening"
 """Column with the openings of the commitments to people's own rows."""
@@ -28,7 +28,7 @@ LOOKED_AT = 1 << 16
 
 
 def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tuple[str, ...] | None:
-    """The columns of a table; one that cannot be opened is refused before anything is imported for it.
+    """Return the columns of a table; refuse one that cannot be opened before heavy imports.
 
     None of standard input, which can be read only once. ``lenient`` does not mind rows of too few cells.
     """
@@ -40,14 +40,14 @@ def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tu
 
 
 def check_ledger(place: str) -> None:
-    """Refuse the file of a ledger that is not there before anything is imported for it."""
+    """Refuse a ledger's file that does not exist before heavy imports."""
     if "://" not in place and not Path(place).exists():
         remedy = "check the path, or issue a promise first"
         raise LedgerError(message("a ledger that exists", f"no file {place}", remedy))
 
 
 def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force: bool) -> None:
-    """Refuse to write to ``out`` where it is a file that is read, or one that is not ours.
+    """Refuse to overwrite an input, or a file that veritracer did not write.
 
     Links are followed: another name of an input is still the input. Standard input is its file, where it
     was redirected from one. ``force`` allows all but folders and what is no file.
@@ -68,7 +68,7 @@ def check_output(out: str | Path | None, inputs: Iterable[str | Path], *, force:
 
 
 def check_openings(out: str | None, *, force: bool) -> None:
-    """Refuse to write over the openings of commitments, which are kept nowhere else."""
+    """Refuse to overwrite the openings of commitments, which exist nowhere else."""
     path = Path(out or tables.STANDARD)
     if path.is_file() and not force and OPENING in _ends(path):
         remedy = "name another file, or write over it with --force"
@@ -77,7 +77,7 @@ def check_openings(out: str | None, *, force: bool) -> None:
 
 
 def _same(path: Path, name: str | Path) -> bool:
-    """Whether both are one file, by whatever names."""
+    """Return True if both names are of the same file."""
     try:
         local = tables.local_path(str(name))
         there = os.fstat(0) if local == tables.STANDARD else Path(local).stat()
@@ -87,7 +87,7 @@ def _same(path: Path, name: str | Path) -> bool:
 
 
 def _ours(path: Path) -> bool:
-    """Whether a file is empty or bears one of our marks."""
+    """Return True if a file is empty or has one of our marks."""
     try:
         ends = _ends(path)
     except OSError:
@@ -96,7 +96,7 @@ def _ours(path: Path) -> bool:
 
 
 def _ends(path: Path) -> bytes:
-    """The first and the last bytes of a file, unpacked where it is compressed (then only the first)."""
+    """Return the first and last bytes of a file; of a compressed one only the first, decompressed."""
     if path.suffix.casefold() == ".gz":
         with gzip.open(path) as packed:
             return packed.read(LOOKED_AT)
@@ -109,7 +109,7 @@ def _ends(path: Path) -> bytes:
 def check_rejects(
     rejects: Path | None, inputs: Sequence[str | Path], out: str | Path | None = None, *, force: bool
 ) -> None:
-    """Refuse a file for rejected rows that is something else."""
+    """Refuse a file for rejected rows that is an input, the output, or not a CSV file."""
     check_output(rejects, inputs, force=force)
     if rejects is not None and out is not None and rejects.absolute() == Path(out).absolute():
         raise DataError(message("a file of its own for rejected rows", f"{out} for both", "name another one"))
@@ -118,7 +118,7 @@ def check_rejects(
 
 
 def check_folder(out: Path) -> None:
-    """Refuse a place that a model cannot be saved to before anything is trained."""
+    """Refuse a place where a model cannot be saved before anything is trained."""
     remedy = "choose another name"
     if out.exists() and not out.is_dir():
         raise ModelFileError(message("a folder for the model", f"the file {out}", remedy))

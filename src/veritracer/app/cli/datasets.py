@@ -1,4 +1,4 @@
-"""``veritracer datasets``: what there is, and how to get it."""
+"""``veritracer datasets``: list, fetch and write the datasets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def datasets_group(context: typer.Context) -> None:
 
 @app.command("list", epilog="Example: veritracer datasets list --data-dir data")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show every dataset: its rows, its licence, and where it is or how to get it."""
+    """List every dataset with its rows, its licence, and where it is or how to get it."""
     from veritracer import datasets
 
     known = [datasets.info(name, data_dir=data_dir) for name in datasets.names()]
@@ -39,9 +39,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: veritracer datasets fetch ctg taiwan_credit --data-dir data")
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="What to download.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets to download.")],
     data_dir: DataDir = None,
-    url: Annotated[str | None, typer.Option(help="A mirror of the one file.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="Mirror of the file.", show_default=False)] = None,
 ) -> None:
     """Download datasets that need no login; a file is kept only if its checksum is right."""
     from veritracer import datasets
@@ -61,12 +61,10 @@ def fetch(
 
 @app.command(epilog="Example: veritracer datasets write loans --rows 5000 --year 2 --out loans.csv")
 def write(
-    name: Annotated[str, typer.Argument(help="Which dataset.")],
-    out: Annotated[
-        str | None, typer.Option(help="A CSV or Parquet file; standard output if left out.")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="How many rows (loans only).")] = 10_000,
-    year: Annotated[int, typer.Option(min=1, help="Of which year (loans only).")] = 1,
+    name: Annotated[str, typer.Argument(help="Name of the dataset.")],
+    out: Annotated[str | None, typer.Option(help="CSV or Parquet file; by default standard output.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows (loans only).")] = 10_000,
+    year: Annotated[int, typer.Option(min=1, help="Year (loans only).")] = 1,
     drift: Annotated[float, typer.Option(help="How strongly years differ (loans only).")] = 1.0,
     seed: Seed = 0,
     id_column: Annotated[
@@ -77,7 +75,7 @@ def write(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a dataset as a table, features and target, for the other verbs to read."""
+    """Write a dataset as a table that the other commands can read."""
     import pyarrow as pa
 
     from veritracer import datasets

@@ -146,7 +146,7 @@ def _check_decision(threshold: float | None, rate: float | None, holdout: float)
 
 
 def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] | None:
-    """What errors on each label weigh."""
+    """Return the weight of errors on each label."""
     if text is None or text == "balanced":
         return text
     labels = {str(label): label for label in (data.schema.favourable, data.schema.unfavourable)}
@@ -161,7 +161,7 @@ def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] |
 def _trained(
     data: Described, params: dict[str, Any], holdout: float, *, quiet: bool
 ) -> tuple[VeriTraCER, Evaluation | None, list[str]]:
-    """The model, what it is worth, and what was noticed."""
+    """Return the model, its evaluation, and the notes."""
     only_compute()
     from veritracer.evaluation import fit_evaluated
 

@@ -1,4 +1,4 @@
-"""``veritracer inspect``: what a model, a schema or a table is."""
+"""``veritracer inspect``: describe a model, a schema or a table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _plain(found: Inspection) -> dict[str, Any]:
 
 
 def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
-    """One page: what was inferred, why, what to look at, and how to change it."""
+    """Print what was inferred, why, what to check, and how to change it."""
     rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
     head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
     print_table(head, ("feature", "read as", "may change", "because"), rows)
@@ -93,7 +93,7 @@ def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
 
 
 def _read_as(feature: Feature) -> str:
-    """The kind, how numbers are written or which categories there are, and what happens to gaps."""
+    """Describe the kind, the number format or the categories, and the treatment of missing values."""
     parts: list[str] = [feature.kind]
     if feature.number_format is not None:
         parts.append(f"written like {feature.number_format}")

@@ -1,4 +1,4 @@
-"""``promises``, ``verify`` and ``audit``: read a ledger, check it, and hold a model against it."""
+"""``promises``, ``verify`` and ``audit``: read a ledger, check it, and audit a model against it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_FINDINGS = 20
 
 @app.callback(invoke_without_command=True)
 def promises_group(context: typer.Context) -> None:
-    """List, show, release and erase promises, and what happened to a ledger."""
+    """List, show, release and erase promises, and show the history of a ledger."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -51,15 +51,17 @@ def promises_group(context: typer.Context) -> None:
 @app.command("list", epilog="Example: veritracer promises list --ledger promises.db --id 0042")
 def list_(
     ledger: LedgerPlace,
-    id_: Annotated[str | None, typer.Option("--id", help="Those of one person.", show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that need not be kept any more.")] = False,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Promises of one person.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also released and expired promises.")] = False,
     at: Annotated[
         str | None, typer.Option(help="On this day instead of now: 2027-01-31.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="Show at most so many.")] = MAX_PROMISES,
+    most: Annotated[int, typer.Option("--most", min=1, help="Show at most this many.")] = MAX_PROMISES,
     as_json: AsJson = False,
 ) -> None:
-    """List the promises that are live: number, whose, since when, until when."""
+    """List the live promises: number, id, first and last day."""
     with _opened(ledger) as opened:
         when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
@@ -88,7 +90,7 @@ def show(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one promise as it was told: whose, what, until when, and what was proved."""
+    """Show one promise: id, values, last day, and the proof."""
     from veritracer.formatting import format_value  # here: it brings pandas
 
     with _opened(ledger, key_file) as opened:
@@ -113,12 +115,14 @@ def show(
 
 @app.command(epilog='Example: veritracer promises release 17 18 --ledger promises.db --reason "withdrawn"')
 def release(
-    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", min=1, help="Which promises.")],
+    numbers: Annotated[
+        list[int], typer.Argument(metavar="NUMBER...", min=1, help="Numbers of the promises.")
+    ],
     ledger: LedgerPlace,
-    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger and should name no person.")],
+    reason: Annotated[str, typer.Option(help="Reason; it stays in the ledger and should name no person.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say in the ledger that these promises need not be kept any more."""
+    """Release promises: they need not be kept any more."""
     with _opened(ledger) as opened:
         head = opened.release(numbers, reason)
     if as_json:
@@ -131,12 +135,12 @@ def release(
 
 @app.command(epilog="Example: veritracer promises erase 0042 0043 --ledger promises.db --yes")
 def erase(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Whose records.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of the people.")],
     ledger: LedgerPlace,
-    yes: Annotated[bool, typer.Option("--yes", help="Really: it cannot be undone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: it cannot be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all that the ledger keeps of these people, or of none where one is unknown."""
+    """Erase all records of these people, or none if one of them is unknown."""
     with _opened(ledger) as opened:
         count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
@@ -153,7 +157,7 @@ def erase(
 
 @app.command(epilog="Example: veritracer promises history --ledger promises.db")
 def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Show what happened besides promises: models, releases, erasures, audits, updates and deployments."""
+    """Show the other entries: models, releases, erasures, audits, updates and deployments."""
     with _opened(ledger) as opened:
         found = opened.history()
     if as_json:
@@ -164,7 +168,7 @@ def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
 
 
 def _said(one: dict[str, Any]) -> str:
-    """An entry in a few words."""
+    """Summarise an entry in a few words."""
     kind = one["kind"]
     if kind == "audit":
         kept = sum(one[name] for name in ("proved", "checked", "superseded"))
@@ -187,7 +191,7 @@ def _said(one: dict[str, Any]) -> str:
 
 
 def _opened(place: str, key_file: Path | None = None) -> Ledger:
-    """The ledger, which has to be there."""
+    """Open a ledger, which must exist."""
     key = None if key_file is None else read_key(key_file)
     check_ledger(place)
     return vt.ledger.Ledger(place, create=False, key=key)
@@ -197,15 +201,15 @@ def verify(
     ledger: LedgerPlace,
     head: Annotated[
         str | None,
-        typer.Option(metavar="HEX", help="A head that issue printed once.", show_default=False),
+        typer.Option(metavar="HEX", help="A head noted earlier, as printed by issue.", show_default=False),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every entry of a ledger; exit with 1 if anything is not as it was written.
+    """Check every entry of a ledger; exit with 1 if anything was changed.
 
-    Any changed byte is found. With a head that was noted elsewhere it is also found if the ledger's end was
-    cut off, or the whole rewritten.
+    Every changed byte is found. With a head that was noted elsewhere, a truncated or rewritten ledger is
+    found too.
     """
     check_ledger(ledger)
     with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
@@ -222,7 +226,7 @@ def verify(
 
 
 def _print_verification(found: Verification, *, noted: bool) -> None:
-    """Print what was looked at, and what was found."""
+    """Print the counts and the findings."""
     erased = f", {found.erased:,} of them erased" if found.erased else ""
     say(f"{found.entries:,} entries, {found.promises:,} promises{erased}.")
     say(*_lines(found.findings, found.count), *_lines(found.notes, found.noted, "Noted, and no fault: "))
@@ -237,7 +241,7 @@ def _print_verification(found: Verification, *, noted: bool) -> None:
 
 
 def _lines(some: Sequence[Finding], count: int, before: str = "") -> list[str]:
-    """A line for each of the first, and how many more there are."""
+    """Return a line for each of the first findings, and the number of the others."""
     where = [f"entry {finding.sequence:,}: " if finding.sequence else "" for finding in some[:MAX_FINDINGS]]
     lines = [before + place + finding.what for place, finding in zip(where, some, strict=False)]
     more = count - len(lines)
@@ -250,39 +254,41 @@ MAX_SHOWN = 8
 
 def audit_(
     ledger: LedgerPlace,
-    model: Annotated[str, typer.Option(help="The folder of the model that is to decide from now on.")],
+    model: Annotated[str, typer.Option(help="Folder of the model to audit.")],
     out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
-    allow_broken: Annotated[int, typer.Option(min=0, help="Pass with up to so many broken promises.")] = 0,
+    allow_broken: Annotated[
+        int, typer.Option(min=0, help="Pass with at most this many broken promises.")
+    ] = 0,
     allow_unchecked: Annotated[
-        int, typer.Option(min=0, help="Pass with up to so many promises that cannot be checked.")
+        int, typer.Option(min=0, help="Pass with at most this many promises that cannot be checked.")
     ] = 0,
     recourse: Annotated[
-        int, typer.Option(min=-1, help="New recourse for so many broken promises; -1 is all.")
+        int, typer.Option(min=-1, help="Find new recourse for this many broken promises; -1 is all.")
     ] = AUDIT_RECOURSE,
     at: Annotated[
         str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
     ] = None,
-    verify: Annotated[bool, typer.Option(help="First make sure that the ledger was not altered.")] = True,
+    verify: Annotated[bool, typer.Option(help="First check that the ledger was not altered.")] = True,
     head: Annotated[
         str | None,
         typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
     ] = None,
     record: Annotated[
-        bool, typer.Option(help="Note the audit in the ledger, where it can be written.")
+        bool, typer.Option(help="Record the audit in the ledger, unless it is read-only.")
     ] = True,
     key_file: KeyFile = None,
     engine: EngineName = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Judge promises on so many cores.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold every live promise against a model; exit with 1 if one is broken, or the ledger was altered.
+    """Audit a model: check every live promise; exit with 1 if one is broken, or the ledger was altered.
 
-    Also if one cannot be checked: for a model with another encoding the ledger may not say all that was
-    promised.
+    It also exits with 1 if a promise cannot be checked: for a model with another encoding the ledger may
+    lack a part of it.
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
@@ -329,7 +335,7 @@ def audit_(
 
 
 def _refuse(checked: Verification, *, as_json: bool) -> None:
-    """Exit with the findings: what an altered ledger says of promises is worth nothing."""
+    """Exit with the findings: the promises of an altered ledger prove nothing."""
     findings = [f"entry {sequence:,}: {what}" for sequence, what in checked.findings]
     if as_json:
         print_json({"passed": False, "verified": False, "findings": findings})
@@ -339,7 +345,7 @@ def _refuse(checked: Verification, *, as_json: bool) -> None:
 
 
 def _record_audit(ledger: str, found: Audit, *, passed: bool) -> str | None:
-    """The new head of the ledger, which says now that it was audited; None where it can only be read."""
+    """Record the audit in the ledger, and return its new head; None if it is read-only."""
     with vt.ledger.Ledger(ledger, create=False) as opened:
         return None if opened.read_only else opened.record_audit(found, passed=passed)
 
@@ -388,7 +394,7 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
 
 
 def _in_the_way(found: Audit) -> str:
-    """What an audit failed for."""
+    """Return why an audit failed."""
     verdict = vt.ledger.Verdict
     broken, unknown = found.counts[verdict.BROKEN], found.counts[verdict.NOT_CHECKABLE]
     parts = [f"{broken:,} promises are broken"] if broken else []
@@ -406,7 +412,7 @@ def _group_line(group: Group) -> list[str]:
 
 
 def _layer(group: Group) -> str:
-    """The tensor that moved farthest: W1, b1, W2, ..."""
+    """Return the tensor that moved farthest: W1, b1, W2, ..."""
     assert group.distances is not None
     index = group.distances.index(max(group.distances))
     return f"{'W' if index % 2 == 0 else 'b'}{index // 2 + 1}"

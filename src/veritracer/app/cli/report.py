@@ -81,7 +81,7 @@ def report(
 
 @dataclass(frozen=True, kw_only=True)
 class NoticeOptions:
-    """How notices look, and what the institution adds to them."""
+    """Options of the appearance of notices, and the institution's own text."""
 
     codes: Annotated[Path | None, typer.Option(help="Reason codes (JSON).", show_default=False)] = None
     template: Annotated[

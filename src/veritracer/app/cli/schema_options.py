@@ -1,4 +1,4 @@
-"""What a person says about a table on the command line, and the table as it is read then.
+"""Options that describe a table, and the table that is read with them.
 
 Identifiers and columns to leave out are named the same way in every verb: ``--id-column`` and ``--ignore``. A
 model remembers what it ignored when it was trained.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaOverrides(ReadOptions):
-    """What is stated about the columns of a table, instead of being inferred from it."""
+    """Statements about the columns of a table that override inference."""
 
     target: Annotated[str | None, typer.Option(help="Column with the decision.", show_default=False)] = None
     favourable: Annotated[
@@ -142,7 +142,7 @@ class Described:
 def read_described(
     table: str, given: SchemaOverrides, schema: Path | None, rejects: Rejects | None = None
 ) -> Described:
-    """The table as a model learns from it; refused where a column cannot be told, or a label is missing."""
+    """Read a table to learn from; refuse an ambiguous column or a missing label."""
     known = None if schema is None else schema_file(schema)
     chosen = _target(given, known, schema)
     lenient = rejects is not None
@@ -178,7 +178,7 @@ def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Sche
 
 
 def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
-    """What ``described`` would make of a table, and what somebody should look at; labels may be missing."""
+    """Describe a table as ``fit`` would read it, with findings to check; labels may be missing."""
     columns = check_table(table, given)
     if given.target is not None and columns is not None:
         _check_target(given.target, columns)
@@ -210,7 +210,7 @@ def _read(table: str, given: SchemaOverrides, known: Schema | None, rejects: Rej
 
 
 def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.DataFrame:
-    """The rows that have a label; the others go to ``rejects``, and are left for others to refuse if none."""
+    """Return the rows that have a label; the others go to ``rejects``, if there is one."""
     missing = frame[target].isna()
     if rejects is None or not missing.any():
         return frame
@@ -274,7 +274,7 @@ def label_note(schema: Schema) -> list[str]:
 
 
 def protected_note(schema: Schema, named: set[str]) -> list[str]:
-    """That columns are immutable because of what their names look like, and how to change that."""
+    """Return a note on columns that are immutable because of their names, and how to change that."""
     from veritracer.schema.inference import characteristic
 
     found = [(f.name, characteristic(f.name)) for f in schema.features if f.name not in named]

@@ -1,4 +1,4 @@
-"""``update`` and ``calibrate``: learn from new rows, and choose kappa from how far updates move a model."""
+"""``update`` and ``calibrate``: learn from new rows, and choose kappa from past or simulated updates."""
 
 from __future__ import annotations
 
@@ -64,15 +64,16 @@ def update(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="The column with the decision; the model's own if left out.", show_default=False),
+        typer.Option(help="Column with the decision; by default the model's own.", show_default=False),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the new rows.")] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
-        float | None, typer.Option(help="By default a fifth of that of training.", show_default=False)
+        float | None,
+        typer.Option(help="Learning rate; by default a fifth of the training's.", show_default=False),
     ] = None,
     panel: Annotated[
         Literal["keep", "refit", "none"],
-        typer.Option(help="What the classifier stays held to: keep its panel, refit one, or none."),
+        typer.Option(help="Keep the model's panel, refit it to the new rows, or use none."),
     ] = "keep",
     penalty: Annotated[float, typer.Option(min=0.0, help="Weight of promises that no proof protects.")] = 1.0,
     least_kappa: Annotated[
@@ -87,9 +88,9 @@ def update(
             show_default=False,
         ),
     ] = None,
-    allow_broken: Annotated[int, typer.Option(min=0, help="Allow so many newly broken promises.")] = 0,
+    allow_broken: Annotated[int, typer.Option(min=0, help="Allow this many newly broken promises.")] = 0,
     compare: Annotated[
-        bool, typer.Option(help="Also train from scratch, and try what releasing promises would gain.")
+        bool, typer.Option(help="Also train from scratch, and measure the gain from releasing promises.")
     ] = True,
     at: Annotated[
         str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
@@ -147,7 +148,7 @@ def update(
 
 
 def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
-    """The new head of the ledger, which says now that the model was updated; None where it is read-only."""
+    """Record the update in the ledger, and return its new head; None if it is read-only."""
     if promises.read_only:
         return None
     kept = made.update_.ways["kept"].counts or {}
@@ -158,7 +159,7 @@ def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) ->
 def _labelled_rows(
     model: VeriTraCER, table: str, target: str | None, ignore: list[str], reading: ReadOptions
 ) -> tuple[pd.DataFrame, Any]:
-    """The features and the labels."""
+    """Return the features and the labels."""
     frame = tables.read_table(table, reading.query, schema=model.schema_, ignore=ignore, csv=reading.csv)
     chosen = target or model.schema_.target
     if chosen is None or chosen not in frame.columns:
@@ -167,7 +168,7 @@ def _labelled_rows(
 
 
 def _refuse(error: PromiseError, *, as_json: bool) -> None:
-    """Exit with what stands in the way, in numbers."""
+    """Print why the update was refused, and exit."""
     report = error.report if isinstance(error.report, vt.ledger.UpdateReport) else None
     if as_json:
         print_json(
@@ -181,7 +182,7 @@ def _refuse(error: PromiseError, *, as_json: bool) -> None:
 
 
 def print_update(report: UpdateReport) -> None:
-    """Print how good each variant is, and what the promises ask."""
+    """Print the accuracy of each variant, and the constraints of the promises."""
     header = ("model", "accuracy", "promises kept", "by proof", "broken", "not checkable")
     rows = [
         [name, f"{way.accuracy:.4f}", percent(way.kept), *_verdict_cells(way)]
@@ -226,38 +227,42 @@ def calibrate(
     text: CSVOptions,
     history: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FOLDER,...", help="The models deployed before it, in their order.", show_default=False
-        ),
+        typer.Option(metavar="FOLDER,...", help="Models deployed before it, in order.", show_default=False),
     ] = None,
     simulate: Annotated[
         Literal["fine-tune", "next", "seeds", "bootstrap"] | None,
-        typer.Option(help="Instead: fine-tune, next, seeds or bootstrap.", show_default=False),
+        typer.Option(help="Simulate updates instead of using a history.", show_default=False),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(help="Rows with their decisions: to learn from and to measure on.", show_default=False),
+        typer.Option(help="Rows with their decisions, for training and measuring.", show_default=False),
     ] = None,
     next_table: Annotated[
         str | None, typer.Option(help="The next period's rows, for --simulate next.", show_default=False)
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="How many updates to simulate.")] = 30,
+    runs: Annotated[int, typer.Option(min=1, help="Number of updates to simulate.")] = 30,
     horizon: Annotated[
-        int, typer.Option(min=1, help="How many updates in a row a promise has to outlive.")
+        int, typer.Option(min=1, help="Number of successive updates that a promise must survive.")
     ] = 1,
-    epochs: Annotated[int, typer.Option(min=1, help="Of a simulated fine-tuning.")] = FINE_TUNING_EPOCHS,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Epochs of a simulated fine-tuning.")
+    ] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Of it; a fifth of the model's if left out.", show_default=False),
+        typer.Option(
+            min=0.0, help="Its learning rate; by default a fifth of the model's.", show_default=False
+        ),
     ] = None,
     cover: Annotated[
         list[str] | None,
-        typer.Option(metavar="SHARE,...", help="Shares of updates; 0.5,0.9,0.99.", show_default=False),
+        typer.Option(
+            metavar="SHARE,...", help="Shares of updates to cover (0.5,0.9,0.99).", show_default=False
+        ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="How sure to be of a share.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence in these shares.")] = 0.95,
     rows: Annotated[int, typer.Option(min=1, help="Declined rows to explain at each kappa.")] = 200,
     refit: Annotated[
-        bool, typer.Option("--refit/--no-refit", help="Train a model for each kappa, to see its cost.")
+        bool, typer.Option("--refit/--no-refit", help="Train a model for each kappa to measure its cost.")
     ] = True,
     id_column: IdColumn = None,
     ignore: Ignore = None,
@@ -265,10 +270,10 @@ def calibrate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how far updates move a model, which kappa covers how many of them, and what it costs.
+    """Measure how far updates move a model, which kappa covers them, and what it costs.
 
-    From the models of the past (--history), or by simulated updates: fine-tune and next go on from the
-    model, on samples of --table or of --next-table; seeds and bootstrap train from scratch.
+    Updates are past models (--history) or simulated: fine-tune and next continue from the model, on samples
+    of --table or of --next-table; seeds and bootstrap train from scratch.
     """
     reading = ReadOptions(**asdict(text))
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
@@ -309,7 +314,7 @@ def calibrate(
 
 
 def _data_rows(table: str | None, schema: Schema, ignore: list[str], reading: ReadOptions) -> tuple[Any, Any]:
-    """The features and the decisions of a table; nothing of none."""
+    """Return the features and the decisions of a table; nothing without a table."""
     if table is None:
         return None, None
     frame = tables.read_table(table, schema=schema, ignore=ignore, csv=reading.csv)

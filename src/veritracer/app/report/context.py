@@ -1,4 +1,4 @@
-"""What a report is about: a model, a table, its counterfactuals, and their digests."""
+"""The subject of a report: a model, a table, its counterfactuals, and their digests."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def label_lines(axes: Axes) -> None:
 
 
 BESIDE = np.array([[0, 1], [0, -1], [1, 0], [-1, 0], [1, -1], [-1, 1], [1, 1], [-1, -1]])
-"""Where a label may stand beside a point of its line, in units of its half width and height."""
+"""Positions of a label beside a point of its line, in units of its half width and height."""
 
 
 def _points(corners: NDArray[np.float64], transform: Transform) -> NDArray[np.float64]:

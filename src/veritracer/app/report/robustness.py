@@ -1,4 +1,4 @@
-"""Which models accept the counterfactuals: those near this one, and independent ones.
+"""Acceptance of the counterfactuals by models near this one, and by independent ones.
 
 For models near this one, the share that is certified at each kappa, and what an attack cannot break. For
 independent ones, the votes of the panel's held-out members.
@@ -244,7 +244,8 @@ def _agreement(agreement: np.ndarray) -> Figure:
     most = float((agreement >= 0.5).mean())
     caption = (
         f"{percent(most)} of the counterfactuals are accepted by at least half of the held-out panel "
-        "members, independent models that took no part in training or search. Do not hand out the others."
+        "members, independent models that took no part in training or search."
+        + (" Do not hand out the others." if most < 1 else "")
     )
     rows = [
         (f"{percent(a)} to {percent(b)}", f"{c:,}") for a, b, c in zip(edges, edges[1:], counts, strict=False)
