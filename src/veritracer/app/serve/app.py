@@ -521,6 +521,8 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Replace processes that ended or hang."""
+        for process in self.processes:  # so that a health check ends with the process that it asks
+            process.child_conn.close()
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
