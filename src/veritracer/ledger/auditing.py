@@ -1,4 +1,4 @@
-"""An audit: every live promise against one model, streamed, in one pass.
+"""Audit a model: the verdict on every live promise, streamed in one pass.
 
 Promises that the model does not keep are listed: whose they are, by how much they are broken, and what these
 people could do now. Those that cannot be checked are listed too, each with the reason.
@@ -42,7 +42,7 @@ from veritracer.threads import one_thread
 from veritracer.times import Moment, format_time, to_timestamp
 
 RECOURSE = AUDIT_RECOURSE
-"""Broken promises that get new recourse unless more are asked for: each is a search of its own."""
+"""The default number of broken promises that get new recourse: each is a search of its own."""
 
 CHUNK = 50_000
 
@@ -75,19 +75,19 @@ class Group:
 
     @property
     def farthest(self) -> float | None:
-        """The largest of the distances."""
+        """Return the largest of the distances."""
         return None if self.distances is None else max(self.distances)
 
 
 class Start(StrEnum):
-    """From where new recourse begins: what the person has, or what they were promised."""
+    """The row from which new recourse begins: the applicant's own, or the promised one."""
 
     ORIGINAL = "original row"
     PROMISED = "promised row"
 
 
 class NewRecourse(NamedTuple):
-    """What a person whose promise was broken could do now.
+    """New recourse for an applicant whose promise was broken.
 
     ``start`` says from where: their original row, or the promised row where the former is not kept
     or is accepted by now. ``changes`` are (feature, from, to) in raw values.
@@ -103,7 +103,7 @@ class NewRecourse(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What one model makes of all live promises.
+    """The verdicts of one model on all live promises.
 
     Attributes
     ----------
@@ -141,16 +141,16 @@ class Audit:
 
     @property
     def live(self) -> int:
-        """How many promises were held against the model."""
+        """Return how many promises were checked against the model."""
         return sum(self.counts[name] for name in VERDICTS)
 
     @property
     def ok(self) -> bool:
-        """Whether every promise is kept: none is broken, and all could be checked."""
+        """Return whether every promise is kept: none is broken, and all could be checked."""
         return self.counts[Verdict.BROKEN] == self.counts[Verdict.NOT_CHECKABLE] == 0
 
     def passes(self, *, allow_broken: int = 0, allow_unchecked: int = 0) -> bool:
-        """Whether no more promises than that are broken, or cannot be checked."""
+        """Return whether at most so many promises are broken, or cannot be checked."""
         broken, unknown = self.counts[Verdict.BROKEN], self.counts[Verdict.NOT_CHECKABLE]
         return broken <= allow_broken and unknown <= allow_unchecked
 
@@ -161,15 +161,15 @@ class Audit:
     __repr__ = __str__  # and not the table of broken ones
 
     def table(self) -> pd.DataFrame:
-        """The broken promises, the worst first."""
+        """Return the broken promises, the worst first."""
         return self.broken
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The whole audit as JSON text, also written to ``path``."""
+        """Return the whole audit as JSON text, and write it to ``path`` if given."""
         return document_text(self.to_plain(), path)
 
     def to_plain(self) -> dict[str, Any]:
-        """The whole audit as numbers, texts, lists and mappings."""
+        """Return the whole audit as numbers, texts, lists and mappings."""
         return {
             **envelope("veritracer-audit", 1),
             "at": format_time(self.at),
@@ -200,12 +200,12 @@ def audit(
     watch: Callable[[int, float | None], None] | None = None,
     engine: Engine | None = None,
 ) -> Audit:
-    """The verdict of ``model`` on every promise that is live at that time.
+    """Return the verdict of ``model`` on every promise that is live at that time.
 
     Parameters
     ----------
     source
-        A ``Ledger``, a ``Snapshot`` of one, or promises ``in_memory``. All is read from one state of it.
+        A ``Ledger``, or a ``Snapshot`` of one. All is read from one state of it.
     model, encoding, threshold
         A fitted VeriTraCER, a ``Recourse``, or a torch module with its ``encoding``. The sign of the logit is
         the decision; a module's ``threshold`` (0.5) says at which probability that is, and has to be that of
@@ -251,7 +251,7 @@ def audit(
 
 @dataclass
 class _Run:
-    """What an audit has found so far: verdicts counted by issuing model and kappa, and those to be listed."""
+    """The state of an audit: verdicts counted by issuing model and kappa, and promises to be listed."""
 
     audited: AuditedModel
     models: Mapping[str, IssuingModel]
@@ -285,11 +285,11 @@ class _Run:
         self.done += len(promises)
 
     def counts(self) -> dict[str, int]:
-        """How many promises got each verdict."""
+        """Return how many promises got each verdict."""
         return _named(sum(self.groups.values(), np.zeros(len(VERDICTS), dtype=np.int64)))
 
     def by_group(self) -> tuple[Group, ...]:
-        """The same by issuing model and kappa."""
+        """Return the same by issuing model and kappa."""
         found = (_group(self.audited, self.models[m], kappa, n) for (m, kappa), n in self.groups.items())
         return tuple(sorted(found, key=_how_far, reverse=True))
 
@@ -313,7 +313,7 @@ def _group(audited: AuditedModel, issuing: IssuingModel, kappa: float, counts: N
 
 
 def _shares(issuing: IssuingModel, kappa: float, audited: AuditedModel) -> tuple[float, ...] | None:
-    """How far each tensor moved, in promised radii."""
+    """Return how far each tensor moved, in promised radii."""
     param_set = issuing.param_set(kappa)
     if [t.shape for t in param_set.center] != [t.shape for t in audited.theta]:
         return None
@@ -327,7 +327,7 @@ def _how_far(group: Group) -> tuple[int, float]:
 
 @dataclass
 class BrokenPromises:
-    """All broken promises of a run, as they are found; the rows of the worst ones are kept.
+    """All broken promises of a run; the rows of the worst ones are kept.
 
     ``most`` is how many of them are to be given new recourse; None is all.
     """
@@ -337,7 +337,7 @@ class BrokenPromises:
     worst: list[tuple[float, Promises]] = field(default_factory=list)
 
     def add(self, promises: Promises, judged: AuditResults) -> None:
-        """Notes the broken ones among these promises."""
+        """Add the broken ones among these promises."""
         rows = np.flatnonzero(judged.verdict == Verdict.BROKEN.code)
         if len(rows) == 0:
             return
@@ -348,7 +348,7 @@ class BrokenPromises:
         self.worst = sorted(self.worst, key=lambda pair: (pair[0], int(pair[1].sequence[0])))[: self.most]
 
     def table(self) -> pd.DataFrame:
-        """All of them, the worst first: how far x′ is on the wrong side is the (negative) ``logit``."""
+        """Return all of them, the worst first; the negative ``logit`` is how far x′ is on the wrong side."""
         return _joined(self.pieces, "logit", ["logit", "sequence"])
 
     def raw_values(self, view: Snapshot) -> list[RawPair]:
@@ -356,7 +356,7 @@ class BrokenPromises:
         return view.raw_values([int(one.sequence[0]) for _, one in self.worst])
 
     def recourse(self, audited: AuditedModel, raw: Sequence[RawPair]) -> tuple[NewRecourse, ...]:
-        """New recourse by the audited for the worst ones, in their order: from what they really have."""
+        """Return new recourse by the audited model for the worst ones, from their own rows where known."""
         if not self.worst:
             return ()
         favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
@@ -385,12 +385,12 @@ class BrokenPromises:
 
 @dataclass
 class UncheckedPromises:
-    """All promises of a run that cannot be checked, as they are found."""
+    """All promises of a run that cannot be checked."""
 
     pieces: list[pd.DataFrame] = field(default_factory=list)
 
     def add(self, promises: Promises, judged: AuditResults) -> None:
-        """Notes those among these promises."""
+        """Add those among these promises."""
         rows = np.flatnonzero(judged.verdict == Verdict.NOT_CHECKABLE.code)
         if len(rows):
             some = select(promises, rows)
@@ -398,12 +398,12 @@ class UncheckedPromises:
             self.pieces.append(_listed(some, reason=sentences[judged.why[rows]]))
 
     def table(self) -> pd.DataFrame:
-        """All of them, with the reason."""
+        """Return all of them, with the reason."""
         return _joined(self.pieces, "reason", ["sequence"])
 
 
 def _listed(some: Promises, **more: Any) -> pd.DataFrame:
-    """A line for each promise: whose it is, something more, and what was promised."""
+    """Return a line for each promise: its applicant, further columns, and what was promised."""
     return pd.DataFrame(
         {
             "sequence": some.sequence,
@@ -418,7 +418,7 @@ def _listed(some: Promises, **more: Any) -> pd.DataFrame:
 
 
 def _joined(pieces: list[pd.DataFrame], column: str, order: list[str]) -> pd.DataFrame:
-    """The pieces as one table, with dates in words."""
+    """Return the pieces as one table, with dates as text."""
     if not pieces:
         return pd.DataFrame({name: [] for name in ("sequence", "id", column, *PROMISED)})
     whole = pd.concat(pieces).sort_values(order, ignore_index=True)
@@ -432,7 +432,7 @@ def _table(audited: AuditedModel, rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _decided(audited: AuditedModel, rows: Sequence[Row]) -> Tensor:
-    """Whether the audited says favourable of each raw row, (n,)."""
+    """Return whether the audited model is favourable to each raw row, (n,)."""
     x = audited.encoding.encode(_table(audited, rows), out_of_range="ignore")
     with torch.no_grad():
         return audited.network.logit(audited.theta, x) > 0

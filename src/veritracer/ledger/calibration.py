@@ -1,4 +1,4 @@
-"""From a history of models, or from simulated updates, to the kappa that covers them.
+"""Choose the kappa that covers past or simulated updates.
 
 ``Calibration`` is what was found: displacements, coverage, costs and a recommendation, as tables, text and
 JSON.
@@ -46,7 +46,7 @@ FORMAT, VERSION = "veritracer-calibration", 1
 
 @dataclass(frozen=True)
 class Coverage:
-    """What is known of the kappa that covers a share of all updates.
+    """The kappa that covers a share of all updates, as far as it is known.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Coverage:
 
 
 def coverage(needed: Sequence[float], share: float, confidence: float) -> Coverage:
-    """The order statistics of the needed kappas that stand for a share of all updates.
+    """Return the order statistics of the needed kappas that cover a share of all updates.
 
     With n independent updates, k_(r) is at least the quantile of ``share`` with probability
     P(Binomial(n, share) <= r - 1), whatever the distribution. The smallest such r is taken; if not even the
@@ -90,7 +90,7 @@ def coverage(needed: Sequence[float], share: float, confidence: float) -> Covera
 
 
 def rounded_up(kappa: float) -> float:
-    """The next number with three significant digits that is not below: what covers must not shrink.
+    """Round up to three significant digits: what covers must not shrink.
 
     >>> rounded_up(1.2341), rounded_up(0.2), rounded_up(0.09991)
     (1.24, 0.2, 0.1)
@@ -102,7 +102,7 @@ def rounded_up(kappa: float) -> float:
 
 
 def check_shares(share: float, confidence: float) -> None:
-    """Refuse what is no share."""
+    """Refuse a number that is not a share."""
     for name, value in (("coverage", share), ("confidence", confidence)):
         if not 0.0 < value < 1.0:
             remedy = "nobody can know about all of them: 0.99 is a lot"
@@ -114,7 +114,7 @@ def check_shares(share: float, confidence: float) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What promising ``kappa`` costs with a model that was trained for ``trained_for``.
+    """The cost of promising ``kappa`` with a model that was trained for ``trained_for``.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Pricing:
-    """What is needed to price a kappa.
+    """The data from which the cost of a kappa is measured.
 
     Attributes
     ----------
@@ -174,11 +174,11 @@ class Pricing:
     confidence: float
 
     def today(self, kappa: float) -> Cost:
-        """What promising ``kappa`` costs with today's model."""
+        """Return the cost of promising ``kappa`` with today's model."""
         return self._cost(self.model, kappa, refitted=False)
 
     def trained_for(self, kappa: float) -> Cost:
-        """What promising ``kappa`` costs with a model that was trained for it.
+        """Return the cost of promising ``kappa`` with a model that was trained for it.
 
         It is another model, and moves otherwise: its own updates are measured too, if they go on from it.
         """
@@ -221,7 +221,7 @@ STAY_INSIDE = (
 
 @dataclass(frozen=True)
 class Acceptable:
-    """What a kappa may cost: how much recourse must stay certified, how much accuracy may be lost."""
+    """Limits of the cost: the share of recourse to stay certified, and the accuracy that may be lost."""
 
     certified: float = 0.9
     loss: float = 0.02
@@ -229,7 +229,7 @@ class Acceptable:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The kappa to promise, the share of updates that it covers, whether to train for it, and why.
+    """The kappa to promise, the share of updates it covers, whether to train for it, and why.
 
     ``kappa`` and ``covers`` are None where nothing that was measured can be recommended.
     """
@@ -243,7 +243,7 @@ class Recommendation:
 def recommend(
     covered: Sequence[Coverage], costs: Sequence[Cost], acceptable: Acceptable, *, from_scratch: bool
 ) -> Recommendation:
-    """The kappa that covers the largest share that is known, among those that are affordable."""
+    """Return the affordable kappa that covers the largest known share."""
     known = sorted((c for c in covered if c.kappa is not None), key=lambda c: -c.share)
     instead = FROM_SCRATCH if from_scratch else STAY_INSIDE
     if not known:
@@ -259,7 +259,7 @@ def recommend(
 
 
 def _affordable(each: Coverage, costs: Sequence[Cost], acceptable: Acceptable) -> Recommendation | None:
-    """The kappa of this share, if today's model affords it, or else one that is trained for it."""
+    """Return the kappa of this share, with today's model if affordable, else with a trained one."""
     kappa = _kappa(each)
     here = [c for c in costs if c.kappa == kappa and c.certified >= acceptable.certified]
     if any(not c.refitted for c in here):
@@ -283,7 +283,7 @@ def _none(why: str, instead: str) -> Recommendation:
 
 
 def _too_dear(least: Coverage, costs: Sequence[Cost]) -> str:
-    """Why not even the smallest share is affordable, in numbers."""
+    """Return in numbers why not even the smallest share is affordable."""
     kappa = _kappa(least)
     first = f"already {format_percent(least.share)} of updates need kappa = {kappa:g}"
     shares = [c.certified for c in costs if c.kappa == kappa]
@@ -299,7 +299,7 @@ def _kappa(each: Coverage) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Calibration:
-    """How far updates move a model, which kappa covers how many of them, and what it costs.
+    """The distances of updates, the kappa that covers each share of them, and its cost.
 
     Attributes
     ----------
@@ -333,14 +333,14 @@ class Calibration:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each update: the move of each tensor, in units of its radius at kappa = 1; ``needed``."""
+        """Return a row for each update: the move of each tensor in radii at kappa = 1, and ``needed``."""
         rows = [[*move.tensors, move.needed] for move in self.moves]
         index = pd.Index([move.name for move in self.moves], name="update")
         return pd.DataFrame(rows, columns=[*self.tensors, "needed"], index=index)
 
     @property
     def layers(self) -> pd.DataFrame:
-        """A row for each tensor: how far it moved, in the middle and at most, and how often it decided."""
+        """Return a row for each tensor: its median and largest move, and how often it decided."""
         moved = self.table.drop(columns="needed")
         decided = Counter(moved.idxmax(axis=1))
         counts = [decided[name] for name in moved.columns]
@@ -349,7 +349,7 @@ class Calibration:
 
     @property
     def price(self) -> pd.DataFrame:
-        """A row for each kappa and model: certified share, recourse, distance, accuracy."""
+        """Return a row for each kappa and model: certified share, recourse, distance, accuracy."""
         columns = [
             "kappa",
             "trained_for",
@@ -363,17 +363,17 @@ class Calibration:
         return pd.DataFrame([[getattr(c, name) for name in columns] for c in self.costs], columns=columns)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One JSON document with everything, under a versioned schema; also written to ``path``."""
+        """Return everything as one versioned JSON document, and write it to ``path`` if given."""
         return document_text(self.to_dict(), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values; a number that is not finite is None."""
+        """Return the same as plain values; a number that is not finite is None."""
         content = {**envelope(FORMAT, VERSION), **asdict(self)}
         finite: dict[str, Any] = _finite(content)
         return finite
 
     def headline(self) -> str:
-        """The updates and what they need, in a sentence."""
+        """Return the updates and the kappa they need in a sentence."""
         needed = self.table["needed"]
         kind = "real" if self.source == "history" else f"simulated ({self.source})"
         rows = f", each of {self.horizon} in a row" if self.horizon > 1 else ""
@@ -440,7 +440,7 @@ def calibrate(
     random_state: int = 0,
     watch: Watch | None = None,
 ) -> Calibration:
-    """How far updates move ``model``, which kappa covers how many of them, what it costs, and which to take.
+    """Measure how far updates move ``model``, and choose the kappa that covers them at what cost.
 
     Parameters
     ----------
@@ -502,7 +502,7 @@ def calibrate(
 
 
 def _parts(X: Any, y: Any, random_state: int) -> tuple[Table | None, Table | None]:
-    """The rows to learn from, and those to measure on."""
+    """Return the rows to learn from, and those to measure on."""
     if (X is None) != (y is None):
         missing = "y" if y is None else "X"
         raise DataError(message("rows and their labels", f"no {missing}", "give both, or neither"))
@@ -513,7 +513,7 @@ def _parts(X: Any, y: Any, random_state: int) -> tuple[Table | None, Table | Non
 
 
 def _update_table(updates: Updates, whole: Table, X_new: Any, y_new: Any) -> Table:
-    """What simulated updates learn from: all rows, because more rows are more steps, which lead further."""
+    """Return the data of simulated updates: all rows, because more steps lead further."""
     if updates.kind == "next":
         if X_new is None or y_new is None:
             received = "none"
@@ -527,14 +527,14 @@ def _update_table(updates: Updates, whole: Table, X_new: Any, y_new: Any) -> Tab
 
 
 def _candidates(model: VeriTraCER, moves: Sequence[Displacement], covered: Sequence[Coverage]) -> list[float]:
-    """The kappas whose cost is measured: today's, those that are known to cover a share, and the largest."""
+    """Return the kappas to measure: today's, those that are known to cover a share, and the largest."""
     wanted = [c.kappa for c in covered if c.kappa is not None] + [max(m.needed for m in moves)]
     found = {rounded_up(kappa) for kappa in wanted if math.isfinite(kappa)}
     return sorted({model.settings_.kappa, *found})
 
 
 def _costs(pricing: Pricing, candidates: Sequence[float], watch: Watch | None, *, refit: bool) -> list[Cost]:
-    """The cost of each candidate with today's model, then with one that was trained for it."""
+    """Return the cost of each candidate with today's model, then with one trained for it."""
     jobs = [(kappa, again) for again in ((False, True) if refit else (False,)) for kappa in candidates]
     found = []
     for done, (kappa, again) in enumerate(jobs):

@@ -29,7 +29,7 @@ READERS_MAY_TAKE = 5_000
 """Milliseconds an erasure waits for readers before it gives up emptying the write-ahead log."""
 
 READER = "a process that still reads the ledger as it was"
-"""What prevents SQLite from emptying its write-ahead log."""
+"""The obstacle to emptying SQLite's write-ahead log."""
 
 LOCK = 0x56655269  # a number that no other program should use for its advisory locks
 

@@ -1,6 +1,6 @@
-"""What live promises ask of the next model, and a model trained on inside of it.
+"""Train a model inside the sets that live promises require.
 
-Promises with a proof ask it to stay in their sets; those that no set can protect are left to a penalty.
+Promises with a proof require the next model to stay in their sets; the others are left to a penalty.
 ``update`` does both, for any torch MLP.
 """
 
@@ -28,17 +28,17 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.training.fine_tuning import FineTuning, fine_tune
 
 MAX_PENALISED = 20_000
-"""Promises without a set, at most, that a penalty looks at."""
+"""The largest number of promises without a set in a penalty."""
 
 MARGIN = 0.1
-"""A promise without a proof should be kept by so much (logit) before the penalty leaves it alone."""
+"""The margin (logit) by which a promise without a proof should be kept; beyond it there is no penalty."""
 
 PENALTY_BATCH = 512
-"""Promises that the penalty looks at in one step."""
+"""Promises in the penalty of one step."""
 
 
 class Unproved(Enum):
-    """Why no set protects a promise."""
+    """The reason why no set protects a promise."""
 
     INCOMPATIBLE = auto()
     """The model that made it has another encoding, threshold or architecture."""
@@ -50,9 +50,9 @@ class Unproved(Enum):
 
 @dataclass(frozen=True)
 class SetConstraint:
-    """Live promises that ask the next model to stay in one set.
+    """Live promises that require the next model to stay in one set.
 
-    ``unproved`` is None where staying in the set keeps them by proof; ``reason`` says why it does not.
+    ``unproved`` is None if staying in the set keeps them by proof; ``reason`` says why it does not.
     """
 
     requirement: SetRequirement
@@ -62,7 +62,7 @@ class SetConstraint:
 
     @property
     def param_set(self) -> ParamSet:
-        """The set."""
+        """Return the set."""
         return self.issuing.param_set(self.requirement.kappa)
 
     def __str__(self) -> str:
@@ -72,14 +72,14 @@ class SetConstraint:
 
 @dataclass(frozen=True)
 class SetConstraints:
-    """All that live promises ask for: what can be met by staying in a set, and the others."""
+    """All requirements of live promises: those met by staying in a set, and the others."""
 
     provable: tuple[SetConstraint, ...]
     others: tuple[SetConstraint, ...]
 
     @classmethod
     def of(cls, view: Snapshot, audited: AuditedModel, *, least_kappa: float = 0.0) -> SetConstraints:
-        """The constraints on the model that ``audited`` becomes: encoding and threshold stay.
+        """Return the constraints on the successor of ``audited``, with the same encoding and threshold.
 
         Promises below ``least_kappa`` are not asked to be kept by proof: their sets leave too little room.
         """
@@ -91,25 +91,25 @@ class SetConstraints:
 
     @property
     def tightest(self) -> tuple[SetConstraint, ...]:
-        """The smallest set of each issuing model: its sets are nested, so the others hold with it."""
+        """Return the smallest set of each issuing model; its sets are nested, so the others hold too."""
         first: dict[str, SetConstraint] = {}
         for constraint in self.provable:
             first.setdefault(constraint.requirement.model, constraint)
         return tuple(first.values())
 
     def without(self, constraint: SetConstraint) -> SetConstraints:
-        """The constraints that are left when the promises behind one are released."""
+        """Return the constraints that are left when the promises behind one are released."""
         return SetConstraints(tuple(d for d in self.provable if d is not constraint), self.others)
 
     def unproved(self) -> dict[str, int]:
-        """How many promises no set protects, by the reason."""
+        """Return how many promises no set protects, by reason."""
         counts: Counter[str] = Counter()
         for constraint in self.others:
             counts[constraint.reason] += constraint.requirement.count
         return dict(counts)
 
     def intersection(self, audited: AuditedModel) -> Intersection | None:
-        """The models that meet all provable constraints; None where there are none.
+        """Return the models that meet all provable constraints; None if there are no constraints.
 
         Raises ``PromiseError`` where no model does, and says which promises conflict.
         """
@@ -131,7 +131,7 @@ class SetConstraints:
 def _constraint(
     audited: AuditedModel, requirement: SetRequirement, issuing: IssuingModel, least_kappa: float
 ) -> SetConstraint:
-    """What the promises of one requirement ask for, and whether a set can protect them."""
+    """Return the constraint of one requirement, and whether a set can protect its promises."""
     incompatibility = audited.incompatibility(issuing)
     if incompatibility is not None:
         return SetConstraint(
@@ -149,7 +149,7 @@ def _constraint(
 
 @dataclass(frozen=True)
 class UnprotectedPromises:
-    """Promises that no set protects, as inputs of the model: what a penalty looks at.
+    """Promises that no set protects, as inputs of the model for a penalty.
 
     ``lower`` and ``upper`` are the ends of what was promised, (n, d); ``sign`` is the decision to stay away
     from, (n,).
@@ -164,10 +164,10 @@ class UnprotectedPromises:
 
 
 def unprotected(view: Snapshot, audited: AuditedModel, constraints: SetConstraints) -> UnprotectedPromises:
-    """The promises without a set, and the conditional ones, for which staying in the set is not enough.
+    """Return the promises without a set, and the conditional ones, which a set alone does not keep.
 
-    At most ``MAX_PENALISED``, evenly from what the source gives. Of a region that is not known as a whole it
-    is what is known.
+    At most ``MAX_PENALISED``, spread evenly over all. Of a region that is not known as a whole, the known
+    part is used.
     """
     models = view.models()
     open_ = {(d.requirement.model, d.requirement.kappa) for d in constraints.others}
@@ -191,7 +191,7 @@ def unprotected(view: Snapshot, audited: AuditedModel, constraints: SetConstrain
 
 
 def _evenly(rows: Tensor) -> Tensor:
-    """At most ``MAX_PENALISED`` of the rows, spread over all of them."""
+    """Return at most ``MAX_PENALISED`` of the rows, spread over all of them."""
     if len(rows) <= MAX_PENALISED:
         return rows
     return rows[torch.linspace(0, len(rows) - 1, MAX_PENALISED, dtype=torch.float64).long()]
@@ -208,9 +208,9 @@ def train_inside(
     held: Callable[[Theta], Tensor] | None = None,
     **options: Unpack[FineTuning],
 ) -> nn.Sequential:
-    """The module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
+    """Return the module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
 
-    It starts from the module itself, or from the model next to it that is in all sets, and is projected back
+    Training starts from the module itself, or from the closest model in all sets, and is projected back
     after each step; ``common.contains`` is true of the result. Promises that no set protects,
     ``unprotected``, are pushed to their side by a hinge of weight ``penalty``; ``held`` is added to the loss
     as it is.
@@ -243,7 +243,7 @@ def _sum_of(penalties: Sequence[Callable[[Theta], Tensor]]) -> Callable[[Theta],
 
 
 class _Hinge:
-    """How far promises are on the wrong side of their margin, on average over those that are."""
+    """The penalty: how far promises are on the wrong side of their margin, on average over those that are."""
 
     def __init__(
         self, network: Network, unprotected: UnprotectedPromises, weight: float, random_state: int
@@ -253,7 +253,7 @@ class _Hinge:
         self.points = bool((unprotected.lower == unprotected.upper).all())
 
     def __call__(self, theta: Theta) -> Tensor:
-        """The penalty at these parameters, on a random part of the promises."""
+        """Return the penalty at these parameters, on a random part of the promises."""
         some = torch.randperm(len(self.unprotected), generator=self.random)[:PENALTY_BATCH]
         lower, upper, sign = (
             getattr(self.unprotected, name)[some].to(theta[0]) for name in ("lower", "upper", "sign")
@@ -268,7 +268,7 @@ class _Hinge:
 
 
 def split(y: Tensor, share: float, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions to learn from and positions to judge on, with both labels in proportion."""
+    """Return positions to learn from and positions to judge on, with both labels in proportion."""
     rng = np.random.default_rng(random_state)
     held = []
     for label in (0, 1):
@@ -284,7 +284,7 @@ def split(y: Tensor, share: float, random_state: int) -> tuple[NDArray[np.int64]
 
 @torch.no_grad()
 def quality(module: nn.Module, x: Tensor, y: Tensor, threshold: float) -> tuple[float, float]:
-    """The share of encoded rows that is decided rightly, and the mean cross-entropy."""
+    """Return accuracy and mean cross-entropy on encoded rows."""
     network, theta = from_module(module)
     logit = network.logit(tuple(t.double() for t in theta), x.double())
     right = (logit > 0) == (y > 0.5)

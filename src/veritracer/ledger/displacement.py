@@ -1,4 +1,4 @@
-"""How far one update moves a model, tensor by tensor, and the kappa that would have covered it.
+"""Measure how far updates move a model, tensor by tensor, and the kappa that would have covered them.
 
 ``displacements_of`` measures updates that really happened: models that were deployed one after the other.
 ``simulated`` makes updates that might happen: today's model, retrained again and again.
@@ -41,7 +41,7 @@ Kind = Literal["fine-tune", "next", "seeds", "bootstrap"]
 WARM: tuple[Kind, ...] = ("fine-tune", "next")
 
 Watch = Callable[[str, float], None]
-"""Is told what is being done, and which share of it is."""
+"""Receives the present stage, and the share of it that is done."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Displacement:
 
 
 def measure(name: str, param_set: ParamSet, models: Sequence[nn.Module]) -> Displacement:
-    """How far the models, one after the other, are from the centre of the set.
+    """Measure how far models, one after the other, are from the centre of the set.
 
     >>> from torch import nn
     >>> old, new = nn.Linear(1, 1), nn.Linear(1, 1)
@@ -85,7 +85,7 @@ def measure(name: str, param_set: ParamSet, models: Sequence[nn.Module]) -> Disp
 
 
 def tensor_names(network: Network) -> list[str]:
-    """W1, b1, W2, b2, ...: the order of ``Displacement.tensors``."""
+    """Return W1, b1, W2, b2, ...: the names of ``Displacement.tensors``."""
     return [f"{kind}{layer + 1}" for layer in range(network.depth) for kind in "Wb"]
 
 
@@ -95,7 +95,7 @@ def tensor_names(network: Network) -> list[str]:
 def displacements_of(
     history: Sequence[VeriTraCER | str | os.PathLike[str]], model: VeriTraCER, horizon: int
 ) -> list[Displacement]:
-    """How far each model of the history was left behind within the next ``horizon`` updates.
+    """Measure how far each model of a history was left behind within the next ``horizon`` updates.
 
     The history is in the order of deployment, before ``model``. Promises are made by the earlier model, so
     its weights are the measure.
@@ -151,7 +151,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Updates:
-    """What kind of updates to simulate.
+    """The kind of updates to simulate.
 
     Attributes
     ----------
@@ -187,14 +187,14 @@ class Updates:
 
     @property
     def is_warm(self) -> bool:
-        """Whether training goes on from today's model instead of from scratch."""
+        """Return whether training continues from today's model instead of from scratch."""
         return self.kind in WARM
 
 
 def simulated(
     model: VeriTraCER, table: Table, updates: Updates, watch: Watch | None = None
 ) -> list[Displacement]:
-    """How far each simulated update of ``model`` moves it; ``table`` is what it is retrained on."""
+    """Measure how far each simulated update of ``model`` on ``table`` moves it."""
     param_set = model.param_set(1.0)
     chains = _warm(model, table, updates) if updates.is_warm else _cold(model, table, updates, watch)
     found = []
@@ -206,7 +206,7 @@ def simulated(
 
 
 def _warm(model: VeriTraCER, table: Table, updates: Updates) -> Iterator[list[nn.Sequential]]:
-    """Chains of models that were trained on, each step on another bootstrap sample."""
+    """Train chains of models, each step on another bootstrap sample."""
     x = model.encoding_.encode(table.X)
     y = torch.as_tensor(model.schema_.labels(table.y), dtype=x.dtype)
     options = model.fine_tuning(epochs=updates.epochs)
@@ -232,7 +232,7 @@ def _warm(model: VeriTraCER, table: Table, updates: Updates) -> Iterator[list[nn
 def _cold(
     model: VeriTraCER, table: Table, updates: Updates, watch: Watch | None
 ) -> Iterator[list[nn.Sequential]]:
-    """Chains of models that were trained from scratch, all in one batched run."""
+    """Train chains of models from scratch, all in one batched run."""
     count = updates.runs * updates.horizon
     rng = np.random.default_rng(updates.random_state)
     own = 0 if model.random_state is None else int(model.random_state)
@@ -254,7 +254,7 @@ def from_scratch(
     times: ArrayLike | None = None,
     watch: Watch | None = None,
 ) -> list[nn.Sequential]:
-    """Classifiers that were trained as ``model`` was, with its encoding, one for each seed."""
+    """Train classifiers as ``model`` was trained, with its encoding, one for each seed."""
     config = model.training_config()
     prepared = prepare(
         table.X,
@@ -282,5 +282,5 @@ def from_scratch(
 
 
 def _times(rows: int, models: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """How often a bootstrap sample has each row, (models, rows)."""
+    """Return how often each bootstrap sample has each row, (models, rows)."""
     return rng.multinomial(rows, np.full(rows, 1 / rows), size=models).astype(np.float64)

@@ -47,7 +47,7 @@ EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "u
 
 
 class Source(Protocol):
-    """What audits and updates read promises from: a ``Ledger``, or a ``Snapshot`` of one."""
+    """A source of promises for audits and updates: a ``Ledger``, or a ``Snapshot`` of one."""
 
     def snapshot(self, at: Moment = None) -> AbstractContextManager[Snapshot]:
         """Open the promises as they are now, on the day ``at``."""

@@ -1,4 +1,4 @@
-"""The promise-keeping update: fine-tuned inside of what was promised, measured, and checked by an audit.
+"""Update a model and keep its promises: fine-tune inside the promised sets, measure, and audit.
 
 It is compared with no update, with a free one and with training from scratch, each with what it makes of the
 promises; for every limit the report says what it cost.
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
 
 MAX_RELEASES_TRIED = 5
-"""Limits, the most binding ones, whose release is tried: each is an update of its own."""
+"""The number of most binding constraints whose release is tried: each is an update of its own."""
 
 AT_BORDER = 0.999
-"""A weight is held back where it has gone this share of the way that its limit leaves."""
+"""The share of its radius from which on a weight counts as held back."""
 
 
 class Variant(StrEnum):
-    """A way to go on from today's model; the value is what reports and JSON call it."""
+    """A way to go on from today's model; the value is its name in reports and JSON."""
 
     TODAY = "today"
     KEPT = "kept"
@@ -83,7 +83,7 @@ class UpdateVariant:
 
     @property
     def kept(self) -> float | None:
-        """The share of live promises that are neither broken nor not checkable; None without any."""
+        """Return the share of live promises that are checked and not broken; None without any."""
         if not self.counts:
             return None
         live = sum(self.counts[verdict] for verdict in VERDICTS)
@@ -93,7 +93,7 @@ class UpdateVariant:
 
 @dataclass(frozen=True)
 class ActiveConstraint:
-    """One limit, and what it cost.
+    """One constraint, and its cost.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class ActiveConstraint:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """What an update came to.
+    """The result of an update.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class UpdateReport:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Accuracy that keeping the promises costs against each model without them that was tried."""
+        """Return the accuracy lost by keeping the promises, against each model tried without them."""
         if Variant.KEPT not in self.ways:
             return {}
         others = [name for name in (Variant.FREE, Variant.SCRATCH) if name in self.ways]
@@ -156,7 +156,7 @@ class UpdateReport:
 
     @property
     def cost(self) -> float | None:
-        """What keeping the promises costs against the best model without them; None without promises.
+        """Return the accuracy lost against the best model without the promises; None without promises.
 
         That is the better of the free update and of training from scratch, where both were tried: the
         institution could have had either.
@@ -165,30 +165,30 @@ class UpdateReport:
 
     @property
     def acceptable(self) -> bool:
-        """Whether keeping the promises costs no more than ``max_loss``."""
+        """Return whether keeping the promises costs no more than ``max_loss``."""
         return self.max_loss is None or self.cost is None or self.cost <= self.max_loss
 
     @property
     def ok(self) -> bool:
-        """Whether the update is acceptable and breaks no promise that was kept until now."""
+        """Return whether the update is acceptable and breaks no promise that was kept until now."""
         return self.acceptable and not self.newly_broken
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
 
     def to_plain(self) -> dict[str, Any]:
-        """The report as numbers, texts, lists and mappings."""
+        """Return the report as numbers, texts, lists and mappings."""
         body = {**asdict(self), "newly_broken": list(self.newly_broken)}
         numbers = {"ok": self.ok, "cost": self.cost, "costs": self.costs}
         return {**envelope("veritracer-update", 1), **numbers, **body}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as JSON text, also written to ``path``."""
+        """Return the report as JSON text, and write it to ``path`` if given."""
         return document_text(self.to_plain(), path)
 
 
 def lines(report: UpdateReport) -> list[str]:
-    """The report in sentences, a line for each way and each limit."""
+    """Return the report in sentences, a line for each way and each constraint."""
     said = [f"{report.trained:,} new rows learned from, {report.held_out:,} kept aside."]
     for name, way in report.ways.items():
         proved = "" if way.counts is None else f", {way.counts[Verdict.PROVED]:,} of them by proof"
@@ -208,7 +208,7 @@ def lines(report: UpdateReport) -> list[str]:
 
 
 class Retrained(NamedTuple):
-    """A model trained from scratch, and how good it is on the rows kept aside."""
+    """A model trained from scratch, with its quality on held-out rows."""
 
     audited: AuditedModel
     accuracy: float
@@ -221,7 +221,7 @@ FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], Retrained]
 
 @dataclass(frozen=True)
 class Settings:
-    """How to update; ``VeriTraCER.update`` documents each choice."""
+    """Settings of an update; ``VeriTraCER.update`` documents each."""
 
     at: Moment = None
     epochs: int = EPOCHS
@@ -260,7 +260,7 @@ def constrained_update(
     scratch: FromScratch | None = None,
     held: Callable[[Theta], Tensor] | None = None,
 ) -> tuple[nn.Sequential, UpdateReport]:
-    """The updated classifier, and what the update came to.
+    """Return the updated classifier and the report.
 
     ``x`` and ``y`` are new encoded rows (n, d) and 0/1 labels; ``source`` has the promises to keep, None for
     none. ``scratch`` trains anew; without it the same architecture is, from random weights. ``held`` is a
@@ -301,7 +301,7 @@ class _Job:
         return cls(audited, x, y, source, settings, train, held, penalty)
 
     def run(self, constraints: SetConstraints | None, rows: UnprotectedPromises | None) -> nn.Sequential:
-        """The update under these constraints."""
+        """Return the classifier updated under these constraints."""
         chosen = self.settings
         return train_inside(
             self.audited.module,
@@ -319,7 +319,7 @@ class _Job:
         )
 
     def judged(self, module: nn.Module) -> tuple[UpdateVariant, Audit | None]:
-        """How good a classifier is, and what it makes of the promises."""
+        """Return the quality of a classifier, and the audit of its promises."""
         accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.audited.threshold)
         if self.source is None:
             return UpdateVariant(accuracy, loss), None
@@ -327,7 +327,7 @@ class _Job:
         return UpdateVariant(accuracy, loss, found.counts), found
 
     def retrained(self, scratch: FromScratch | None) -> UpdateVariant:
-        """Training from scratch."""
+        """Return the variant trained from scratch."""
         made = (scratch or self._same_architecture)(self.train, self.held)
         found = None
         if self.source is not None:
@@ -335,7 +335,7 @@ class _Job:
         return UpdateVariant(made.accuracy, made.loss, found)
 
     def _same_architecture(self, train: NDArray[np.int64], held: NDArray[np.int64]) -> Retrained:
-        """The same layers from random weights, trained at the full rate for as many epochs."""
+        """Train the same layers from random weights, at the full rate for as many epochs."""
         network, theta = from_module(self.audited.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.random_state)
@@ -362,7 +362,7 @@ class _Job:
 
 
 def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
-    """The update without promises."""
+    """Update without promises."""
     module = job.run(None, None)
     ways: dict[str, UpdateVariant] = {
         Variant.TODAY: job.judged(job.audited.module)[0],
@@ -376,7 +376,7 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, Update
 def _constrained(
     job: _Job, source: Source, scratch: FromScratch | None
 ) -> tuple[nn.Sequential, UpdateReport]:
-    """The update inside of what was promised."""
+    """Update inside the promised sets."""
     chosen = job.settings
     with source.snapshot(chosen.at) as view:
         constraints = SetConstraints.of(view, job.audited, least_kappa=chosen.least_kappa)
@@ -411,7 +411,7 @@ def _released(
     bound: tuple[ActiveConstraint, ...],
     accuracy: float,
 ) -> tuple[ActiveConstraint, ...]:
-    """The limits, the first few with what releasing their promises would gain."""
+    """Return the constraints, the first few with the gain of releasing their promises."""
     by_requirement = {constraint.requirement: constraint for constraint in constraints.tightest}
     tried = []
     for one in bound[:MAX_RELEASES_TRIED]:
@@ -421,7 +421,7 @@ def _released(
 
 
 def _insist(report: UpdateReport, settings: Settings) -> None:
-    """Raise where the update is not acceptable, or breaks promises."""
+    """Raise if the update is not acceptable, or breaks promises."""
     numbers = "; ".join(str(report).splitlines())
     if not report.acceptable:
         expected = f"a model that keeps the promises and costs at most {report.max_loss:g} of accuracy"
@@ -436,7 +436,7 @@ def _insist(report: UpdateReport, settings: Settings) -> None:
 
 
 def _binding(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
-    """How far the updated model went against one limit."""
+    """Return how far the updated model went against one constraint."""
     param_set = constraint.param_set
     moved = zip(param_set.displacements(module), param_set.radii, strict=True)
     used = max((share for share, radius in moved if radius > 0), default=0.0)
@@ -444,7 +444,7 @@ def _binding(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
 
 
 def _at_border(param_set: ParamSet, module: nn.Module) -> float:
-    """The share of weights that cannot go on: single ones of a box, all of a tensor's for other balls."""
+    """Return the share of weights at the border: single ones of a box, whole tensors of other balls."""
     theta = from_module(module)[1]
     held = total = 0
     distances = param_set.distances(theta)
@@ -479,7 +479,7 @@ def update(
     learning_rate: float | None,
     **options: Any,
 ) -> Model:
-    """A copy of the estimator, fine-tuned on new rows inside the sets of all live promises in ``keep``.
+    """Return a copy of the estimator, fine-tuned inside the sets of all live promises in ``keep``.
 
     ``table`` has the new rows and their labels, as given; ``x`` the rows encoded, (n, d). ``options`` are
     those of ``Settings``.
@@ -510,7 +510,7 @@ def update(
 
 
 def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
-    """The panel of a model that is updated on these rows."""
+    """Return the panel of a model that is updated on these rows."""
     if choice not in ("keep", "refit", None):
         raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
     if model.panel_ is None or choice == "keep":
@@ -522,7 +522,7 @@ def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int)
 
 
 def _held_to_panel(model: VeriTraCER, rows: Labelled, seed: int) -> PanelPenalty | None:
-    """What keeps an update near to what the panel says; nothing without a panel that counts."""
+    """Return the penalty that keeps an update close to the panel; None without an active panel."""
     if model.panel_ is None or model.panel_.strength == 0 or model.settings_.weight_accuracy <= 0:
         return None
     return PanelPenalty(
@@ -539,7 +539,7 @@ def _held_to_panel(model: VeriTraCER, rows: Labelled, seed: int) -> PanelPenalty
 def _retrained(
     model: VeriTraCER, table: tuple[Any, ArrayLike], train: NDArray[np.int64], held: NDArray[np.int64]
 ) -> Retrained:
-    """The same procedure on some of the rows, judged on others."""
+    """Train a model in the same way on some of the rows, and judge it on others."""
     rows, labels = as_table(table[0]), np.asarray(table[1])
     parts = [rows.iloc[part] if hasattr(rows, "iloc") else rows[part] for part in (train, held)]
     with warnings.catch_warnings():

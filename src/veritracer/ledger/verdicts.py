@@ -1,4 +1,4 @@
-"""A model that promises are held against, and its verdict on each: kept, superseded, broken, or unknown.
+"""Check one model against promises, with a verdict on each: kept, superseded, broken or not checkable.
 
 The model is ours, or any torch MLP with its encoding and its threshold. A verdict is *kept by proof* where
 the model is in the promised set, and else what it predicts.
@@ -30,7 +30,7 @@ from veritracer.schema import Schema
 
 
 class Verdict(StrEnum):
-    """What a model makes of one promise; the value is what reports, JSON and tables call it.
+    """The verdict on one promise; the value is its name in reports, JSON and tables.
 
     A promise that has expired gets no verdict.
     """
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
     @property
     def code(self) -> int:
-        """The number that stands for it in arrays: its place in ``VERDICTS``."""
+        """Return the number that stands for it in arrays: its position in ``VERDICTS``."""
         return VERDICTS.index(self)
 
 
@@ -51,7 +51,7 @@ VERDICTS = tuple(Verdict)
 """In the order of their codes."""
 
 EXPIRED = "expired"
-"""What reports call promises past their end, which are counted beside the verdicts."""
+"""The name of promises past their end, which are counted beside the verdicts."""
 
 MEANING = {
     Verdict.PROVED: "the model lies in the set for which the promise was proved",
@@ -61,11 +61,11 @@ MEANING = {
     Verdict.NOT_CHECKABLE: "the ledger lacks the data to decide under this encoding; not counted as kept",
     EXPIRED: "past its last day; not counted against the model",
 }
-"""What each verdict says of the audited model, as people read it."""
+"""The meaning of each verdict, as people read it."""
 
 
 class Unchecked(StrEnum):
-    """Why a promise is not checkable; the value is the sentence that people read."""
+    """The reason why a promise is not checkable; the value is the sentence that people read."""
 
     UNREADABLE = "its condition cannot be checked: the original row cannot be read"
     CUT = "its region cannot be told in this encoding: a value in it has another meaning, or none"
@@ -76,12 +76,12 @@ class Unchecked(StrEnum):
 
     @property
     def code(self) -> int:
-        """The number that stands for it in arrays."""
+        """Return the number that stands for it in arrays."""
         return tuple(Unchecked).index(self)
 
 
 class Incompatibility(Enum):
-    """Why nothing can be proved of a model for the promises of another one, whatever the distance."""
+    """The reason why a model can prove no promise of another one, whatever their distance."""
 
     ENCODING = auto()
     THRESHOLD = auto()
@@ -89,7 +89,7 @@ class Incompatibility(Enum):
 
 
 class AuditResults(NamedTuple):
-    """The verdict on each promise, as a number, and by how much x′ is on the promised side (logit).
+    """The verdict on each promise as a number, and how far x′ is on the promised side (logit).
 
     Below 0 x′ is rejected by so much. For a promised region it is a bound for its worst row. It is rounded
     to ten digits, downwards: nothing is told to be better than it is. ``why`` is the number of the reason of
@@ -129,7 +129,7 @@ class AuditedModel:
 
     @classmethod
     def of(cls, model: Any, encoding: Encoding | None = None, threshold: float | None = None) -> AuditedModel:
-        """The candidate that ``model`` is: a fitted VeriTraCER, a ``Recourse``, or a torch module.
+        """Return the audited model for a fitted VeriTraCER, a ``Recourse`` or a torch module.
 
         A module needs its ``encoding``; ``threshold`` is the model's own, else 0.5.
         """
@@ -154,15 +154,15 @@ class AuditedModel:
         return cls(module, network, exact, encoding or known, threshold, finder)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what finds new recourse: workers only judge."""
+        """Leave out the search for new recourse: workers only judge."""
         return {**self.__dict__, "recourse": None}
 
     def with_module(self, module: nn.Module) -> AuditedModel:
-        """The same encoding and threshold with another classifier."""
+        """Return the same encoding and threshold with another classifier."""
         return AuditedModel.of(module, self.encoding, self.threshold)
 
     def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
-        """The verdicts on some promises of one issuing model."""
+        """Return the verdicts on some promises of one issuing model."""
         self._check_labels(issuing)
         rows = encoded_rows(self.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
@@ -196,7 +196,7 @@ class AuditedModel:
         return self.encoding.schema, issuing.encoding.schema
 
     def incompatibility(self, issuing: IssuingModel) -> Incompatibility | None:
-        """Why nothing can be proved for this issuing model, whatever the distance; None if it can."""
+        """Return why nothing can be proved for this issuing model, whatever the distance, or None."""
         self._check_labels(issuing)
         if self.encoding.digest != issuing.encoding.digest:
             return Incompatibility.ENCODING
@@ -207,13 +207,13 @@ class AuditedModel:
         return None if same else Incompatibility.ARCHITECTURE
 
     def in_words(self, incompatibility: Incompatibility, issuing: IssuingModel) -> str:
-        """The incompatibility as people read it."""
+        """Return the incompatibility as people read it."""
         if incompatibility is Incompatibility.THRESHOLD:
             return f"threshold {self.threshold:g} instead of {issuing.threshold:g}"
         return "another encoding" if incompatibility is Incompatibility.ENCODING else "another architecture"
 
     def inside(self, issuing: IssuingModel, kappa: float) -> bool:
-        """Whether the model is in the promised set, in float64; never with another encoding or threshold."""
+        """Return whether the model is in the promised set; never with another encoding or threshold."""
         key = issuing.digest, kappa
         if key not in self._inside:
             free = self.incompatibility(issuing) is None
@@ -223,7 +223,7 @@ class AuditedModel:
     def _proved(
         self, promises: Promises, issuing: IssuingModel
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which promises are proved whatever became of x, and which while x keeps its decision.
+        """Return which promises are proved in any case, and which while x keeps its decision.
 
         The larger ``radius`` has a proof too, but nobody wrote down whether that one needs the condition.
         """
@@ -239,7 +239,7 @@ class AuditedModel:
     def _promised_side(
         self, rows: EncodedRows, sign: Tensor
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """How far each promise is on its side, where that is beyond rounding, and where x′ is turned down."""
+        """Return how far each promise is on its side, where beyond rounding, and where x′ is turned down."""
         logit, clear = self._logits(rows.x_cf)
         margin = -sign * logit
         holds, turned_down = (margin > 0) & clear, margin <= 0
@@ -256,7 +256,7 @@ class AuditedModel:
     def _originals(
         self, rows: EncodedRows, sign: Tensor, needed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Where the original row surely keeps its decision, and where it surely has the other one."""
+        """Return where the original row certainly keeps its decision, and where it certainly lost it."""
         same, turned = np.zeros((2, len(sign)), dtype=bool)
         some = (torch.from_numpy(needed) & rows.known).nonzero().squeeze(-1)
         logit, clear = self._logits(rows.x[some])
@@ -266,7 +266,7 @@ class AuditedModel:
         return same, turned
 
     def _logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The exact logit of each row, and whether no rounding from float32 on could turn its sign.
+        """Return the logit of each row, and whether no rounding in float32 or better could turn its sign.
 
         One bound for the box around all rows settles nearly all; the others get a bound of their own.
         """
@@ -283,7 +283,7 @@ class AuditedModel:
         return logit, clear
 
     def _computed(self, x: Tensor) -> Tensor:
-        """What the module itself makes of each row."""
+        """Return the logit that the module itself computes for each row."""
         first = next(self.module.parameters())
         return self.network.read(self.module(x.to(first.device, first.dtype))).to(x)
 

@@ -59,7 +59,7 @@ def _assert_told(done: list[Done], folder: Path) -> None:
     )
     told = json.loads(second.stdout)
     # The entry of the first request stands between the promises of both.
-    assert (told["promises"], told["first"]) == (len(promised), len(promised) + 5)
+    assert (told["promises"], told["first"]) == (len(promised), len(promised) + 4)
     assert third.stdout == ""
     assert told["head"] in plain.stdout
     assert "without --head a missing end does not show" in plain.stdout
