@@ -57,12 +57,13 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Write the generated pages: tables of modules, command line and HTTP from the code, RESULTS.md from stored results.
+# Write the generated pages: tables of modules, command line and HTTP from the code, results from stored files.
 docs: $(READY)
 	$(BIN)/python docs/write_architecture.py
 	$(BIN)/python docs/write_cli.py
 	$(BIN)/python docs/write_http.py
 	$(BIN)/python docs/write_results.py
+	$(BIN)/python docs/write_paper.py
 
 # Run the examples of README and tutorials, and write their output into the pages.
 outputs: $(READY)

@@ -26,7 +26,8 @@ docs/write_results.py`, and a test compares them. To cite them, cite the reposit
 
 Two runs are reported: one of the library's default settings against independent models, and one of the
 paper's evaluation with *Algorithm 1 alone* (`panel=None`), which is the paper's method with this
-library's generator and search. The paper's own settings are a [recipe](explanation/paper-recipe.md).
+library's generator and search. The paper's own settings are a [recipe](explanation/paper-recipe.md), and
+its results stand beside the paper's in [paper-results.md](reference/paper-results.md).
 """
 
 APPENDIX_HEAD = """\

@@ -87,8 +87,8 @@ def bench(
     Prints the tables, and writes results/DATASET.*.csv, tables.json, results.md, appendix.md and plots into
     the folder. Exits with 1 while results are missing.
 
-    With --recipe each model is trained by a process of its own, which continues from its last checkpoint;
-    methods are veritracer, crown-ibp, ibp, counternet and standard, tables are ri and loo.
+    With --recipe the models of one dataset and method are trained together, and continue from their last
+    checkpoint; methods are veritracer, crown-ibp, ibp, counternet and standard, tables are ri and loo.
     """
     if context.invoked_subcommand is not None:
         return

@@ -1,11 +1,13 @@
-"""The paper's experiments with the paper's recipe: one process for each model, results as small files.
+"""The paper's experiments with the paper's recipe: models trained together, results as small files.
 
 ``python -m veritracer_bench.reproduction --out FOLDER --datasets heloc --seeds 10 --workers 16``
 
-A job trains one model of one dataset, method, bound and seed, and measures it. It writes a checkpoint while
-it trains, so that a run that was stopped (``--stop-after SECONDS``) continues where it was; a finished job is
-a JSON file of numbers and a safetensors file with the classifier and its counterfactuals. What concerns
-several models (RI, LOO) is computed from those files at the end, and printed as a table.
+A job is one model of one dataset, method and seed. Jobs that differ only in the seed are trained together, in
+as few batches as keep all processes busy: ten models together take about twice the time of one. A batch
+writes a checkpoint while it trains, so that a run that was stopped (``--stop-after SECONDS``) continues where
+it was. A finished job is a JSON file of numbers and a safetensors file with the classifier and its
+counterfactuals. RI and LOO, which concern several models, are computed from those files at the end, and
+printed as a table.
 """
 
 from __future__ import annotations
@@ -32,14 +34,16 @@ from torch import Tensor, nn
 
 from veritracer import metrics
 from veritracer.certificate import certify
+from veritracer.encoding import Encoding
 from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
+from veritracer.models.param_sets import ParamSet
 from veritracer.training.config import TrainingConfig
 from veritracer.training.recipes import PANEL_FREE, settings_of
 from veritracer.training.recipes import names as recipe_names
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
-from veritracer_bench.plan import Later, Subject
+from veritracer_bench.plan import Subject
 from veritracer_bench.results import PAPER, Printed, write_json
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -58,6 +62,10 @@ EXPERIMENTS = ("ri", "loo")
 """Models with other seeds, and models of one seed without another block of rows each."""
 
 
+NO_ROWS = np.array([], dtype=np.int64)
+"""Positions that a model of ``ri`` does not see."""
+
+
 class Job(NamedTuple):
     """One model: ``experiment`` is ``ri`` (another seed each) or ``loo`` (another block left out each)."""
 
@@ -73,7 +81,7 @@ class Job(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What all jobs of a run share; ``changes`` are settings of the recipe with other values."""
+    """Options of all jobs of a run; ``changes`` are settings of the recipe with other values."""
 
     out: str
     recipe: str = "paper"
@@ -84,32 +92,38 @@ class Options(NamedTuple):
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-def run_job(job: Job, options: Options) -> None:
-    """Train and measure one model, unless that was done; the JSON file says that it was."""
+def run_jobs(jobs: Sequence[Job], options: Options) -> None:
+    """Train models that differ only in the seed together, and measure each; skip those that are finished.
+
+    The JSON file of a job is written last, and says that the job is finished.
+    """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", VeriTracerWarning)
     out = Path(options.out)
-    if (out / f"{job.name}.json").exists():
+    jobs = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    if not jobs:
         return
+    subject = _cut(paper_subject(jobs[0].dataset, options.data_dir), options)
+    checkpoint = out / f"{jobs[0].name}-{jobs[-1].seed}.checkpoint"
     start = time.process_time()
-    subject = _cut(paper_subject(job.dataset, options.data_dir), options)
-    model = _trained(job, options, subject)
-    trained = time.process_time() - start
-    tensors, numbers = _measured(job, model, subject)
-    numbers |= {"train_seconds": trained, "seconds": time.process_time() - start}
-    save_file(tensors, out / f"{job.name}.safetensors")
-    document = {
-        **job._asdict(),
-        "recipe": options.recipe,
-        "changes": dict(options.changes),
-        "numbers": numbers,
-    }
-    write_json(out / f"{job.name}.json", document)
-    (out / f"{job.name}.checkpoint").unlink(missing_ok=True)
+    models = _trained(jobs, options, subject, checkpoint)
+    shared = {"train_seconds": (time.process_time() - start) / len(jobs), "trained_together": len(jobs)}
+    for job, model in zip(jobs, models, strict=True):
+        tensors, numbers = _measured(job, model, subject)
+        numbers |= {**shared, "seconds_per_epoch": numbers["seconds_per_epoch"] / len(jobs)}
+        save_file(tensors, out / f"{job.name}.safetensors")
+        document = {
+            **job._asdict(),
+            "recipe": options.recipe,
+            "changes": dict(options.changes),
+            "numbers": numbers,
+        }
+        write_json(out / f"{job.name}.json", document)
+    checkpoint.unlink(missing_ok=True)
 
 
 def _cut(subject: Subject, options: Options) -> Subject:
-    """Fewer rows, to try the machinery."""
+    """Return the dataset with fewer rows, to try the machinery."""
     train, test = slice(options.train_rows), slice(options.test_rows)
     subject = subject._replace(
         X_train=subject.X_train.iloc[train],
@@ -131,18 +145,17 @@ def _cut(subject: Subject, options: Options) -> Subject:
     )
 
 
-def _trained(job: Job, options: Options, subject: Subject) -> VeriTraCER:
-    known = f"{options.recipe}:{job.dataset}"
+def _trained(jobs: Sequence[Job], options: Options, subject: Subject, checkpoint: Path) -> list[VeriTraCER]:
+    """Return the fitted model of each job; the models of leave-one-out all have seed 0."""
+    experiment, dataset, method, _ = jobs[0]
+    known = f"{options.recipe}:{dataset}"
     name = known if known in recipe_names() else options.recipe
     recipe: dict[str, Any] = {"recipe": name, **dict(options.changes)}
-    seed = job.seed if job.experiment == "ri" else 0
-    none = np.array([], dtype=np.int64)
-    block = left_out_block(len(subject.X_train), job.seed) if job.experiment == "loo" else none
-    model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[job.method])
-    checkpoint = Path(options.out) / f"{job.name}.checkpoint"
-    return model.fit_many(subject.X_train, subject.y_train, [seed], leave_out=[block], checkpoint=checkpoint)[
-        0
-    ]
+    seeds = [job.seed if experiment == "ri" else 0 for job in jobs]
+    rows = len(subject.X_train)
+    blocks = [left_out_block(rows, job.seed) if experiment == "loo" else NO_ROWS for job in jobs]
+    model = VeriTraCER(subject.schema, recipe=recipe, epochs=options.epochs, **METHODS[method])
+    return model.fit_many(subject.X_train, subject.y_train, seeds, leave_out=blocks, checkpoint=checkpoint)
 
 
 def _measured(job: Job, model: VeriTraCER, subject: Subject) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -165,13 +178,16 @@ def _measured(job: Job, model: VeriTraCER, subject: Subject) -> tuple[dict[str, 
     x = unclipped(encoding, X)
     x_cf = model.propose_encoded(x, random_state=0)
     kept |= {"x": x.float(), "x_cf": x_cf.float()}
-    numbers |= quality(model, x, x_cf, encoding.encode(X_train, out_of_range="ignore"))
+    x_train = encoding.encode(X_train, out_of_range="ignore")
+    numbers |= quality(model.classifier_, model.encoding_, model.param_set(), (x, x_cf, x_train))
     if later is not None and job.experiment == "ri":
         start = copy.copy(model)
         start.encoding_ = encoding
         tuned = start.continue_fit(later.X_train, later.y_train)
         kept |= _classifier("later", tuned)
-        numbers |= _after_shift(model, tuned, later, x, x_cf)
+        numbers |= after_shift(model.classifier_, tuned.classifier_, x, x_cf, later.groups)
+        labels = torch.as_tensor(model.schema_.labels(later.y_test))
+        numbers["accuracy_later"] = metrics.accuracy(tuned.classifier_, x, labels)
     return kept, numbers
 
 
@@ -179,35 +195,43 @@ def _classifier(name: str, model: VeriTraCER) -> dict[str, Tensor]:
     return {f"{name}.{i}": t.detach() for i, t in enumerate(from_module(model.classifier_)[1])}
 
 
-def quality(model: VeriTraCER, x: Tensor, x_cf: Tensor, x_train: Tensor) -> dict[str, float]:
-    """Measure validity, certified rates and distances of counterfactuals, at the κ of the recipe."""
-    found = certify(model.classifier_, x, x_cf, model.param_set(), radius=False)
-    valid = metrics.valid_rows(model.classifier_, x, x_cf)
+def quality(
+    classifier: nn.Module,
+    encoding: Encoding,
+    param_set: ParamSet,
+    rows: tuple[Tensor, Tensor, Tensor],
+) -> dict[str, float]:
+    """Measure validity, certified rates and distances of counterfactuals, over a set of models.
+
+    ``rows`` are x, x_cf and the training rows, encoded.
+    """
+    x, x_cf, x_train = rows
+    found = certify(classifier, x, x_cf, param_set, radius=False)
+    valid = metrics.valid_rows(classifier, x, x_cf)
     return {
-        "validity": metrics.validity(model.classifier_, x, x_cf),
+        "validity": metrics.validity(classifier, x, x_cf),
         "certified": metrics.certified_rate(found.certified),
         "certified_of_valid": metrics.certified_rate_of_valid(found.certified, found.valid),
         "conditional": float(found.conditional.mean()),
         "proximity": metrics.proximity(x, x_cf, valid),
-        "sparsity": metrics.sparsity(model.encoding_, x, x_cf, valid),
+        "sparsity": metrics.sparsity(encoding, x, x_cf, valid),
         "ddm": metrics.manifold_distance(x_cf, x_train, valid),
     }
 
 
-def _after_shift(
-    model: VeriTraCER, tuned: VeriTraCER, later: Later, x: Tensor, x_cf: Tensor
+def after_shift(
+    before: nn.Module, after: nn.Module, x: Tensor, x_cf: Tensor, groups: NDArray[np.str_]
 ) -> dict[str, float]:
     """Measure DS: the share of valid counterfactuals against the original decision after fine-tuning.
 
-    Also by group, and which were valid before.
+    Also by group of rows, with the share that was valid before.
     """
-    own = metrics.favourable(model.classifier_, x)
-    valid = metrics.favourable(model.classifier_, x_cf) != own
-    kept = (metrics.favourable(tuned.classifier_, x_cf) != own) & valid
-    labels = torch.as_tensor(model.schema_.labels(later.y_test))
-    numbers = {"ds": _share(kept, valid), "accuracy_later": metrics.accuracy(tuned.classifier_, x, labels)}
-    for name in np.unique(later.groups):
-        rows = torch.from_numpy(later.groups == name)
+    own = metrics.favourable(before, x)
+    valid = metrics.favourable(before, x_cf) != own
+    kept = (metrics.favourable(after, x_cf) != own) & valid
+    numbers = {"ds": _share(kept, valid)}
+    for name in np.unique(groups):
+        rows = torch.from_numpy(groups == name)
         numbers[f"valid, {name}"] = _share(valid & rows, rows)
         numbers[f"ds, {name}"] = _share(kept & rows, valid & rows)
     return numbers
@@ -228,17 +252,22 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
-    """Measure RI or LOO of the finished jobs in both definitions of the paper.
+    """Measure RI or LOO of the finished jobs in both definitions of the paper."""
+    found = [load_file(out / f"{job.name}.safetensors") for job in jobs]
+    answers = [(tensors["x"], tensors["x_cf"]) for tensors in found]
+    return judged_pairs([_module(tensors) for tensors in found], answers)
+
+
+def judged_pairs(modules: Sequence[nn.Module], answers: Sequence[tuple[Tensor, Tensor]]) -> Pairs:
+    """Judge the rows and counterfactuals of each model by every other model.
 
     NOTE[paper]: the text compares with the original decision (``keeps``); the code compares with the other
     model's own decision of the row.
     """
-    found = [load_file(out / f"{job.name}.safetensors") for job in jobs]
-    modules = [_module(tensors) for tensors in found]
     each: list[tuple[float, float]] = []
-    for j, tensors in enumerate(found):
+    for j, (x, x_cf) in enumerate(answers):
         others = [module for i, module in enumerate(modules) if i != j]
-        judged = metrics.cross_model_validity(modules[j], others, tensors["x"], tensors["x_cf"])
+        judged = metrics.cross_model_validity(modules[j], others, x, x_cf)
         each += zip(judged.differs.tolist(), judged.keeps.tolist(), strict=True)
     return Pairs(*(np.array(numbers) for numbers in zip(*each, strict=True)))
 
@@ -262,6 +291,7 @@ SHOWN = {
     "DDM": "ddm",
     "DS": "ds",
     "accuracy after": "accuracy_later",
+    "seconds per epoch": "seconds_per_epoch",
 }
 """Columns of the summary, and the numbers in them."""
 
@@ -287,28 +317,35 @@ class Summary(NamedTuple):
 def summaries(out: Path) -> list[Summary]:
     """Summarise all finished jobs, over models and, for RI and LOO, over ordered pairs of models."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for path in sorted(out.glob("*.*.*.*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
+    for document in documents_of(out):
         key = document["experiment"], document["dataset"], document["method"]
         groups.setdefault(key, []).append(document)
-    return [_summary(out, key, found) for key, found in groups.items()]
+    found = []
+    for key, same in groups.items():
+        compared = len(same) > 1 and key[2] != "standard"
+        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in same]) if compared else None
+        found.append(summary_of(key, [document["numbers"] for document in same], pairs))
+    return found
 
 
-def _summary(out: Path, key: tuple[str, str, str], found: list[dict[str, Any]]) -> Summary:
-    experiment, dataset, method = key
+def documents_of(out: Path) -> list[dict[str, Any]]:
+    """Read the JSON files of all finished jobs, sorted by name."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.*.*.*.json"))]
+
+
+def summary_of(key: tuple[str, str, str], models: Sequence[dict[str, float]], pairs: Pairs | None) -> Summary:
+    """Summarise the numbers of models of one experiment, dataset and method."""
     numbers = {}
     for column, name in SHOWN.items():
-        values = [d["numbers"][name] for d in found if d["numbers"].get(name) is not None]
+        values = [model[name] for model in models if model.get(name) is not None]
         if values:
             numbers[column] = _spread(values)
-    if len(found) > 1 and method != "standard":
-        pairs = pairs_of(out, [Job(*key, document["seed"]) for document in found])
+    if pairs is not None:
         numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
-    numbers["seconds per epoch"] = _spread([d["numbers"]["seconds_per_epoch"] for d in found])
-    return Summary(*key, len(found), numbers, _printed(experiment, dataset, method))
+    return Summary(*key, len(models), numbers, printed_of(*key))
 
 
-def _printed(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
+def printed_of(experiment: str, dataset: str, method: str) -> dict[str, Printed]:
     """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
     tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
     found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
@@ -327,7 +364,7 @@ def _spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float
 
 def lines_of(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
     """Return the summaries as a header and rows of text; the paper's numbers stand in brackets."""
-    columns = [c for c in (*SHOWN, *ACROSS, "seconds per epoch") if any(c in s.numbers for s in found)]
+    columns = [c for c in (*SHOWN, *ACROSS) if any(c in s.numbers for s in found)]
     rows = [
         [each.experiment, each.dataset, each.method, str(each.models), *(_text(each, c) for c in columns)]
         for each in found
@@ -356,20 +393,21 @@ def _text(summary: Summary, column: str) -> str:
 
 
 def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) -> int:
-    """Run jobs in processes of their own until all are done or the time is over; return how many are open.
+    """Run jobs in other processes until all are done or the time is over; return how many are open.
 
-    A process that is stopped leaves a checkpoint, and the next run continues from there.
+    A process that is stopped leaves a checkpoint, and the next run continues from there if it has as many
+    processes, which decide how the jobs are divided.
     """
     end = time.monotonic() + stop_after
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    waiting = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    waiting = batches_of([job for job in jobs if not (out / f"{job.name}.json").exists()], workers)
     context = multiprocessing.get_context("spawn")
     running: list[BaseProcess] = []
     while (waiting or running) and time.monotonic() < end:
         running = [process for process in running if process.is_alive()]
         while waiting and len(running) < workers:
-            process = context.Process(target=run_job, args=(waiting.pop(0), options), daemon=True)
+            process = context.Process(target=run_jobs, args=(waiting.pop(0), options), daemon=True)
             process.start()
             running.append(process)
         time.sleep(0.2)
@@ -380,10 +418,23 @@ def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) 
     return sum(not (out / f"{job.name}.json").exists() for job in jobs)
 
 
+def batches_of(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
+    """Divide jobs into few batches that differ only in the seed, but at least one for each process."""
+    kinds: dict[tuple[str, ...], list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault(job[:-1], []).append(job)
+    parts = math.ceil(workers / max(len(kinds), 1))
+    batches = []
+    for same in kinds.values():
+        size = math.ceil(len(same) / parts)
+        batches += [same[start : start + size] for start in range(0, len(same), size)]
+    return batches
+
+
 def jobs_of(
     experiments: Sequence[str], datasets: Sequence[str], methods: Sequence[str], seeds: int
 ) -> list[Job]:
-    """Return a job for each model, seed by seed; an unknown name is refused."""
+    """Return a job for each model, seed by seed, and refuse unknown names."""
     for names, known, what in ((experiments, EXPERIMENTS, "an experiment"), (methods, METHODS, "a method")):
         for name in names:
             if name not in known:
