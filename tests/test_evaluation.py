@@ -1,4 +1,4 @@
-"""What fit says of a model: on rows that it has not seen, beside what anybody would try first."""
+"""The evaluation of a model on held-out rows, beside simple baselines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_model_that_learned_nothing_is_called_that() -> None:
     _, found = fit_evaluated(model(epochs=1, learning_rate=1e-6), *people(0.05))
     assert found is not None
     said = " ".join(found.warnings)
-    assert "one answer for everybody" in said
+    assert "one decision for everybody" in said
     assert "worse than logistic regression" in said
 
 
@@ -73,9 +73,7 @@ def test_overfitting_is_called_that() -> None:
     X, y = people(noise=2.0)
     _, found = fit_evaluated(model(hidden=(64, 64), epochs=60, validation_fraction=0.0), X, y)
     assert found is not None
-    assert any(
-        sentence.startswith("It is better on the rows that it learned") for sentence in found.warnings
-    ), found
+    assert any(sentence.startswith("The model overfits") for sentence in found.warnings), found
 
 
 def test_nobody_can_change_anything() -> None:
@@ -84,7 +82,7 @@ def test_nobody_can_change_anything() -> None:
     _, found = fit_evaluated(model(schema=schema), X, y)
     assert found is not None
     assert found.valid == 0
-    assert any("have recourse" in sentence for sentence in found.warnings)
+    assert any("have a valid counterfactual" in sentence for sentence in found.warnings)
 
 
 def test_small_tables_hold_nothing_out() -> None:

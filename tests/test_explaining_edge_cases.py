@@ -31,7 +31,7 @@ def test_a_linear_model_is_never_turned_round() -> None:
     frame, encoding, y = linear_problem(schema)
     x = encoding.encode(frame).numpy()
     as_told, raw = LogisticRegression().fit(x, schema.labels(y)), LogisticRegression().fit(x, y)
-    with pytest.raises(TargetError, match="which class is favourable"):
+    with pytest.raises(TargetError, match="classes that name the favourable one"):
         vt.Recourse(as_told, schema, encoding)
     for model, favourable in ((as_told, 1), (raw, 0)):
         found = vt.Recourse(model, schema, encoding, kappa=0.01, favourable=favourable).explain(frame)

@@ -19,7 +19,7 @@ from veritracer.search.prototypes import (
 )
 from veritracer.search.reference import QuantileBounds
 from veritracer.training import Panel
-from veritracer.training.panel import Labelled
+from veritracer.training.panel import LabelledRows
 
 SCHEMA = vt.Schema(
     [
@@ -64,7 +64,7 @@ def recourse() -> vt.Recourse:
     X, y = people()
     encoding = vt.Encoding.fit(SCHEMA, X)
     labels = torch.as_tensor(SCHEMA.labels(y), dtype=torch.float32)
-    rows = Labelled(encoding.encode(X).float(), labels, torch.ones(len(X)))
+    rows = LabelledRows(encoding.encode(X).float(), labels, torch.ones(len(X)))
     panel = Panel(networks=2, boosted=2, held_out=2).fit_encoded(encoding, rows, seed=0)
     known = {"rows": X, "labels": y, "panel": panel}
     return vt.Recourse(trap_door(), SCHEMA, encoding, **known, kappa=0.02, propose=to_the_door)
@@ -132,7 +132,7 @@ def test_what_is_required_is_met_or_refused(recourse, declined) -> None:
     refused = alone.valid & ~kept
     assert refused.sum() > len(declined) / 2
     assert (found.status[refused] == "none").all()
-    assert all("does not meet what was required" in why for why in found.reason[refused])
+    assert all("does not meet the requirements" in why for why in found.reason[refused])
     assert (found.x_cf[torch.from_numpy(refused)] == found.x[torch.from_numpy(refused)]).all()
 
 

@@ -97,14 +97,6 @@ def test_differs_equals_agreement_where_every_counterfactual_keeps_its_decision(
     assert found.differs.item() == found.agreement.item() < 1.0
 
 
-def test_pairwise_validity_is_the_mean_over_the_others() -> None:
-    others = [linear(1.0, 0.0, bias=-0.25), linear(1.0, 0.0, bias=-0.5)]
-    found = metrics.pairwise_validity([TODAY, *others], X, [X_CF, X_CF, X_CF])
-    assert found.keeps[0] == pytest.approx((2 / 3 + 1.0) / 2)
-    # For the border at 0.25 the valid ones are 0.2 -> 0.6 and 0.9 -> 0.1, and both hold at 0.5, twice.
-    assert found.keeps[1] == 1.0
-
-
 def test_proximity_is_the_l1_distance_by_columns_over_valid_rows() -> None:
     """(0.4 + 0) / 2, (0.4 + 0.2) / 2 and (0.8 + 0.4) / 2."""
     valid = metrics.valid_rows(TODAY, X, X_CF)
@@ -141,21 +133,6 @@ def test_manifold_distance_is_that_to_the_nearest_training_row() -> None:
     assert metrics.manifold_distance(x_cf, train, [False, True]) == pytest.approx(0.15)
 
 
-def test_local_outlier_factor_by_hand() -> None:
-    """Training rows 0, 1, 2, 3 on a line, one neighbour (the first of equals), and a point at 5.
-
-    The point's neighbour is 3, at distance 2, which is also their reachability: density 1/2. The row 3
-    has its neighbour 2 at distance 1: density 1. The factor is 1 / (1/2) = 2.
-    """
-    train = rows((0.0,), (1.0,), (2.0,), (3.0,))
-    assert metrics.local_outlier_factor(rows((5.0,)), train, n_neighbors=1) == pytest.approx(2.0)
-
-
-def test_local_outlier_factor_survives_repeated_rows() -> None:
-    train = torch.cat([rows((0.0,), (1.0,), (2.0,), (3.0,)), torch.zeros(30, 1, dtype=torch.float64)])
-    assert metrics.local_outlier_factor(rows((5.0,)), train, n_neighbors=1) == pytest.approx(2.0)
-
-
 def test_accuracy() -> None:
     assert metrics.accuracy(TODAY, X, [0, 1, 1, 1]) == 0.75
     assert metrics.accuracy(TODAY, X, torch.tensor([0, 0, 1, 1])) == 1.0
@@ -167,7 +144,6 @@ def test_a_mean_over_no_rows_is_nan() -> None:
     found = [
         metrics.proximity(X, X_CF, nobody),
         metrics.manifold_distance(X_CF, X, nobody),
-        metrics.local_outlier_factor(X_CF, X, nobody),
         metrics.certified_rate_of_valid([True] * 4, nobody),
         metrics.validity(TODAY, empty, empty),
         metrics.unbroken_rate(ParamSet.around(TODAY), empty, empty),

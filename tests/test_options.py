@@ -212,6 +212,16 @@ def test_issue_takes_what_explain_takes_and_the_terms() -> None:
         IssueOptions(ids=["a"])
     with pytest.raises(DataError, match="expected original to be one of 'commitment', 'encrypted', 'plain'"):
         IssueOptions(ids=["a"], ledger="ledger.db", original="secret")
+    with_key = IssueOptions(ids=["a"], ledger="ledger.db", n=2, key="confidential")
+    assert "confidential" not in repr(with_key)
+    assert with_key.of_explain() == ExplainOptions(n=2)
+
+
+def test_an_editor_sees_the_terms_of_issue() -> None:
+    shown = inspect.signature(vt.VeriTraCER.issue).parameters
+    assert list(shown) == ["self", "X", *(field.name for field in dataclasses.fields(IssueOptions))]
+    assert shown["ids"].default is shown["ledger"].default is inspect.Parameter.empty
+    assert (shown["expires"].default, shown["uncertified"].default) == (IssueOptions.expires, "skip")
 
 
 @pytest.mark.parametrize("explain", [vt.Recourse.explain, vt.VeriTraCER.explain])

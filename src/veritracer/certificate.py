@@ -1,4 +1,4 @@
-"""Certificates: which counterfactuals were proved to hold, by which bound, and up to which radius."""
+"""Certify counterfactuals over a set of models, and test if a model belongs to the set."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Incompatibility = Literal["architecture", "encoding", "threshold", "weights"]
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether a model is in the set that certificates cover; it is true or false itself.
+    """Membership of a model in the set that certificates cover; true if the model is inside.
 
     Attributes
     ----------
     outside
-        The part that puts the model outside; None if it is inside.
+        The part of the model that differs by more than the set allows; None if the model is inside.
     reason
         The reason as a sentence, with the parts that cannot be compared from the model alone.
     shares
@@ -88,22 +88,22 @@ class Certificates:
     Attributes
     ----------
     certified
-        Whether it was proved that the counterfactual keeps its decision for every model of the set. ``False``
-        is "unknown", never "broken": for that, see ``bounds.attack``.
+        True if it was proved that the counterfactual keeps its decision for every model of the set. False
+        means "unknown", never "broken": for that, see ``bounds.attack``.
     worst_logit
-        Upper bound over the set of the counterfactual's logit, counted towards the decision of ``x``, with
-        ``slack`` added, rounded up to ten digits. Certified means below zero; infinite where rounding could
+        Upper bound of the counterfactual's logit over the set, with the sign of the decision on ``x``,
+        including ``slack``, rounded up to ten digits. Certified means below zero; infinite if rounding could
         change today's decision on ``x``.
     method
-        The bound that proved it; the tightest one tried if none did.
+        The bound that proved it, or else the tightest one that was tried.
     conditional
-        Whether the proof needs that ``x`` keeps its decision. If not, it holds for every model of the set.
+        True if the proof holds only while ``x`` keeps its decision, False if for every model of the set.
     radius
         The largest kappa at which a proof was found, 0 if there is none; ``None`` if it was not searched.
     favourable
         Today's decision on ``x``, which the counterfactual is proved to leave.
     valid
-        Whether today's model decides ``x_cf`` differently from ``x``.
+        True if today's model decides ``x_cf`` differently from ``x``.
     slack
         The allowance for floating-point arithmetic, of the bound and of the model.
     model_digest, encoding_digest, threshold
@@ -139,7 +139,7 @@ class Certificates:
 
     @property
     def rule(self) -> SetRule:
-        """Return what kappa is a multiple of: ``mean-abs``, ``norm`` or ``absolute`` radii."""
+        """Return the rule of the radii, of which kappa is the multiple."""
         return self.param_set.rule
 
     @cached_property
@@ -149,7 +149,7 @@ class Certificates:
 
     @property
     def center_digest(self) -> str:
-        """Return the SHA-256 of the model that the set is around."""
+        """Return the SHA-256 of the model at the centre of the set."""
         return self.param_set.center_digest
 
     def __len__(self) -> int:
@@ -169,11 +169,11 @@ class Certificates:
         return f"{count} at {_describe_set(self)}"
 
     def covers(self, model: Any) -> Membership:
-        """Return whether ``model``, a torch module or a fitted ``VeriTraCER``, is in the set, and why.
+        """Test if ``model``, a torch module or a fitted ``VeriTraCER``, is in the set, and say why.
 
         It must have the same architecture, every tensor within its radius in float64, and the same encoding
-        and threshold where both sides know theirs. Then every row that is ``certified`` keeps its promise
-        under this model; a ``conditional`` one does so as long as the model decides ``x`` as today.
+        and threshold if both sides know theirs. Then every ``certified`` row keeps its promise under this
+        model; a ``conditional`` one does so as long as the model decides ``x`` as today.
 
         >>> old, new = nn.Linear(2, 1), nn.Linear(2, 1)
         >>> certs = certify(old, [[0.0, 1.0]], [[1.0, 0.0]], ParamSet.around(old, radius=0.0))
@@ -186,11 +186,11 @@ class Certificates:
 def membership(
     param_set: ParamSet, encoding_digest: str | None, threshold: float | None, model: Any
 ) -> Membership:
-    """Return whether ``model`` is in the set, with that encoding and that threshold."""
+    """Test if ``model`` is in the set, with that encoding and that threshold."""
     module, encoding, decides = _parts(model)
     network, theta = from_module(module)
     if network != param_set.network or [t.shape for t in theta] != [t.shape for t in param_set.center]:
-        return Membership("architecture", "another architecture: layers, widths, slopes and biases must stay")
+        return Membership("architecture", "another architecture: layers, widths, slopes or biases differ")
     shares = param_set.displacements(theta)
     if None not in (encoding, encoding_digest) and encoding != encoding_digest:
         return Membership("encoding", "another encoding: the same person would be another row", shares)
@@ -199,8 +199,8 @@ def membership(
     if not all(share <= 1.0 for share in shares):
         return Membership("weights", _too_far(param_set, param_set.distances(theta), shares), shares)
     pairs = {"encoding": (encoding, encoding_digest), "threshold": (decides, threshold)}
-    unseen = " and ".join(name for name, pair in pairs.items() if None in pair)
-    rest = f"; its {unseen} cannot be compared here, and must be the same" if unseen else ""
+    unknown = " and ".join(name for name, pair in pairs.items() if None in pair)
+    rest = f"; its {unknown} cannot be compared here, and must be the same" if unknown else ""
     return Membership(
         None, f"every tensor is within its radius of {param_set.center_digest[:12]}{rest}", shares
     )
@@ -220,7 +220,7 @@ def _parts(model: Any) -> tuple[nn.Module, str | None, float | None]:
 
 
 def _too_far(param_set: ParamSet, distances: Sequence[float], shares: Sequence[float]) -> str:
-    """Name the tensor that is furthest outside, with its distance."""
+    """Describe the tensor that is furthest outside."""
     worst = int(np.argmax(shares))
     name, radius = param_set.names[worst], float(param_set.radii[worst])
     return (
@@ -264,7 +264,7 @@ def certify(
     batch = ProofBatch(rows, found, today.sign)
     parts = [_certify_chunk(param_set, batch.select(r), methods, radius) for r in chunks(rows)]
     proofs = Proofs(*(torch.cat(column) for column in zip(*(p[0] for p in parts), strict=True)))
-    # If rounding could change today's decision on x, there is no decision that x_cf could be proved to leave.
+    # If rounding could change today's decision on x, no change of the decision can be proved.
     worst = torch.where(today.clear, proofs.worst_logit, torch.inf)
     reach = torch.where(today.clear, torch.cat([p[1] for p in parts]), 0.0)
     there = decide(module, found.center if isinstance(found, Box) else found)
@@ -316,7 +316,7 @@ def chunks(rows: Tensor) -> list[Tensor]:
 def _check_set(module: nn.Module, param_set: ParamSet) -> None:
     if from_module(module)[0] != param_set.network or not param_set.contains(module):
         remedy = "use ParamSet.around(module, ...)"
-        raise ParamSetError(message("a set that contains this model", "a set around another one", remedy))
+        raise ParamSetError(message("a set that contains this model", "a set around another model", remedy))
 
 
 def _pairs(
@@ -328,7 +328,7 @@ def _pairs(
         lower, upper = (_rows(f"x_cf.{end}", getattr(x_cf, end), width, device) for end in ("lower", "upper"))
         counts = {len(lower), len(upper)}
         if len(counts) == 1 and bool((lower > upper).any()):
-            raise DataError(message("a box with lower <= upper", "lower above upper", "exchange them"))
+            raise DataError(message("a box with lower <= upper", "lower above upper", "swap them"))
         found: Tensor | Box = Box(lower, upper)
     else:
         found = _rows("x_cf", x_cf, width, device)

@@ -1,4 +1,4 @@
-"""Describe counterfactuals: what changes, what is covered around that, and what is promised, in words.
+"""Describe counterfactuals in words: the changes, the covered region, and the promise.
 
 There is one function for each sentence. ``translate`` is English, or a ``Translator`` for another language.
 """
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from veritracer.counterfactuals import Counterfactuals
 
 Direction = Literal["raise", "reduce", "change", "state"]
-"""What a person is asked to do with a feature; ``state`` is to give a value that was missing."""
+"""Direction of a change; ``state`` means to give a value that was missing."""
 
 DIRECTIONS = get_args(Direction)
 
 FEWEST_PEOPLE = 20
-"""Fewer people than this have too little in common to speak of."""
+"""Smallest number of rows for which repeated changes are reported."""
 
 MOST_PEOPLE = 0.5
-"""More than this share of them is most people."""
+"""Share of the rows above which a repeated change is reported."""
 
 
 class Change(NamedTuple):
-    """One feature that changes: from which value to which, and how far it may go beyond that (None: not)."""
+    """A changed feature, with its old and new value; ``limit`` is the last covered value, or None."""
 
     feature: Feature
     before: Any
@@ -56,18 +56,18 @@ class Change(NamedTuple):
 
     @property
     def was_missing(self) -> bool:
-        """Return whether there was no value before."""
+        """True if the old value is missing."""
         return is_missing(self.before) or self.before in self.feature.missing_codes
 
     @property
     def goes_on(self) -> bool:
-        """Return whether a person may go further than they were told."""
+        """True if values beyond the new one are covered too."""
         number = self.feature.is_numeric and not self.was_missing
         return number and self.limit is not None and bool(self.limit != self.after)
 
     @property
     def direction(self) -> Direction:
-        """Return what the person is asked to do with the feature."""
+        """Return the direction of the change."""
         if self.was_missing:
             return "state"
         before, after = self.before, self.after
@@ -79,9 +79,9 @@ class Change(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What may become of one value by itself, on top of whatever its owner does.
+    """Covered drift of a feature, on top of its change.
 
-    ``codes`` are numbers within reach that mean "missing", and are no values.
+    ``codes`` are numbers inside the covered range that mean "missing", and are not covered.
     """
 
     feature: Feature
@@ -90,7 +90,7 @@ class Move(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What a certificate promises about later models: which ones, and whether x must keep its decision."""
+    """The promise of a certificate: the set of later models, and whether x must keep its decision."""
 
     models: ParamSet
     conditional: bool
@@ -98,7 +98,7 @@ class Promise(NamedTuple):
 
     @property
     def kappa(self) -> float:
-        """Return what the radii of the set are multiples by."""
+        """Return the kappa of the set."""
         return self.models.kappa
 
 
@@ -118,10 +118,7 @@ def changes_of(found: Counterfactuals, i: int) -> list[Change]:
 
 
 def moves_of(found: Counterfactuals, i: int) -> list[Move]:
-    """Return what may become of the values of counterfactual ``i`` by themselves, as far as that is proved.
-
-    A cell that is missing has no value that could move.
-    """
+    """Return the covered drift of counterfactual ``i``; missing cells have none."""
     region = region_of(found, i) if found.drift else {}
     moves = []
     for name in [name for name in found.drift if name in region]:
@@ -132,18 +129,17 @@ def moves_of(found: Counterfactuals, i: int) -> list[Move]:
 
 
 def codes_within(feature: Feature, low: Any, high: Any) -> tuple[Any, ...]:
-    """Return the numbers between two ends that mean "missing" instead of a value."""
+    """Return the codes for missing values between two ends."""
     codes = [code for code in feature.missing_codes if feature.is_numeric and is_number(code)]
     return tuple(code for code in codes if low <= float(code) <= high)
 
 
 def region_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
-    """Return between which two values each feature of counterfactual ``i`` may end up, all of them at once.
+    """Return the two ends of the covered values of each feature of counterfactual ``i``.
 
-    This is everything that is covered: changes carried on, and values that move by themselves from wherever
-    they are then. Features that are covered as shown alone are left out, and all are where nothing is proved.
-    Numbers beyond the fitted range count as its end, for this model as for every one of the set; a code that
-    means "missing" is no number.
+    All features may vary at once: changes go further, and values drift from there. Features that are covered
+    only as shown are omitted, and all are omitted if nothing is proved. Numbers beyond the fitted range count
+    as its end, for every model of the set; a code for missing values is no number.
     """
     ends: dict[str, tuple[Any, Any]] = {}
     requested = found.overshoot > 0 or bool(found.drift)
@@ -156,7 +152,7 @@ def region_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
 
 
 def covered_ends(feature: Feature, shown: Any, limit: Any, drift: Drift) -> tuple[Any, Any] | None:
-    """Return between which two values a feature may end up; None where only ``shown`` is covered."""
+    """Return the two ends of the covered values of a feature; None if only ``shown`` is covered."""
     if is_missing(shown) or shown in feature.missing_codes or feature.kind == "categorical":
         return None
     if feature.is_numeric:
@@ -170,9 +166,9 @@ def covered_ends(feature: Feature, shown: Any, limit: Any, drift: Drift) -> tupl
 
 
 def read_cells(encoding: Encoding, original: pd.DataFrame, frame: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
-    """Return the columns of both tables: looking up a single cell of a DataFrame is slow.
+    """Return the columns of both tables as arrays, with text read as numbers.
 
-    Numbers are numbers here, also where the table writes them as text.
+    Reading single cells of a DataFrame would be slow.
     """
     both = widened(encoding, original), widened(encoding, frame)
     features = [encoding.schema[name] for name in frame.columns]
@@ -180,9 +176,9 @@ def read_cells(encoding: Encoding, original: pd.DataFrame, frame: pd.DataFrame) 
 
 
 def read_limits(found: Counterfactuals) -> dict[str, tuple[Any, NDArray[Any]]]:
-    """Return how far every changed number may be carried on: legal values, and where they are really inside.
+    """Return the furthest legal value of each changed number within ``overshoot``, drift excluded.
 
-    What moves by itself is not in it: that may come on top.
+    The mask beside the values is true where the value, read back, lies inside the certified region.
     """
     if found.overshoot == 0:
         return {}
@@ -193,7 +189,7 @@ def read_limits(found: Counterfactuals) -> dict[str, tuple[Any, NDArray[Any]]]:
     far = far.where(x_cf != x, x_cf)
     last = encoding.snap(far, x, ~grown)
     shown = encoding.decode(last, original=found.original, start=x)
-    # As anybody's application would be read: rounding to the grid, or to the column's dtype, may pass it.
+    # Read back like an application: rounding to the grid or to the column's dtype may leave the region.
     read = encoding.encode(shown, out_of_range="ignore")
     between = (read >= x_cf) & (read <= far + OUTWARDS)
     inside = torch.where(grown, between, (read <= x_cf) & (read >= far - OUTWARDS))
@@ -208,13 +204,13 @@ def read_limits(found: Counterfactuals) -> dict[str, tuple[Any, NDArray[Any]]]:
 
 
 def _drift(found: Counterfactuals, name: str) -> Drift:
-    """Return how far a feature may move by itself; an ordered one by whole levels."""
+    """Return the drift of a feature; an ordinal one moves by whole levels."""
     drift = Drift.of(found.drift.get(name, 0.0))
     return drift if found.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
 
 
 def _limit(found: Counterfactuals, name: str, i: int) -> Any:
-    """Return the last value that a changed number may be carried on to; None where that is not proved."""
+    """Return the last covered value of a changed number; None if that is not proved."""
     if name not in found.limits or not found.proved[i]:
         return None
     cells, inside = found.limits[name]
@@ -222,22 +218,22 @@ def _limit(found: Counterfactuals, name: str, i: int) -> Any:
 
 
 def _cells(feature: Feature, column: pd.Series[Any]) -> Any:
-    """Return the column's cells, numbers where it writes them as text."""
+    """Return the column's cells, with text read as numbers."""
     texts = feature.is_numeric and not pd.api.types.is_numeric_dtype(column.dtype)
     return Texts.of(feature, empty=()).values(column) if texts else column.array
 
 
 def _moved(value: Any, by: float) -> Any:
-    """Return the number so much further, in decimal digits as people would add them."""
+    """Add two numbers in decimal arithmetic, as people would."""
     end = decimal_of(value) + decimal_of(by)
     return int(end) if end == end.to_integral_value() else float(end)
 
 
 def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
-    """Return what a ledger keeps of counterfactual ``i`` besides its rows, so that a notice can be written.
+    """Return the facts about counterfactual ``i`` that a ledger keeps for notices.
 
-    ``reasons`` are the principal reasons as pairs of feature and direction, ``limits`` how far changes may go
-    on, and ``drift`` how far values may move by themselves.
+    ``reasons`` are the principal reasons as pairs of feature and direction, ``limits`` the last covered value
+    of each change, and ``drift`` the covered drift.
     """
     return {
         "sentence": found.sentence(i),
@@ -251,7 +247,7 @@ def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
 
 
 def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
-    """Write counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+    """Describe counterfactual ``i``: the changes, the covered region, and the promise about later models."""
     say = translate.gettext
     if found.status[i] == "none":
         return say("No change is proposed: %(reason)s.", reason=found.reason[i])
@@ -302,9 +298,9 @@ def describe_change(
 def describe_region(
     changes: Sequence[Change], moves: Sequence[Move], translate: English = ENGLISH
 ) -> list[str]:
-    """Write how far people may go beyond what they were told; no sentence where they may not.
+    """Describe the region beyond the shown values; no sentence if only those are covered.
 
-    What is covered is everything at once: carried on to the ends that are named here, and moved from there.
+    Everything is covered at once: changes up to the limits that are named here, and drift from there.
     """
     said = []
     for change in changes:
@@ -327,7 +323,7 @@ def describe_region(
 def describe_move(
     move: Move, translate: English = ENGLISH, amount: Callable[[Any], str] | None = None
 ) -> str:
-    """Write what may become of a value by itself, as the rest of a sentence; ``amount`` writes numbers.
+    """Describe the drift of a value, as the end of a sentence; ``amount`` formats numbers.
 
     >>> savings = Feature("savings", "integer")
     >>> describe_move(Move(savings, Drift(-200, 200))), describe_move(Move(savings, Drift(-50, 200)))
@@ -362,7 +358,7 @@ def _levels(translate: English, count: float) -> str:
 
 
 def describe_promise(promise: Promise, translate: English = ENGLISH, *, holds: bool = True) -> str:
-    """Write what is promised about later models."""
+    """Describe the promise about later models."""
     say = translate.gettext
     if promise.kappa == 0:
         return say("This is valid for today's model; nothing was asked about later versions.")
@@ -386,7 +382,7 @@ def describe_promise(promise: Promise, translate: English = ENGLISH, *, holds: b
 
 
 def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
-    """Write how far the weights of the models in a set may move."""
+    """Describe the models in a set by how far their weights may move."""
     say, norm = translate.gettext, models.norm
     if models.rule == "absolute":
         amount = _amounts(models, translate)
@@ -426,7 +422,7 @@ def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
 
 
 def _amounts(models: ParamSet, translate: English) -> str:
-    """Write the absolute radii: one number where it is the same for all that may move, else each of them."""
+    """Describe the absolute radii: one number if all are equal, otherwise each of them."""
     radii = {name: translate.format_value(_digits(radius)) for name, radius in models.named_radii.items()}
     if len(set(models.named_radii.values())) <= 1:
         return next(iter(radii.values()), "0")
@@ -435,15 +431,15 @@ def _amounts(models: ParamSet, translate: English) -> str:
 
 
 def _digits(number: float) -> Decimal:
-    """Return a promised amount with few digits, rounded down."""
+    """Round a promised amount down to few digits."""
     return Decimal(round_down(number))
 
 
 def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[str]:
     """Yield a sentence for each feature that most rows (n, d) change most, or move to an end of its range.
 
-    Each counterfactual may be certified, close and accepted elsewhere; whoever sends all of them should
-    still know that they repeat one another.
+    Each counterfactual may be certified, close and plausible; the sentence warns that they all ask for the
+    same change.
     """
     if len(x) < FEWEST_PEOPLE:
         return

@@ -1,4 +1,4 @@
-"""The result of ``explain``: a counterfactual for each row, what was proved of it, or why there is none."""
+"""The result of ``explain``: a counterfactual for each row with its certificate, or the reason for none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NUMBERS = (
     *("valid", "certified", "radius", "worst_logit", "method", "conditional"),
     *("cost", "n_changes", "agreement"),
 )
-"""What is known of each counterfactual besides its values, in the order of the columns of ``table``."""
+"""Attributes of each counterfactual that ``table`` has as columns, in this order."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +64,7 @@ class Counterfactuals:
         ``certified``, ``valid`` (accepted today, but not proved at this kappa) or ``none``; the same in more
         detail, as an ``Outcome`` that a program can compare; and in words.
     certificates
-        What was proved of each counterfactual, and for which set of models.
+        The certificates, and the set of models that they cover.
     x, x_cf
         The encoded rows and their counterfactuals, (n, d).
     region
@@ -104,19 +104,19 @@ class Counterfactuals:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """Return whether today's model decides each counterfactual otherwise than the row."""
+        """True where today's model decides the counterfactual differently from the row."""
         return self.certificates.valid
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Return whether every model of the set decides each counterfactual otherwise."""
+        """True where every model of the set decides the counterfactual differently, by proof."""
         return self.certificates.certified
 
     @property
     def radius(self) -> NDArray[np.float64]:
         """Return the largest kappa at which a proof was found; 0 where there is none.
 
-        Beyond ``kappa`` the proof may need that the row itself keeps its decision.
+        Beyond ``kappa`` the proof may be conditional: it then holds while the row keeps its decision.
         """
         assert self.certificates.radius is not None
         return self.certificates.radius
@@ -133,17 +133,17 @@ class Counterfactuals:
 
     @property
     def conditional(self) -> NDArray[np.bool_]:
-        """Return whether the proof needs that the row itself keeps its decision."""
+        """True where the proof holds only while the row itself keeps its decision."""
         return self.certificates.conditional
 
     @property
     def favourable(self) -> NDArray[np.bool_]:
-        """Return whether today's decision on the row is favourable."""
+        """True where today's decision on the row is favourable."""
         return self.certificates.favourable
 
     @property
     def param_set(self) -> ParamSet:
-        """Return the set of models that ``certified`` speaks of."""
+        """Return the set of models that the certificates cover."""
         return self.certificates.param_set
 
     @property
@@ -158,12 +158,12 @@ class Counterfactuals:
 
     @property
     def model_digest(self) -> str:
-        """Return the digest of the model that certificates speak of."""
+        """Return the digest of today's model."""
         return self.certificates.model_digest
 
     @property
     def encoding_digest(self) -> str:
-        """Return the digest of the encoding that certificates speak of."""
+        """Return the digest of the encoding."""
         assert self.certificates.encoding_digest is not None
         return self.certificates.encoding_digest
 
@@ -220,12 +220,12 @@ class Counterfactuals:
 
     @cached_property
     def proved(self) -> NDArray[np.bool_]:
-        """Return whether there is a proof of each counterfactual at whichever kappa."""
+        """True where a proof was found at any kappa."""
         return self.certified | (self.radius > 0)
 
     @cached_property
     def cells(self) -> Mapping[str, tuple[Any, Any]]:
-        """Return the cells of each column of ``original`` and ``frame``, numbers also where they are text."""
+        """Return the cells of each column of ``original`` and ``frame``, with text read as numbers."""
         return read_cells(self.encoding, self.original, self.frame)
 
     @cached_property
@@ -235,12 +235,12 @@ class Counterfactuals:
 
     @cached_property
     def limits(self) -> Mapping[str, tuple[Any, NDArray[np.bool_]]]:
-        """Return how far each changed number may go on, and whether that is inside of the region."""
+        """Return the limit of each changed number, and a mask of the limits that lie inside the region."""
         return read_limits(self)
 
     @property
     def summary(self) -> str:
-        """Return how many there are and what was proved of them, in one line."""
+        """Return the number of counterfactuals, the set, and the counts of each status in one line."""
         counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
         what = "counterfactual" if len(self) == 1 else "counterfactuals"
         return f"{len(self):,} {what} at {self.param_set}: {counts}"
@@ -291,23 +291,23 @@ class Counterfactuals:
         return changes_of(self, i)
 
     def moves_of(self, i: int) -> list[Move]:
-        """Return what may become of values of counterfactual ``i`` by themselves, as far as it is proved."""
+        """Return the covered drift of counterfactual ``i``, feature by feature."""
         return moves_of(self, i)
 
     def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
-        """Return between which two values each feature may end up: everything that is covered, at once."""
+        """Return the two ends of each feature's covered values; all features may vary at once."""
         return region_of(self, i)
 
     def sentence(self, i: int) -> str:
-        """Write counterfactual ``i`` as a person should read it: what to do, and what that is worth later."""
+        """Describe counterfactual ``i`` in words: the changes, and the promise about later models."""
         return describe(self, i)
 
     def principal_reasons(self, i: int) -> list[PrincipalReason]:
-        """Return what weighed most against row ``i``, compared with accepted training rows.
+        """Return the features that weighed most against row ``i``, compared with accepted training rows.
 
-        At most four features, the heaviest first, each with the way that it would have to go and its part of
-        the logit. They are reasons of the decision, and not what the counterfactual changes. Empty where the
-        row is favourable, or where no training rows are known.
+        There are at most four, the heaviest first, each with its direction and its part of the logit. They
+        explain the decision and can differ from the features that the counterfactual changes. The list is
+        empty if the row is favourable, or if no training rows are known.
         """
         if i not in self._reasons:
             self._reasons[i] = principal_reasons(self, i)
@@ -318,12 +318,12 @@ class Counterfactuals:
         return {}
 
     def promise(self, i: int) -> Promise:
-        """Return what the certificate of counterfactual ``i`` promises: at its kappa, if that is reached."""
+        """Return the promise of counterfactual ``i``, at the requested kappa or at its own radius."""
         models = self.param_set if self.certified[i] else self.param_set.at(float(self.radius[i]))
         return Promise(models, bool(self.conditional[i]), bool(self.favourable[i]))
 
     def covers(self, model: Any) -> Membership:
-        """Return whether ``model`` is in the set at which rows are certified: see ``Certificates.covers``."""
+        """Test if ``model`` is in the set at which rows are certified: see ``Certificates.covers``."""
         return membership(self.param_set, self.encoding_digest, self.threshold, model)
 
     def plausibility(self) -> pd.DataFrame:
@@ -350,27 +350,27 @@ class Counterfactuals:
     def interpolation_path(
         self, i: int, feature: str | None = None, *, truth: Callable[[pd.DataFrame], Any] | None = None
     ) -> pd.DataFrame:
-        """Trace the favourable decision on the way from x (0) to x′ (1), and a quarter beyond.
+        """Return the probability of the favourable label from x (0) to x′ (1), and a quarter beyond.
 
-        A column for the model, for the panel that it was held to, and for the panel's held-out members, as
-        probabilities; ``feature`` moves that one alone. ``truth`` is a function from raw rows to
-        probabilities, where one is known: it adds a column of that name.
+        The table has columns for the model, for the panel's fitted members and for its held-out members. With
+        ``feature``, only that one moves. ``truth``, a function from raw rows to probabilities, adds a column
+        of that name.
         """
         return interpolation_path(self, i, feature, truth)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return one JSON document with everything, under a versioned schema; also write it to ``path``."""
+        """Return the result as one versioned JSON document; also write it to ``path`` if given."""
         return document_text(document(self), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write a Parquet table: the values as shown, then ``recourse.status`` and so on."""
-        as_table(self).to_parquet(path)
+        """Write a Parquet table: the values as shown, then the columns ``recourse.status`` and so on."""
+        to_table(self).to_parquet(path)
 
     def to_arrow(self) -> Any:
-        """Return the same table as Arrow's, without the index."""
+        """Return the table of ``to_parquet`` as a ``pyarrow.Table``, without the index."""
         import pyarrow as pa
 
-        return pa.Table.from_pandas(as_table(self), preserve_index=False)
+        return pa.Table.from_pandas(to_table(self), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export through the Arrow PyCapsule interface, for ``polars.DataFrame(recourse)`` and others."""
@@ -391,7 +391,7 @@ class Counterfactuals:
 def interpolation_path(
     found: Counterfactuals, i: int, feature: str | None, truth: Callable[[pd.DataFrame], Any] | None
 ) -> pd.DataFrame:
-    """Return the probabilities of ``Counterfactuals.interpolation_path``, a column for each that is known."""
+    """Return the table of ``Counterfactuals.interpolation_path``."""
     share = torch.linspace(0.0, 1.25, 51, dtype=found.x.dtype)
     end = found.x_cf[i]
     if feature is not None:
@@ -412,7 +412,7 @@ def interpolation_path(
 
 
 def document(found: Counterfactuals) -> dict[str, Any]:
-    """Return everything, as JSON can hold it, under a versioned schema."""
+    """Return the result as a versioned JSON document."""
     head = {
         **envelope(FORMAT, VERSION),
         "kappa": found.kappa,
@@ -430,8 +430,8 @@ def document(found: Counterfactuals) -> dict[str, Any]:
     return {**head, "rows": rows}
 
 
-def as_table(found: Counterfactuals) -> pd.DataFrame:
-    """Return the values as shown, in the types of the schema, then ``recourse.status`` and so on."""
+def to_table(found: Counterfactuals) -> pd.DataFrame:
+    """Return the values in the types of the schema, then the columns ``recourse.status`` and so on."""
     # Side by side by position: labels of the index may repeat.
     parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]
     whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)

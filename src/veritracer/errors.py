@@ -1,4 +1,4 @@
-"""The exceptions and warnings of this library, and the messages that they carry.
+"""Exceptions and warnings of this library, and their messages.
 
 ::
 
@@ -108,7 +108,7 @@ class LedgerUnavailableError(LedgerError):
 
 
 class CommitUnknownError(LedgerUnavailableError):
-    """A commit to the ledger failed, and nobody knows whether it was kept: repeat the command."""
+    """A commit to the ledger failed, and it is unknown whether it was kept: repeat the command."""
 
 
 class NoRecordError(LedgerError):

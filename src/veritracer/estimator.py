@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -29,7 +28,7 @@ from veritracer.errors import (
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, IssueOptions, Original, Uncertified, takes
+from veritracer.options import ExplainOptions, IssueOptions, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
@@ -44,7 +43,7 @@ from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
 
 if TYPE_CHECKING:
-    from veritracer.ledger import Issued, Ledger, UpdateReport
+    from veritracer.ledger import Issued, UpdateReport
     from veritracer.ledger.snapshot import Source
 
 
@@ -54,84 +53,84 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     Parameters
     ----------
     schema
-        What is known of the table; ``None`` infers it from ``X``.
+        Description of the table; ``None`` infers it from ``X``.
     favourable
-        The label that people want: one of the two in ``y``, or ``vt.POSITIVE`` for ``classes_[1]``, which
-        scikit-learn calls the positive class. It may be left out where the schema names it, or where the
-        labels are a well-known pair such as approved and denied; ``fit`` raises an error where nothing says
-        which label it is, or where the schema names another one.
+        The favourable label: one of the two in ``y``, or ``vt.POSITIVE`` for ``classes_[1]``, which
+        scikit-learn calls the positive class. It can be omitted if the schema names it, or if the labels are
+        a well-known pair such as approved and denied. ``fit`` raises an error if the favourable label is
+        unknown, or if the schema names another one.
     recipe
-        Where the settings below come from that are None: None is the library's own recipe. ``"paper"`` trains
-        as the paper's code does on HELOC, ``"paper:ctg"`` as on CTG (also ``heloc``, ``taiwan_credit``,
-        ``oula``, ``who``), ``"paper-text"`` as the paper's text says. These recipes have two logits and no
-        panel. Other settings of a recipe can be changed by a mapping, such as ``{"recipe": "paper:heloc",
-        "regenerate": 1}``. ``settings_`` has the values that were used.
+        Source of the settings below that are None. ``None`` is the library's own recipe. ``"paper"`` trains
+        like the paper's code on HELOC, ``"paper:ctg"`` like its code on CTG (also ``heloc``,
+        ``taiwan_credit``, ``oula``, ``who``), and ``"paper-text"`` as described in the paper. These recipes
+        have two logits and no panel. A mapping changes other settings of a recipe, such as ``{"recipe":
+        "paper:heloc", "regenerate": 1}``. ``settings_`` has the values that were used.
     method
         ``"veritracer"`` trains against the whole set; ``"counternet"`` without the robust loss;
         ``"standard"`` trains the classifier alone.
     bound
-        How the set is over-approximated in training: ``"ibp"``, ``"crown-ibp"`` or ``"simul-crown"``.
+        Over-approximation of the set in training: ``"ibp"``, ``"crown-ibp"`` or ``"simul-crown"``.
     kappa, norm, radius
-        The set, as in ``ParamSet.around``: every weight matrix and bias vector may move by kappa times
-        its mean magnitude. Without a recipe kappa is 0.2.
+        The set of models, as in ``ParamSet.around``: every weight matrix and bias vector may move by kappa
+        times its mean magnitude. Without a recipe, kappa is 0.2.
     generator
-        ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents;
-        ``"neighbour"`` is fixed (the nearest training row with the other label): only the classifier learns.
+        ``"residual"`` learns a change to the row, ``"counternet"`` the whole row from the latents.
+        ``"neighbour"`` is not trained: it returns the nearest training row with the other label.
     hidden, generator_hidden, slope
         Widths of the hidden layers, and the slope of LeakyReLU below zero in the classifier (0 is ReLU).
     weight_accuracy, weight_robust, weight_proximity, weight_validity
         λ1, λ2, λ3 and λ4 of the paper's Equations 1 and 2.
     panel
-        Independent models that the classifier is held to (``vt.Panel``), so that its counterfactuals improve
-        the person and not only this model's opinion. ``"default"`` fits one where ``method="veritracer"``;
-        ``None`` is Algorithm 1 as in the paper.
+        Independent models that the classifier must agree with (``vt.Panel``), so that counterfactuals are
+        not specific to this model. ``"default"`` fits one if ``method="veritracer"``; ``None`` is
+        Algorithm 1 as in the paper.
     initialisation
-        ``"torch"`` starts the classifier as ``nn.Linear`` does. ``"small"`` starts it near zero: without a
-        panel, models of other seeds then honour more of its counterfactuals, but under the robust loss most
-        of its units die, which costs the ranking of people.
+        ``"torch"`` initialises the classifier like ``nn.Linear``. ``"small"`` starts it near zero: without a
+        panel, models of other seeds then accept more of its counterfactuals, but under the robust loss most
+        of its units die, which lowers the AUC.
     class_weight
         ``None``, ``"balanced"``, or a mapping from label to weight, for the accuracy loss of rare classes.
     threshold
         The probability above which a decision is favourable. It is part of the last bias, so that the sign
         of the logit is the decision.
     approval_rate
-        Which share of the training rows is to be accepted, instead of a threshold: that is then found, first
-        by the panel (or a logistic regression) for training, and at its end exactly.
+        Share of the training rows to accept, instead of a threshold. The threshold is then estimated by the
+        panel (or a logistic regression) before training, and set exactly at the end.
     learning_rate, batch_size, epochs, clip_norm
-        Of the optimiser (Adam). ``epochs=None`` takes 400 steps and three for every two rows, up to 2,500,
-        and 12 epochs at least. Gradients longer than ``clip_norm`` are shortened to it.
+        Settings of the optimiser (Adam). ``epochs=None`` takes 400 steps plus three for every two rows, up to
+        2,500, and at least 12 epochs. Gradients longer than ``clip_norm`` are shortened to it.
     warmup, ramp
-        Shares of the run: first without the robust loss, then with kappa and its weight growing.
+        Shares of the epochs without the robust loss, and then with a growing kappa and weight.
     validation_fraction, patience
-        Share of the rows kept aside to choose the best epoch: the lowest training objective on them once
-        kappa has fully grown. Training stops early after ``patience`` epochs without progress (``None``:
+        Share of the rows that is held out to choose the best epoch: the one with the lowest objective on them
+        once kappa has its full value. Training stops after ``patience`` epochs without progress (``None``:
         never).
     keep_rows
-        How many training rows (encoded) the model keeps, and saves, for ``explain`` to start from and to
-        stay near to. With 0 a saved model holds nobody's data, and ``explain`` has the generator alone.
+        Number of encoded training rows that the model keeps and saves: ``explain`` uses them as starts and
+        prototypes. With 0, a saved model contains nobody's data, and ``explain`` has the generator alone.
     device
-        Where to train: ``"cpu"``, ``"cuda"``, ... The fitted model is on the CPU.
+        Device of the training: ``"cpu"``, ``"cuda"``, ... The fitted model is on the CPU.
     random_state
-        Seed of everything random; the same seed gives the same model, bit for bit, on one machine.
+        Seed of all random choices; the same seed gives the same model, bit for bit, on one machine.
     verbose
         1 shows a progress bar with loss, accuracy, validity and certified rate.
 
     Attributes
     ----------
     classes_, schema_, encoding_
-        The labels; the schema; the map between table and tensor.
+        The labels, the schema, and the map between table and tensor.
     panel_
         The fitted panel, or None.
     threshold_
-        The probability above which decisions are favourable: as given, or as ``approval_rate`` asks.
+        The probability above which decisions are favourable: as given, or set by ``approval_rate``.
     classifier_
         Plain ``nn.Sequential`` of Linear and (Leaky)ReLU in float64, one logit: above 0 means favourable.
     history_
         A DataFrame with a row for each epoch: losses, accuracy, validity, certified rate, proximity, ...
     best_epoch_, stopped_
-        The epoch that was restored, counted from 1, and why training ended, in words.
+        The epoch that was restored, counted from 1, and the reason why training ended.
     interrupted_
-        Whether ``fit`` was ended by Ctrl-C; a file does not keep it.
+        True if Ctrl-C ended ``fit``; not saved.
 
     >>> import veritracer as vt
     >>> data = vt.datasets.load("breast_cancer")
@@ -141,9 +140,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     """
 
     update_: UpdateReport
-    """What the update came to that made this estimator; absent where none did."""
+    """The report of the update that made this estimator; absent if none did."""
     _saved_settings: TrainingConfig | None = None
-    """The settings of a model that was loaded, until it is fitted anew."""
+    """The settings of a loaded model, until it is fitted again."""
 
     def __init__(
         self,
@@ -222,7 +221,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         self.verbose = verbose
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """The estimator, trained on raw rows and labels. Ctrl-C stops after the batch and keeps the best."""
+        """Train on raw rows and labels; Ctrl-C stops after the batch and keeps the best epoch."""
         return self._adopt(self._run(X, y, sample_weight, [self._seed()], [[]]), 0, X)
 
     def fit_many(
@@ -236,23 +235,26 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         share_panel: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> list[Self]:
-        """A fitted estimator for each seed, all trained at once in one batched run.
+        """Return a fitted estimator for each seed, all trained at once in one batched run.
 
-        ``leave_out`` has, for each of them, the positions of rows that it must not see: they get weight 0,
-        and its panel does not see them either. Each model has a panel of its own, from its own seed;
-        ``share_panel`` fits one, from the first seed, for all: faster, and the models are then less
-        independent of each other. It cannot be had together with ``leave_out``. ``checkpoint`` is a file that
-        is written while the run goes on; a run that finds it continues from there.
+        Parameters
+        ----------
+        leave_out
+            For each seed, the positions of rows that neither the model nor its panel may see.
+        share_panel
+            Fit one panel, from the first seed, for all models. This is faster, but the models are then less
+            independent of each other; it excludes ``leave_out``.
+        checkpoint
+            File that is written during the run, and from which an interrupted run continues.
         """
         streams = [int(seed) for seed in seeds]
         left_out = [[] for _ in streams] if leave_out is None else list(leave_out)
         if len(left_out) != len(streams) or not streams:
             received = f"{len(left_out)} for {len(streams)} seeds"
-            raise TrainingError(
-                message("seeds, and one leave_out for each", received, "give as many of both")
-            )
+            remedy = "pass as many of both"
+            raise TrainingError(message("seeds, and one leave_out for each", received, remedy))
         if share_panel and leave_out is not None:
-            remedy = "leave out share_panel: one panel for all would have seen what each leaves out"
+            remedy = "omit share_panel: a shared panel would have seen the rows that each model leaves out"
             raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
         at = None if checkpoint is None else Checkpoint(checkpoint)
         fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel, checkpoint=at)
@@ -260,11 +262,11 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return [model._adopt(fitted, index, X) for index, model in enumerate(made)]
 
     def continue_fit(self, X: Any, y: ArrayLike) -> Self:
-        """A new estimator: this one, trained on with its own losses on other rows; this one stays.
+        """Return a copy that is trained further, with its own losses, on other rows.
 
-        Classifier and generator go on learning together for 20 epochs, at a fifth of the learning rate and
-        without a warm-up, as the paper fine-tunes. The encoding stays. ``update`` fine-tunes the classifier
-        alone, and keeps promises.
+        Classifier and generator continue to learn together for 20 epochs, at a fifth of the learning rate and
+        without a warm-up, like the fine-tuning in the paper. The encoding stays the same. ``update``
+        fine-tunes the classifier alone, and keeps promises.
         """
         check_is_fitted(self, "classifier_")
         config, seed = recipes.continued(self.training_config()), self._seed()
@@ -276,7 +278,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return made._adopt(fitted, 0, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The label of each row."""
+        """Return the predicted label of each row."""
         favourable = self.decision_function(X) > 0
         labels = np.asarray(self.classes_)
         yes = self._favourable_column()
@@ -284,32 +286,32 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return decided
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each label, (rows, 2), in the order of ``classes_``."""
+        """Return the probability of each label, (rows, 2), in the order of ``classes_``."""
         logit = torch.from_numpy(self.decision_function(X)) + threshold_logit(self.threshold_)
         favourable = torch.sigmoid(logit).numpy()
         pair = np.stack([1 - favourable, favourable], -1)
         return pair if self._favourable_column() == 1 else pair[:, ::-1].copy()
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The logit of each row: above 0 means favourable."""
+        """Return the logit of each row: above 0 means favourable."""
         check_is_fitted(self, "classifier_")
         return self.logits(self._encode(X)).numpy()
 
     def logits(self, x: Tensor) -> Tensor:
-        """The logit of encoded rows (n, d): of two outputs, the second minus the first."""
+        """Return the logit of encoded rows (n, d): with two outputs, the second minus the first."""
         network, theta = from_module(self.classifier_)
         with torch.no_grad():
             return network.logit(theta, x.to(theta[0]))
 
     def propose(self, X: Any) -> pd.DataFrame:
-        """The generator's own counterfactual for each row, as raw values; not refined and not certified."""
+        """Return the generator's counterfactual for each row as raw values, neither refined nor certified."""
         return self.encoding_.decode(self.propose_encoded(self._encode(X)), original=as_table(X))
 
     def propose_encoded(self, x: Tensor, *, random_state: int | None = None) -> Tensor:
-        """The generator's own counterfactuals of encoded rows (n, d): legal for the people they are for.
+        """Return the generator's counterfactuals of encoded rows (n, d), projected onto legal rows.
 
-        A generator that draws categories in training draws them here with a ``random_state``; without one
-        they are the most likely ones.
+        With ``random_state``, a generator that samples categories in training samples them here too;
+        otherwise it takes the most likely ones.
         """
         check_is_fitted(self, "classifier_")
         if self.generator_ is None:
@@ -324,52 +326,58 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     @takes(ExplainOptions)
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
-        """A certified counterfactual near each row: see ``Recourse.explain`` for the options.
+        """Find a certified counterfactual near each row; ``Recourse.explain`` describes the options.
 
-        It starts from the generator's answer (from training rows where there is no generator, or where its
-        answer cannot be certified), and certifies exactly the values that are shown.
+        The search starts from the generator's proposal, or from training rows if there is no generator or if
+        its proposal cannot be certified. The certificate is for exactly the values that are shown.
         """
         check_is_fitted(self, "classifier_")
         return self.recourse()._explain(self._checked(X), options)
 
-    def issue(
-        self,
-        X: Any,
-        *,
-        ids: Sequence[Any],
-        ledger: Ledger | str | os.PathLike[str],
-        expires: timedelta | datetime | None = IssueOptions.expires,
-        now: datetime | None = None,
-        original: Original = IssueOptions.original,
-        key: bytes | str | None = None,
-        uncertified: Uncertified = IssueOptions.uncertified,
-        allow_duplicate: bool = IssueOptions.allow_duplicate,
-        **options: Any,
-    ) -> Issued:
-        """Explain ``X``, and write every certified counterfactual into the ledger as a promise.
+    @takes(IssueOptions)
+    def issue(self, X: Any, options: IssueOptions) -> Issued:
+        """Explain ``X``, and write every certified counterfactual to the ledger as a promise.
 
-        ``ids`` says whose each row is; ``ledger`` may be a path or a database's URL; ``expires`` is a
-        duration or a day (365 days by default; None: never); ``original`` says how people's own rows are
-        kept: ``"plain"``, ``"encrypted"`` with ``key``, or only their ``"commitment"``. Counterfactuals that
-        are not certified are skipped unless ``uncertified`` says otherwise, and an application that has a
-        live promise gets no second one unless ``allow_duplicate`` is True: see ``Ledger.issue``. The result
-        says how many of each were left out. ``options`` are those of ``explain``.
+        The options are those of ``explain``, and the terms of the promises:
+
+        Parameters
+        ----------
+        ids
+            Identifiers of the applicants, one for each row.
+        ledger
+            A ``Ledger``, its path, or the URL of its database.
+        expires
+            Duration or last day of the promises, 365 days by default; None for promises without an end.
+        original
+            Storage of people's own rows: ``"plain"``, ``"encrypted"`` with ``key``, or a ``"commitment"``.
+        uncertified
+            ``"skip"`` counterfactuals without a certificate, or ``"promise"`` what was proved of them.
+        allow_duplicate
+            Promise again if the same application has a live promise already.
+        key, now
+            Key of encrypted rows, and the date of the promises (now by default).
+
+        Returns
+        -------
+        Issued
+            The promises, with the numbers of rows that got none. See ``Ledger.issue``.
         """
         from veritracer.ledger import open_ledger
 
-        found = self.explain(X, **options)
-        with open_ledger(ledger) as place:
+        check_is_fitted(self, "classifier_")
+        found = self.recourse()._explain(self._checked(X), options.of_explain())
+        with open_ledger(options.ledger) as place:
             issued = place.issue(
                 found,
                 self.classifier_,
-                ids=ids,
+                ids=options.ids,
                 threshold=self.threshold_,
-                expires=expires,
-                now=now,
-                original=original,
-                key=key,
-                uncertified=uncertified,
-                allow_duplicate=allow_duplicate,
+                expires=options.expires,
+                now=options.now,
+                original=options.original,
+                key=options.key,
+                uncertified=options.uncertified,
+                allow_duplicate=options.allow_duplicate,
             )
         return replace(issued, recourse=found)
 
@@ -384,32 +392,34 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         panel: Literal["keep", "refit"] | None = "keep",
         **options: Any,
     ) -> Self:
-        """A new estimator, fine-tuned on new rows, that keeps the promises in ``keep``; this one stays.
+        """Return a copy that is fine-tuned on new rows and keeps the promises in ``keep``.
 
         The classifier learns by cross-entropy inside the sets of all live promises; encoding, schema and
-        generator stay. ``update_`` says what that came to, against a free update and training from scratch.
-        ``keep`` is a ledger, its path or its URL; None keeps nothing.
+        generator stay the same. ``update_`` compares the result with a free update and with training from
+        scratch.
 
         Parameters
         ----------
+        keep
+            A ledger, its path or its URL; None keeps no promises.
         epochs, learning_rate
-            Of fine-tuning; by default a fifth of the learning rate of training.
+            Settings of fine-tuning; the learning rate is a fifth of that of training by default.
         panel
-            The classifier stays held to the panel that it has (``"keep"``) or to one that is fitted to the
-            new rows (``"refit"``: many of them, whose labels mean something new); None lets it go, and the
-            updated model has no panel.
+            ``"keep"`` goes on with the present panel; ``"refit"`` fits one to the new rows, for many rows
+            whose labels have a new meaning; None updates without a panel, and the result has none.
         penalty, least_kappa
-            Weight of a hinge on promises that no set protects: valid on their day only, conditional, proved
-            below ``least_kappa`` only, or made by a model with another encoding, threshold or architecture.
+            Weight of a hinge loss on promises that no set protects: valid on their day only, conditional,
+            proved only below ``least_kappa``, or made by a model with another encoding, threshold or
+            architecture.
         max_loss, allow_broken
-            ``PromiseError`` is raised where keeping the promises costs more accuracy than ``max_loss`` (None:
-            any) against the better of a free update and of training from scratch, or breaks more than
-            ``allow_broken`` promises that are kept today. Nothing is broken unseen.
+            Raise ``PromiseError`` if keeping the promises costs more accuracy than ``max_loss`` (None: any)
+            compared with the better of a free update and training from scratch, or if it breaks more than
+            ``allow_broken`` promises that are kept today.
         held_out, compare
-            Share of the new rows that is kept aside to judge on; whether training from scratch, and the
-            release of promises, are tried too.
+            Share of the new rows that is held out for the comparison, and whether training from scratch and
+            releasing promises are tried too.
         at
-            Promises that are live at this moment; None is now.
+            Keep the promises that are live at this time; None is now.
         """
         from veritracer.ledger.update import update
 
@@ -418,7 +428,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return update(self, (X, y), self._encode(X), random_state=self._seed(), **options)
 
     def fine_tuning(self, **changes: Unpack[FineTuning]) -> FineTuning:
-        """How this model is trained on: slower than it was trained, at its own batch size and threshold."""
+        """Return the default fine-tuning settings, with these changes."""
         own: FineTuning = {
             "learning_rate": FINE_TUNE_LR_FACTOR * self.settings_.learning_rate,
             "batch_size": self.settings_.batch_size,
@@ -427,7 +437,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return {**own, **changes}
 
     def recourse(self, schema: Schema | None = None) -> Recourse:
-        """What answers ``explain``; with another ``schema``, other rules of what may change."""
+        """Return the ``Recourse`` behind ``explain``; another ``schema`` changes what people may change."""
         check_is_fitted(self, "classifier_")
         return Recourse(
             self.classifier_,
@@ -448,17 +458,17 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         )
 
     def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
-        """Certificates for counterfactuals from anywhere, both tables as raw values."""
+        """Certify counterfactuals from any source; both tables have raw values."""
         check_is_fitted(self, "classifier_")
         original, counterfactual = self._encode(X), self._encode(X_cf)
         if len(original) != len(counterfactual):
             received = f"{len(counterfactual):,} for {len(original):,}"
-            raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
+            raise DataError(message("one counterfactual for each row", received, "pair them up"))
         found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
         return with_encoding(found, self.encoding_.digest, self.threshold_)
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
-        """The set of models around this one that its certificates speak of."""
+        """Return the set of models around this one that its certificates cover."""
         check_is_fitted(self, "classifier_")
         kappa = self.settings_.kappa if kappa is None else kappa
         return ParamSet.around(self.classifier_, kappa, self.norm, self.settings_.radius)
@@ -466,12 +476,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as a folder of safetensors and JSON, atomically."""
         check_is_fitted(self, "classifier_")
-        from veritracer.persistence import save  # which reads models too, and so knows this class
+        from veritracer.persistence import save  # persistence imports this class to load models
 
         save(self, folder)
 
     def set_params(self, **params: Any) -> Self:
-        """The estimator with these parameters; an unknown one is refused with a suggestion."""
+        """Set parameters; an unknown one raises an error with a suggestion."""
         names = self._get_param_names()
         for name in params:
             if name.split("__")[0] not in names:
@@ -490,7 +500,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         share_panel: bool = False,
         checkpoint: Checkpoint | None = None,
     ) -> TrainingResult:
-        """One run of training on raw rows, for all seeds."""
+        """Train on raw rows, for all seeds at once."""
         self._saved_settings = None
         config = self.training_config()
         prepared = self._prepared(
@@ -527,7 +537,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         sample_weight: ArrayLike | None = None,
         **known: Any,
     ) -> TrainingData:
-        """The rows, encoded and split as the configuration asks; ``known`` goes to ``prepare``."""
+        """Return the rows, encoded and split as configured; ``known`` is passed on to ``prepare``."""
         return prepare(
             X,
             y,
@@ -541,13 +551,13 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         )
 
     def _chosen_panel(self) -> Panel | None:
-        """The panel to be fitted; by default one where the recipe has one and the method uses it."""
+        """Return the panel to fit; the default is one if the recipe has one and the method uses it."""
         if self.panel != "default":
             return self.panel
         return Panel() if self.method == "veritracer" and self.recipe is None else None
 
     def _adopt(self, fitted: TrainingResult, index: int, X: Any) -> Self:
-        """The estimator with what was learned by model ``index`` of the run."""
+        """Set the learned attributes from model ``index`` of the run, and return the estimator."""
         prepared, trained = fitted.data, fitted.trained
         self.schema_, self.encoding_ = prepared.schema, prepared.encoding
         labels = [prepared.schema.unfavourable, prepared.schema.favourable]
@@ -571,7 +581,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     @property
     def threshold_(self) -> float:
-        """The probability above which decisions are favourable: as given, or as ``approval_rate`` asks."""
+        """The probability above which decisions are favourable: as given, or set by ``approval_rate``."""
         if self.approval_rate is None or self.rate_threshold_ is None:
             return self.threshold
         return self.rate_threshold_
@@ -580,31 +590,31 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         return self.encoding_.encode(self._checked(X))
 
     def _checked(self, X: Any) -> Any:
-        """The table; an array of the wrong shape is refused in scikit-learn's words."""
+        """Return the table; refuse an array of the wrong shape with scikit-learn's wording."""
         table = as_table(X)
         width = self.n_features_in_
         if isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] != width:
             received = (
                 f"X has {table.shape[1]} features, but VeriTraCER is expecting {width} features as input"
             )
-            raise DataError(message(f"{width} columns", received, "pass the columns that it was fitted on"))
+            raise DataError(message(f"{width} columns", received, "pass the columns that fit() was given"))
         if isinstance(table, np.ndarray) and table.ndim == 1:
             remedy = "Reshape your data: pass one row as [[...]]"
             raise DataError(message(f"a table with {width} columns", "one dimension", remedy))
         return table
 
     def describe_inputs(self, columns: list[str] | None) -> None:
-        """Set what scikit-learn wants to know of the inputs."""
+        """Set the attributes that scikit-learn expects about the inputs."""
         self.n_features_in_ = len(self.encoding_.schema)
         self.feature_names_in_ = None if columns is None else np.array(columns, dtype=object)
 
     @property
     def settings_(self) -> TrainingConfig:
-        """Every setting of training: as given, else as in the recipe, else the library's own."""
+        """All settings of training: as given, else from the recipe, else the library's own."""
         return self.training_config()
 
     def training_config(self) -> TrainingConfig:
-        """The flat parameters, with those of the recipe where they are None, as one checked value."""
+        """Return the parameters as one checked value, with those of the recipe in place of None."""
         recipes.check(self.recipe)
         saved = self._saved_settings
         chosen = recipes.settings_of(self.recipe, self.method) if saved is None else asdict(saved)

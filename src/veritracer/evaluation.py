@@ -1,15 +1,15 @@
-"""How good a model is on rows that it has never seen, beside what anybody would try first.
+"""Evaluate a model on held-out rows, beside simple baselines on the same rows.
 
-Two models are trained side by side, in one run: one without the rows that are held out, which is judged on
-them, and one on all rows, which is kept. The first says what to expect of the second. What takes most of the
-time of a small training is shared, so that both take about a third more than one.
+Two models are trained side by side in one run: one without the held-out rows, which is evaluated on them, and
+one on all rows, which is kept. Most of the time of a small training is overhead that both share, so the pair
+takes about a third longer than one.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,15 +27,19 @@ from veritracer.training.data import labelled_schema
 
 HOLDOUT = 0.2
 FEWEST_HELD_OUT = 20
-"""With fewer rows to hold out, or fewer than five of either label, nothing could be said about a model."""
+"""Fewest held-out rows for an evaluation."""
 
 FEWEST_OF_A_LABEL = 5
-MOST_JUDGED = 20_000
+"""Fewest held-out rows of either label."""
+
+MOST_EVALUATED = 20_000
+"""Maximum number of rows that models are evaluated on."""
+
 MOST_FITTED = 100_000
-"""Rows, at most, that the comparisons are judged on and fitted to."""
+"""Maximum number of rows that the baselines are fitted to."""
 
 EXPLAINED = 100
-"""Declined rows that recourse is looked for."""
+"""Number of declined rows for which the evaluation searches counterfactuals."""
 
 RESAMPLES = 400
 CONFIDENCE = 95
@@ -48,8 +52,8 @@ THIS, BASE, LINEAR, BOOSTED = "this model", "base rate", "logistic regression", 
 Proba = NDArray[np.float64]
 
 
-class Interval(NamedTuple):
-    """A number measured on some rows, and between what it would lie on others: 95 %, by resampling them."""
+class Estimate(NamedTuple):
+    """A number measured on some rows, with its 95 % interval by resampling them."""
 
     value: float
     low: float
@@ -58,34 +62,34 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """How well probabilities and decisions fit the labels; ``auc`` is None where everybody gets the same."""
+    """Fit of probabilities and decisions to the labels; ``auc`` is None if all probabilities are equal."""
 
-    accuracy: Interval
-    auc: Interval | None
-    log_loss: Interval
-    brier: Interval
+    accuracy: Estimate
+    auc: Estimate | None
+    log_loss: Estimate
+    brier: Estimate
     accepted: float
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model is worth on rows that neither trained it nor chose its epoch.
+    """Results of a model on rows that were used neither for training nor for the choice of the epoch.
 
     Attributes
     ----------
     rows, trained
-        How many rows it was judged on, and how many it had learned from.
+        Numbers of evaluation rows and of training rows.
     scores
-        Of the model, and of what anybody would try first, on the same rows: the base rate, logistic
-        regression and gradient boosting.
+        Scores of the model and of three baselines on the same rows: the base rate, logistic regression and
+        gradient boosting.
     fitted
-        Its accuracy on the rows that it learned from.
+        Accuracy on the training rows.
     asked, valid, certified
-        How many declined rows recourse was looked for, and the shares with one that is valid, and certified.
+        Number of declined rows that were explained, and the shares of valid and of certified counterfactuals.
     agreement
-        The mean share of the panel's held-out members that believe it; None without a panel.
+        Mean share of the panel's held-out members that accept the counterfactuals; None without a panel.
     warnings
-        What somebody should know before the model is used, in sentences.
+        Sentences about weaknesses of the model.
     """
 
     rows: int
@@ -99,30 +103,30 @@ class Evaluation:
     warnings: Sequence[str] = field(default=())
 
     def to_plain(self) -> dict[str, Any]:
-        """The evaluation as numbers, texts, lists and mappings."""
+        """Return the evaluation as a versioned JSON document."""
         return {**envelope("veritracer-evaluation", 1), **asdict(self), "warnings": list(self.warnings)}
 
 
 def fit_evaluated(
     model: VeriTraCER, X: pd.DataFrame, y: ArrayLike, *, holdout: float = HOLDOUT
 ) -> tuple[VeriTraCER, Evaluation | None]:
-    """The model trained on all rows, and what one without ``holdout`` of them is worth on those.
+    """Train on all rows, and evaluate a second model, trained without the share ``holdout``, on that share.
 
-    No evaluation (None) of tables that are too small to hold rows out.
+    The evaluation is None if the table is too small to hold rows out.
     """
     known = labelled_schema(X, y, model.schema, model.favourable).labels(y)
     held = held_out(known, holdout, model.random_state)
     if len(held) == 0:
         return model.fit(X, y), None
     seed = model.random_state if isinstance(model.random_state, int) else 0
-    judged, kept = model.fit_many(X, y, [seed, seed], leave_out=[held, []])
-    if judged.interrupted_:
+    evaluated, kept = model.fit_many(X, y, [seed, seed], leave_out=[held, []])
+    if evaluated.interrupted_:
         return kept, None
-    return kept, evaluate(judged, X, known, held)
+    return kept, evaluate(evaluated, X, known, held)
 
 
 def held_out(labels: NDArray[np.int64], share: float, seed: Any) -> NDArray[np.int64]:
-    """Positions of rows to hold out, both labels in the proportions of the table; none of a small table."""
+    """Return positions of rows to hold out, stratified by label; none for a small table."""
     generator = np.random.default_rng(seed if isinstance(seed, int) else 0)
     chosen = []
     for label in (0, 1):
@@ -135,17 +139,17 @@ def held_out(labels: NDArray[np.int64], share: float, seed: Any) -> NDArray[np.i
 def evaluate(
     model: VeriTraCER, X: pd.DataFrame, labels: NDArray[np.int64], held: NDArray[np.int64]
 ) -> Evaluation:
-    """What a fitted model is worth on the rows ``held``, which it has not seen; it has seen all others."""
+    """Evaluate a fitted model on the rows ``held``; it must have been trained on all others."""
     seen = np.setdiff1d(np.arange(len(labels)), held)
-    held, seen = _thinned(held, MOST_JUDGED), _thinned(seen, MOST_FITTED)
+    held, seen = _subsample(held, MOST_EVALUATED), _subsample(seen, MOST_FITTED)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VeriTracerWarning)  # they were said when the table was read
+        warnings.simplefilter("ignore", VeriTracerWarning)  # already given when the table was read
         x = model.encoding_.encode(X.iloc[np.concatenate([seen, held])])
         fitted = model.decision_function(X.iloc[seen]) > 0
         found = _recourse(model, X.iloc[held])
     known = labels[held] == 1
-    judges = _judges(model, x[: len(seen)].numpy(), labels[seen])
-    probabilities = {name: judge(x[len(seen) :].numpy()) for name, judge in judges.items()}
+    classifiers = _classifiers(model, x[: len(seen)].numpy(), labels[seen])
+    probabilities = {name: each(x[len(seen) :].numpy()) for name, each in classifiers.items()}
     decided = {name: _decided(model, name, each) for name, each in probabilities.items()}
     draws = np.random.default_rng(0).integers(len(held), size=(RESAMPLES, len(held)))
     areas = {name: _areas(each, known, draws) for name, each in probabilities.items()}
@@ -159,16 +163,18 @@ def evaluate(
         fitted=float((fitted == (labels[seen] == 1)).mean()),
         **found,
     )
-    told = [*_about_people(partial), *_compared(partial, areas, decided, known, draws)]
-    return Evaluation(**{**partial.__dict__, "warnings": told})
+    sentences = [*_weaknesses(partial), *_comparisons(partial, areas, decided, known, draws)]
+    return replace(partial, warnings=sentences)
 
 
-def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def _subsample(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return rows if len(rows) <= most else np.random.default_rng(0).permutation(rows)[:most]
 
 
-def _judges(model: VeriTraCER, x: Proba, labels: NDArray[np.int64]) -> dict[str, Callable[[Proba], Proba]]:
-    """What gives each encoded row a probability: the model, and what was fitted to the same rows."""
+def _classifiers(
+    model: VeriTraCER, x: Proba, labels: NDArray[np.int64]
+) -> dict[str, Callable[[Proba], Proba]]:
+    """Return functions from encoded rows to probabilities: the model, and baselines fitted to ``x``."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # here: only this needs them
     from sklearn.linear_model import LogisticRegression
 
@@ -189,7 +195,7 @@ def _judges(model: VeriTraCER, x: Proba, labels: NDArray[np.int64]) -> dict[str,
 
 
 def _decided(model: VeriTraCER, name: str, probability: Proba) -> NDArray[np.bool_]:
-    """Who is accepted: at the model's threshold; with an approval rate, others accept as many as it asks."""
+    """Return a mask of accepted rows: above the threshold, or at the approval rate for baselines."""
     if name == BASE:
         return probability > 0.5
     if model.approval_rate is None or name == THIS:
@@ -210,26 +216,26 @@ def _scores(
     constant = bool((probability == probability[0]).all())
     return Scores(
         accuracy=_mean(right, draws),
-        auc=None if constant else Interval(area_under_curve(probability, known), *_ends(areas)),
+        auc=None if constant else Estimate(area_under_curve(probability, known), *_ends(areas)),
         log_loss=_mean(loss, draws),
         brier=_mean((probability - known) ** 2, draws),
         accepted=float(accepted.mean()),
     )
 
 
-def _mean(values: NDArray[np.float64], draws: NDArray[np.int64]) -> Interval:
-    """The mean, and where it lies when the rows are drawn again.
+def _mean(values: NDArray[np.float64], draws: NDArray[np.int64]) -> Estimate:
+    """Return the mean with its bootstrap interval.
 
-    The ends are never tighter than a sample without a single mistake allows ("rule of three").
+    The interval of a share is never tighter than the rule of three allows for a sample without errors.
     """
     low, high = _ends(values[draws].mean(1))
     if set(np.unique(values)) <= {0.0, 1.0}:
         low, high = min(low, 1 - 3 / len(values)), max(high, 3 / len(values))
-    return Interval(float(values.mean()), low, high)
+    return Estimate(float(values.mean()), low, high)
 
 
 def _areas(score: Proba, known: NDArray[np.bool_], draws: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The AUC of each draw that has both labels."""
+    """Return the AUC of each bootstrap sample that has both labels."""
     from scipy.stats import rankdata
 
     yes = known[draws].sum(1)
@@ -247,65 +253,65 @@ def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _recourse(model: VeriTraCER, X: pd.DataFrame) -> dict[str, Any]:
-    """How the declined of these rows end, some of them."""
+    """Explain some of the declined rows, and return the shares of valid and certified ones."""
     declined = X[model.decision_function(X) <= 0].head(EXPLAINED)
     if len(declined) == 0:
         return {"asked": 0, "valid": None, "certified": None, "agreement": None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdviceWarning)
         found = model.explain(declined, search_radius=False)
-    believed = found.agreement[np.isfinite(found.agreement)]
+    agreement = found.agreement[np.isfinite(found.agreement)]
     return {
         "asked": len(declined),
         "valid": float(found.valid.mean()),
         "certified": float(found.certified.mean()),
-        "agreement": float(believed.mean()) if len(believed) else None,
+        "agreement": float(agreement.mean()) if len(agreement) else None,
     }
 
 
-# ---------------------------------------------------------------- what somebody should know
+# ---------------------------------------------------------------- warnings
 
 
 def _rounded(share: float) -> str:
-    """A share as tables of accuracy have it: rounded, not cut off."""
+    """Format a share like an accuracy: rounded to the nearest digit."""
     return f"{100 * share:.1f} %"
 
 
-def _about_people(found: Evaluation) -> Iterator[str]:
+def _weaknesses(found: Evaluation) -> Iterator[str]:
+    """Yield warnings about the decisions, the counterfactuals and overfitting."""
     own = found.scores[THIS]
     if own.accepted in (0.0, 1.0):
         whom = "everybody" if own.accepted else "nobody"
         yield f"The model accepts {whom}: try --class-weight balanced, --threshold or --approval-rate."
     if found.valid is not None and found.valid < 1 - NO_RECOURSE:
         yield (
-            f"Only {format_percent(found.valid)} of the declined have recourse that is valid: does the "
-            "schema let "
-            "people change what the decision depends on?"
+            f"Only {format_percent(found.valid)} of the declined applicants have a valid counterfactual: "
+            "check that the schema lets people change the features that the decision depends on."
         )
     gap = found.fitted - own.accuracy.value
     if gap > OVERFIT and found.fitted > own.accuracy.high:
         yield (
-            f"It is better on the rows that it learned from: {_rounded(found.fitted)} right, "
-            f"{_rounded(own.accuracy.value)} on others. More rows help; whether more epochs would is in the "
-            "report, under how the losses fell."
+            f"The model overfits: its accuracy is {_rounded(found.fitted)} on the training rows and "
+            f"{_rounded(own.accuracy.value)} on others. More rows help; see the losses in the report before "
+            "you add epochs."
         )
 
 
-def _compared(
+def _comparisons(
     found: Evaluation,
     areas: Mapping[str, NDArray[np.float64]],
     decided: Mapping[str, NDArray[np.bool_]],
     known: NDArray[np.bool_],
     draws: NDArray[np.int64],
 ) -> Iterator[str]:
-    """That the model is no better than something simple, by the same rows drawn again for both."""
+    """Yield warnings if the model is no better than a baseline on the same bootstrap samples."""
     right = {name: (each == known).astype(float) for name, each in decided.items()}
     low, high = _ends((right[THIS] - right[BASE])[draws].mean(1))
     if low <= 0:
-        sure = "worse" if high < 0 else "not surely better"
+        verdict = "worse" if high < 0 else "not significantly better"
         yield (
-            f"Its decisions are {sure} than one answer for everybody: {_rounded(right[THIS].mean())} right "
-            f"against {_rounded(right[BASE].mean())}, on {found.rows:,} rows."
+            f"The model is {verdict} than one decision for everybody: accuracy "
+            f"{_rounded(right[THIS].mean())} against {_rounded(right[BASE].mean())}, on {found.rows:,} rows."
         )
     for name in (LINEAR, BOOSTED):
         gaps = areas[THIS] - areas[name]
@@ -315,4 +321,4 @@ def _compared(
             ranks = (
                 "" if own is None or other is None else f" (AUC {own.value:.3f} against {other.value:.3f})"
             )
-            yield f"It ranks people worse than {name} does{ranks}."
+            yield f"The model ranks people worse than {name}{ranks}."

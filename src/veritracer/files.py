@@ -1,7 +1,4 @@
-"""Files and folders that appear only when they are whole, and JSON documents that say what they are.
-
-A document has its format's name, its version, and known keys only.
-"""
+"""Write files and folders atomically and durably, and read and write versioned JSON documents."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from veritracer.errors import DataError, SchemaError, listing, message
 
 @contextmanager
 def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
-    """A file to write that takes its place only when the block ends well.
+    """Open a file for writing that gets its name only if the block succeeds.
 
-    It is written as ``NAME.partial`` and renamed once the disk has it; the new name is on the disk too when
-    the block is left. If anything goes wrong it disappears, and what was there before stays. With ``shared``
-    several processes may write the same file at once: each has a partial one of its own. A device or a pipe,
-    which cannot be renamed, is written as it is.
+    It is written as ``NAME.partial``, synchronised and renamed; the folder is synchronised too. If the block
+    fails, the partial file is removed and an earlier file stays. With ``shared``, several processes can write
+    the same file at once: each has a partial file of its own. A device or a pipe, which cannot be renamed, is
+    written directly.
     """
     if is_special(place):
         with place.open("wb") as file:
@@ -46,7 +43,7 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> Path:
-    """The place, after the content (a text as UTF-8) is there as a whole; folders on the way are made."""
+    """Write a file atomically (text as UTF-8), create its folders, and return the path."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(place, shared=shared) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -55,9 +52,9 @@ def write_whole(place: Path, content: bytes | str, *, shared: bool = False) -> P
 
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
-    """A folder to fill that takes its place, where nothing may be yet, only when the block ends well.
+    """Create a folder that gets its name only if the block succeeds; nothing may have that name yet.
 
-    Its files, its name and theirs are on the disk when the block is left.
+    Its files, their names and its own name are on the disk when the block ends.
     """
     partial = place.with_name(f"{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -72,13 +69,13 @@ def whole_folder(place: Path) -> Iterator[Path]:
 
 
 def rename(place: Path, other: Path) -> None:
-    """Rename a file or a folder, over a file that is there; on return the disk knows it."""
+    """Rename a file or a folder durably, replacing an existing file."""
     place.replace(other)
     _sync(other.parent)
 
 
 def remove(place: Path) -> None:
-    """Remove a file or a folder, if it is there; on return the disk knows it."""
+    """Remove a file or a folder durably, if it exists."""
     if place.is_dir():
         shutil.rmtree(place)
     else:
@@ -88,7 +85,7 @@ def remove(place: Path) -> None:
 
 
 def _sync(place: Path) -> None:
-    """Wait until the disk has the content of a file, or the names in a folder if the system can do that."""
+    """Synchronise a file, or the names in a folder if the system supports that."""
     folder = place.is_dir()
     writing = os.name == "nt" and not folder  # Windows syncs only what is open for writing
     try:
@@ -104,7 +101,7 @@ def _sync(place: Path) -> None:
 
 @contextmanager
 def writable(place: Path) -> Iterator[None]:
-    """Turn what the file system refuses into one sentence, before and while the block writes."""
+    """Raise ``DataError`` for errors of the file system, before and while the block writes."""
     if place.is_dir():
         raise DataError(message("a file to write", f"the folder {place}", "name a file in it"))
     if not place.parent.is_dir():
@@ -116,15 +113,15 @@ def writable(place: Path) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) or not error.errno:
             raise
         received = os.strerror(error.errno)
-        remedy = "nothing was kept: free some space, or choose another place"
+        remedy = "nothing was written: free some space, or choose another place"
         raise DataError(message(f"{place} to be written", received, remedy)) from None
 
 
 @contextmanager
 def output_folder(out: Path) -> Iterator[None]:
-    """Make the folder ``out`` for files that the block writes; if the block fails, remove it again.
+    """Create the folder ``out`` for the files of the block; if the block fails, remove it again.
 
-    A folder that was there before stays, and so does one that something else has been written into.
+    A folder that existed before stays, and so does one that contains other files.
     """
     if out.exists() and not out.is_dir():
         raise DataError(message("a folder for --out", f"the file {out}", "choose another name"))
@@ -141,7 +138,7 @@ def output_folder(out: Path) -> Iterator[None]:
 
 
 def is_special(place: Path) -> bool:
-    """Whether this is a device or a pipe, which cannot be renamed."""
+    """Return True for a device or a pipe, which cannot be renamed."""
     try:
         mode = place.stat().st_mode
     except OSError:
@@ -150,7 +147,7 @@ def is_special(place: Path) -> bool:
 
 
 def envelope(kind: str, version: int) -> dict[str, Any]:
-    """The first fields of a document of ours: what it is, and in which version.
+    """Return the first fields of a document: its format and version.
 
     >>> envelope("veritracer-audit", 1)
     {'format': 'veritracer-audit', 'version': 1}
@@ -159,7 +156,7 @@ def envelope(kind: str, version: int) -> dict[str, Any]:
 
 
 def document_text(content: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> str:
-    """The content as JSON text, also written to ``path`` if there is one; refuses nan and infinity.
+    """Return the content as JSON text, and also write it to ``path`` if given; refuse NaN and infinity.
 
     >>> print(document_text({"κ": 0.2}))
     {
@@ -181,16 +178,16 @@ def _own_partial(place: Path) -> Path:
 
 
 def read_json(text: str, kind: str, version: int) -> dict[str, Any]:
-    """The JSON object in ``text`` without its format and version, after these were checked."""
+    """Parse a JSON document, and return its fields without format and version, which are checked."""
     try:
         content = json.loads(text)
     except (TypeError, ValueError) as error:
         raise SchemaError(
-            message(f"{kind} as JSON", f"text that is not ({error})", "write it with to_json()")
+            message(f"{kind} as JSON", f"other text ({error})", "write it with to_json()")
         ) from None
     if not isinstance(content, dict) or content.pop("format", None) != kind:
         raise SchemaError(
-            message(f"JSON of the format {kind!r}", "something else", "write it with to_json()")
+            message(f"JSON of the format {kind!r}", "another document", "write it with to_json()")
         )
     found = content.pop("version", None)
     if found != version or isinstance(found, bool):
@@ -200,7 +197,7 @@ def read_json(text: str, kind: str, version: int) -> dict[str, Any]:
 
 
 def check_keys(entry: Any, allowed: set[str], needed: set[str], what: str) -> None:
-    """Refuse keys that are unknown and keys that are absent."""
+    """Refuse unknown and missing keys."""
     if not isinstance(entry, Mapping):
         raise SchemaError(message(f"the fields of {what}", repr(entry)[:40], "write it with to_json()"))
     unknown, absent = sorted(set(entry) - allowed), sorted(needed - set(entry))

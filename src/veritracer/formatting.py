@@ -1,4 +1,4 @@
-"""Format numbers and single values as text: all digits that mean something, and no others."""
+"""Format numbers and single values as text, with their significant digits."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def strip_float_noise(number: float) -> float:
     >>> strip_float_noise(0.1 + 0.2), strip_float_noise(0.1234567890123456)
     (0.3, 0.1234567890123456)
     """
-    format_number = float(f"{float(number):.15g}")
-    return format_number if abs(format_number - number) <= NOISE * abs(number) else float(number)
+    rounded = float(f"{float(number):.15g}")
+    return rounded if abs(rounded - number) <= NOISE * abs(number) else float(number)
 
 
 def decimal_of(value: Any) -> Decimal:
-    """Return the number exactly as it is written: 0.1 is one tenth.
+    """Return the number as it is written in decimal: 0.1 is one tenth.
 
     >>> decimal_of(0.3) - decimal_of(0.1)
     Decimal('0.2')
@@ -58,7 +58,7 @@ def decimal_of(value: Any) -> Decimal:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a single cell is empty."""
+    """Return True for an empty cell."""
     if value is None or value is pd.NaT or value is pd.NA:
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
@@ -166,7 +166,7 @@ def format_number(value: float) -> str:
 
 
 class English:
-    """Write sentences in English, the language of the source: a ``Translator`` does it in another one."""
+    """Write sentences in English, the language of the source; ``Translator`` is for other languages."""
 
     locale = "en"
 

@@ -1,7 +1,7 @@
-"""What a set of counterfactuals is worth: each number of the paper's tables as one function.
+"""Measure counterfactuals: one function for each number of the paper's tables.
 
-Rows are encoded tensors (n, d) in [0, 1]; ``valid`` is a boolean mask (n,). A mean over no rows is nan,
-never 0: a method that found nothing has no proximity. Smaller is better for distances, larger for rates.
+Rows are encoded tensors (n, d) in [0, 1]; ``valid`` is a boolean mask (n,). A mean over no rows is NaN, never
+0: a method that found nothing has no proximity. Smaller is better for distances, larger for rates.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MOVED = 0.01
 """A feature counts as changed when it moves by more than this in scaled units, as in the paper's code."""
 
 ATTACKED_AT_ONCE = 500
-"""Rows whose models are attacked together: each row has a copy of all parameters."""
+"""Rows that are attacked together: each has its own copy of all parameters."""
 
 
 class CrossModel(NamedTuple):
-    """How the counterfactuals of one model fare on others; each an array with an entry for each of them.
+    """Validity of one model's counterfactuals on other models, as arrays with an entry for each of those.
 
-    ``keeps`` is the share with f_m(x′) = f(x′), the paper's words; ``differs`` the share with
-    f_m(x′) ≠ f_m(x), the paper's code. ``agreement`` is the share with f_m(x) = f(x), the cap of
-    ``differs`` for counterfactuals that hold: if all of them keep their decision, the two are equal.
+    ``keeps`` is the share with f_m(x′) = f(x′), as in the paper's text; ``differs`` the share with
+    f_m(x′) ≠ f_m(x), as in its code. ``agreement`` is the share with f_m(x) = f(x): if every x′ keeps its
+    decision, ``differs`` equals it.
     """
 
     keeps: NDArray[np.float64]
@@ -41,36 +41,36 @@ class CrossModel(NamedTuple):
 
 
 def favourable(module: nn.Module, x: Tensor) -> Tensor:
-    """The decisions (n,) of a torch MLP as booleans, computed in its own precision."""
+    """Return a mask (n,) of the rows that a torch MLP decides favourably, in its own precision."""
     network, theta = from_module(module)
     with torch.no_grad():
         return network.logit(theta, x.to(theta[0])) > 0
 
 
 def valid_rows(module: nn.Module, x: Tensor, x_cf: Tensor) -> Tensor:
-    """Where the counterfactual is decided otherwise than the row, (n,) bool."""
+    """Return a mask (n,) of the counterfactuals that are decided differently from their rows."""
     return favourable(module, x) != favourable(module, x_cf)
 
 
 def validity(module: nn.Module, x: Tensor, x_cf: Tensor) -> float:
-    """The share of rows whose counterfactual the model decides otherwise."""
+    """Return the share of counterfactuals that the model decides differently from their rows."""
     return _mean(valid_rows(module, x, x_cf))
 
 
 def certified_rate(certified: Tensor | ArrayLike) -> float:
-    """The share of all rows with a certificate; a row without a valid counterfactual counts as 0."""
+    """Return the share of all rows with a certificate; a row without a counterfactual counts as 0."""
     return _mean(certified)
 
 
 def certified_rate_of_valid(certified: Tensor | ArrayLike, valid: Tensor | ArrayLike) -> float:
-    """The share of valid counterfactuals with a certificate: what the paper calls δ-robustness."""
+    """Return the share of valid counterfactuals with a certificate, the paper's δ-robustness."""
     return _mean(certified, valid)
 
 
 def unbroken_rate(param_set: ParamSet, x: Tensor, x_cf: Tensor, *, steps: int = 25) -> float:
-    """The share of all rows that are valid and that no attacked model of the set breaks.
+    """Return the share of all rows that are valid and that the attack breaks with no model of the set.
 
-    An upper limit of what could be certified: the truth lies between ``certified_rate`` and this.
+    The true rate lies between ``certified_rate`` and this one.
     """
     center = param_set.center[0]
     unbroken = []
@@ -84,10 +84,10 @@ def unbroken_rate(param_set: ParamSet, x: Tensor, x_cf: Tensor, *, steps: int = 
 def cross_model_validity(
     module: nn.Module, others: Sequence[nn.Module], x: Tensor, x_cf: Tensor, *, valid_only: bool = True
 ) -> CrossModel:
-    """How the counterfactuals of ``module`` fare on the ``others``, in both of the paper's definitions.
+    """Measure the validity of the counterfactuals of ``module`` on the ``others``, by both definitions.
 
-    With ``valid_only`` a share is one of the counterfactuals that are valid for ``module`` (the paper);
-    without, of all rows, and an invalid one has neither kept nor differed.
+    With ``valid_only``, as in the paper, shares are of the counterfactuals that are valid for ``module``;
+    otherwise of all rows, where an invalid counterfactual counts as 0.
     """
     own, own_cf = favourable(module, x), favourable(module, x_cf)
     valid = own != own_cf
@@ -100,20 +100,8 @@ def cross_model_validity(
     return CrossModel(*np.array(found, dtype=np.float64).reshape(-1, 3).T)
 
 
-def pairwise_validity(modules: Sequence[nn.Module], x: Tensor, x_cfs: Sequence[Tensor]) -> CrossModel:
-    """For each model, how its own counterfactuals fare on all the others, on average: the paper's RI and LOO.
-
-    ``x_cfs`` has the counterfactuals that each model gave for the same rows ``x``.
-    """
-    means = []
-    for i, (module, x_cf) in enumerate(zip(modules, x_cfs, strict=True)):
-        others = [other for j, other in enumerate(modules) if j != i]
-        means.append([each.mean() for each in cross_model_validity(module, others, x, x_cf)])
-    return CrossModel(*np.array(means, dtype=np.float64).reshape(-1, 3).T)
-
-
 def proximity(x: Tensor, x_cf: Tensor, valid: Tensor | ArrayLike | None = None) -> float:
-    """The mean over valid rows of the L1 distance divided by the number of encoded columns."""
+    """Return the mean L1 distance of valid rows, divided by the number of encoded columns."""
     return _mean((x_cf - x).abs().mean(-1), valid)
 
 
@@ -125,12 +113,12 @@ def sparsity(
     *,
     tolerance: float = MOVED,
 ) -> float:
-    """The mean share of features that change; a one-hot group is one feature."""
+    """Return the mean share of changed features; a one-hot group is one feature."""
     return _mean(encoding.changed(x_cf, x, tol=tolerance).double().mean(-1), valid)
 
 
 def manifold_distance(x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike | None = None) -> float:
-    """DDM: the mean L1 distance to the nearest training row, divided by the number of encoded columns."""
+    """Return the mean L1 distance to the nearest training row, divided by the number of columns (DDM)."""
     chosen = _select(x_cf, valid)
     if not len(chosen):
         return float("nan")
@@ -138,18 +126,8 @@ def manifold_distance(x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike |
     return float(distance.mean())
 
 
-def local_outlier_factor(
-    x_cf: Tensor, x_train: Tensor, valid: Tensor | ArrayLike | None = None, *, n_neighbors: int = 20
-) -> float:
-    """The mean local outlier factor among the training rows: about 1 inside of them, more outside."""
-    chosen = _select(x_cf, valid)
-    if not len(chosen):
-        return float("nan")
-    return float(Neighbours(x_train).outlier_factor(torch.from_numpy(chosen), n_neighbors).mean())
-
-
 def broken_groups(encoding: Encoding, x_cf: Tensor) -> float:
-    """The share of rows with a one-hot group that is not one 1 and otherwise 0: nobody can be that."""
+    """Return the share of rows with an illegal one-hot group: not a single 1 and otherwise 0."""
     broken = torch.zeros(len(x_cf), dtype=torch.bool)
     for group in encoding.groups:
         block = x_cf[:, group].cpu()
@@ -158,7 +136,7 @@ def broken_groups(encoding: Encoding, x_cf: Tensor) -> float:
 
 
 def accuracy(module: nn.Module, x: Tensor, y: Tensor | ArrayLike) -> float:
-    """The share of rows that are decided as their label says; ``y`` is 1 for favourable and 0 for not."""
+    """Return the share of rows whose decision equals their label, 1 for favourable and 0 otherwise."""
     return _mean(_array(favourable(module, x)) == (_array(y) > 0.5))
 
 

@@ -1,8 +1,8 @@
-"""A model on disk: a folder with ``model.safetensors`` and ``model.json``. Never pickle.
+"""Read and write model folders: ``model.safetensors`` and ``model.json``, never pickle.
 
-``model.json`` holds the schema, the encoding, the configuration, the versions and two digests: of the
-tensors' file, and of everything else. Loading checks both. Saving writes a new folder beside the old
-one and exchanges them by renaming; a crash leaves the old one, or the new one, or the old one under its
+``model.json`` holds the schema, the encoding, the configuration, the versions and two digests: one of the
+file of tensors, one of everything else. Loading checks both. Saving writes a new folder beside the old one
+and swaps them by renaming; after a crash there is the old folder, the new one, or the old one under its
 ``.previous`` name, where loading finds it.
 """
 
@@ -36,9 +36,9 @@ def write(
     tensors: Mapping[str, Tensor],
     beside: Mapping[str, str] | None = None,
 ) -> Path:
-    """Save plain ``content`` and ``tensors`` as the model folder; returns where.
+    """Write JSON ``content`` and ``tensors`` as a model folder, atomically, and return its path.
 
-    ``beside`` has texts for other files of the folder by their names: all are there, or none is.
+    ``beside`` has the texts of further files in the folder by their names.
     """
     target = Path(folder)
     if (
@@ -46,7 +46,7 @@ def write(
         and not (target / DOCUMENT).exists()
         and any(target.iterdir() if target.is_dir() else [1])
     ):
-        received = f"{target}, which is something else"
+        received = f"{target}, which is neither"
         raise ModelFileError(
             message("a new folder or a saved model to replace", received, "choose another name")
         )
@@ -70,10 +70,10 @@ def write(
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The content and the tensors of a model folder, refused unless both are what was written."""
+    """Read the content and the tensors of a model folder, and check both digests."""
     content, data = verified(folder)
     from safetensors import SafetensorError
-    from safetensors.torch import load  # here: it brings torch, and a damaged folder is refused without
+    from safetensors.torch import load  # here: it imports torch, and damage is found without
 
     try:
         return content, load(data)
@@ -82,57 +82,57 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tens
 
 
 def verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """The content of a model folder and the bytes of its tensors, both with the digests that they had."""
+    """Read the content of a model folder and the bytes of its tensors, and check both digests."""
     target = _present(folder)
     document = _document(target)
     data = _bytes(target / TENSORS)
     if _sha(data) != document["tensors_sha256"]:
-        raise _damaged(target / TENSORS, "tensors with the digest in model.json", "other ones")
+        raise _damaged(target / TENSORS, "tensors with the digest in model.json", "others")
     return document["content"], data
 
 
-class Columns(NamedTuple):
-    """The columns of the table that a model reads: its features, the target, and what it ignores."""
+class ModelColumns(NamedTuple):
+    """Columns of the table that a model reads: its features, the target, and ignored columns."""
 
     names: tuple[str, ...]
     target: str | None
     ignored_names: tuple[str, ...] = ()
 
 
-def columns(folder: str | os.PathLike[str]) -> Columns | None:
-    """The columns of a saved model, known before torch is; None of a model that ``load`` will refuse."""
+def columns(folder: str | os.PathLike[str]) -> ModelColumns | None:
+    """Read the columns of a saved model without torch; None if ``load`` will refuse the model."""
     content, _ = verified(folder)
     try:
         schema = content["encoding"]["schema"]
         ignored = tuple(column["name"] for column in schema.get("ignored", ()))
         names = tuple(feature["name"] for feature in schema["features"])
-        return Columns(names, schema["target"], ignored)
+        return ModelColumns(names, schema["target"], ignored)
     except (LookupError, TypeError, AttributeError):
         return None
 
 
 def _present(folder: str | os.PathLike[str]) -> Path:
-    """Where the model is: after a crash between two renames the old one is whole, under another name."""
+    """Return the folder of the model: after a crash between two renames that is the previous one."""
     target = Path(folder)
     return _previous(target) if not target.exists() and _previous(target).is_dir() else target
 
 
 def _document(target: Path) -> dict[str, Any]:
-    """``model.json``, with its format, version and digest checked."""
+    """Read ``model.json``, and check its format, version and digest."""
     data = _bytes(target / DOCUMENT)
     try:
         document = json.loads(data)
     except (ValueError, UnicodeDecodeError) as error:
         raise _damaged(target / DOCUMENT, "JSON", str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _damaged(target / DOCUMENT, f"a {FORMAT}", "something else")
+        raise _damaged(target / DOCUMENT, f"a {FORMAT}", "another document")
     if document.get("version") != VERSION:
         received = repr(document.get("version"))
         raise ModelFileError(
             message(f"version {VERSION} of {FORMAT}", received, "load it with the release that wrote it")
         )
     if set(document) != KEYS or document["digest"] != _digest(document):
-        raise _damaged(target / DOCUMENT, "the content that its digest names", "an altered one")
+        raise _damaged(target / DOCUMENT, "content with the stated digest", "altered content")
     return document
 
 
@@ -141,13 +141,13 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         found = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        received = f"{path.parent} with {', '.join(found[:4]) or 'nothing in it'}" if found else f"no {path}"
-        remedy = "pass a folder that model.save() wrote; pickle is never read"
+        received = f"{path.parent} with {', '.join(found[:4])}" if found else f"no {path}"
+        remedy = "pass a folder that model.save() wrote; pickle files are not supported"
         raise ModelFileError(message(f"a model folder with {path.name}", received, remedy)) from error
 
 
 def _damaged(path: Path, expected: str, received: str) -> ModelFileError:
-    remedy = "it was changed or cut off after it was saved: take it from a backup"
+    remedy = "the file was changed or truncated after it was saved: restore it from a backup"
     return ModelFileError(message(f"{expected} in {path}", received, remedy))
 
 
@@ -165,7 +165,7 @@ def _previous(target: Path) -> Path:
 
 
 def _exchange(fresh: Path, target: Path) -> None:
-    """Put ``fresh`` in the place of ``target`` by renaming alone."""
+    """Replace ``target`` by ``fresh``, by renaming alone."""
     previous = _previous(target)
     if target.exists():
         shutil.rmtree(previous, ignore_errors=True)
@@ -175,7 +175,7 @@ def _exchange(fresh: Path, target: Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a model was made with."""
+    """Return the versions of this package and of torch."""
     import torch
 
     return {"veritracer": __version__, "torch": torch.__version__}

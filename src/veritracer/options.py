@@ -11,7 +11,7 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
@@ -51,6 +51,9 @@ BLOCK_ROWS = 4_096
 PROMISE_TERM = timedelta(days=365)
 """Duration of a promise by default."""
 
+PYTHON_ONLY: dict[str, JsonValue] = {"python_only": True}
+"""Mark of an option without a flag."""
+
 Original = Literal["plain", "encrypted", "commitment"]
 """How a ledger keeps a person's own row."""
 
@@ -68,7 +71,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def _plain(value: Any) -> Any:
-    """Convert a numpy scalar, or every one in a mapping or a pair, to the Python value."""
+    """Convert a numpy scalar, or those in a mapping, to Python values."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     item = getattr(value, "item", None)
@@ -81,7 +84,7 @@ def _refusal(expected: str, remedy: str) -> PydanticCustomError:
 
 
 def _drift(value: Any) -> Any:
-    """Refuse what is neither an amount of at least 0 nor a range of finite moves around 0."""
+    """Check an amount of at least 0, or a range of finite moves around 0."""
     pair = isinstance(value, Sequence) and not isinstance(value, str)
     ends = [_plain(end) for end in value] if pair else [_plain(value)]
     numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
@@ -113,7 +116,7 @@ Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
 
 
 def _raises_data_errors(cls: _Class) -> _Class:
-    """Let the constructor raise ``TypeError`` for an unknown name, and ``DataError`` for a bad value."""
+    """Make the constructor raise ``TypeError`` for an unknown name, and ``DataError`` for a bad value."""
     made: Any = cls
     validated: Callable[..., None] = made.__init__
     known: dict[str, FieldInfo] = made.__pydantic_fields__
@@ -352,7 +355,10 @@ class ExplainOptions:
 @_raises_data_errors
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class IssueOptions(ExplainOptions):
-    """Options of one call of ``issue``: those of ``explain``, and the terms of the promises."""
+    """Options of one call of ``issue``: those of ``explain``, and the terms of the promises.
+
+    ``key`` and ``now`` are for Python only: the command line reads keys from files, and promises of today.
+    """
 
     ids: Annotated[Any, Field(description="Identifiers of the applicants, one for each row.")]
     ledger: Annotated[Any, Field(description="The ledger, its path or the URL of its database.")]
@@ -370,6 +376,18 @@ class IssueOptions(ExplainOptions):
     allow_duplicate: Annotated[
         bool, Field(description="Promise again what the same application has been promised already.")
     ] = False
+    key: Annotated[
+        bytes | str | None,
+        Field(json_schema_extra=PYTHON_ONLY, description="Key of encrypted original rows."),
+    ] = Field(default=None, repr=False)
+    now: Annotated[
+        datetime | None,
+        Field(json_schema_extra=PYTHON_ONLY, description="Date of the promises; None for the present time."),
+    ] = None
+
+    def of_explain(self) -> ExplainOptions:
+        """Return the options of ``explain`` alone."""
+        return ExplainOptions(**{field.name: getattr(self, field.name) for field in fields(ExplainOptions)})
 
 
 def _check_kind(option: str, feature: Feature) -> None:

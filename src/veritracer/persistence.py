@@ -1,8 +1,8 @@
-"""A model as a file, and back in memory: what is in it, how it is written, how it is checked.
+"""Save and load models, and check everything in a file before it becomes a model.
 
-The digests of a model folder say that it is what was written, and nothing about what that is: whoever
-computes them anew can write anything. So everything in it is checked before it becomes a model: which fields
-there are and of which kind, which tensors, of which shape, and that they are numbers.
+The digests of a model folder detect accidental changes only: anybody can write other content and compute its
+digests. Therefore ``load`` checks the names and types of all fields, and the names, shapes and finiteness of
+all tensors.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from veritracer.training.generator import Generator, make_generator
 from veritracer.training.panel import PanelContent, PanelParams
 
 _POSITIVE = {"convention": POSITIVE.value}
-"""``vt.POSITIVE`` in a file, where a text is a label."""
+"""``vt.POSITIVE`` as JSON; text would be a label."""
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """The two labels, and the dtype of the array that holds them."""
+    """The two labels, and the dtype of their array."""
 
     values: list[Value]
     dtype: str
@@ -49,7 +49,7 @@ class _Classes:
 
 @dataclass(frozen=True)
 class _Content:
-    """What is written besides tensors."""
+    """The content of ``model.json``."""
 
     params: dict[str, Any]
     settings: TrainingConfig
@@ -66,12 +66,12 @@ class _Content:
 
 
 def save(model: VeriTraCER, folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> None:
-    """Write a fitted model as a folder of safetensors and JSON, atomically, with other texts beside it."""
+    """Write a fitted model as a folder of safetensors and JSON, atomically, with further text files."""
     model_folder.write(folder, _content(model), _tensors(model), beside)
 
 
 def _content(model: VeriTraCER) -> dict[str, Any]:
-    """The fields of ``_Content``, as JSON has them."""
+    """Return the fields of ``_Content`` as JSON values."""
     params = model.get_params(deep=False)
     del params["schema"]
     params["favourable"] = _POSITIVE if model.favourable is POSITIVE else plain(model.favourable)
@@ -95,7 +95,7 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
 
 
 def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
-    """Every tensor of the model by its name in the file."""
+    """Return the tensors of the model by their names in the file."""
     tensors = {f"classifier.{i}": t for i, t in enumerate(from_module(model.classifier_)[1])}
     tensors |= {f"generator.{i}": t for i, t in enumerate(model.generator_theta_)}
     for name in ("favourable", "unfavourable"):
@@ -112,12 +112,18 @@ def _tensors(model: VeriTraCER) -> dict[str, Tensor]:
 
 
 def load(folder: str | os.PathLike[str]) -> VeriTraCER:
-    """The model that ``save`` wrote, after checking that nothing in it was changed, and that it is one."""
+    """Load a model that ``save`` wrote, and check its digests and everything in it.
+
+    Raises
+    ------
+    ModelFileError
+        If the folder is missing, damaged, altered, or of an unknown version.
+    """
     raw, named = model_folder.read(folder)
     content: _Content = _valid("content", _Content, raw)
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
-    model._saved_settings = content.settings  # what a recipe or the library sets today may differ
+    model._saved_settings = content.settings  # recipes of a later release may differ
     config = model.training_config()
     model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
@@ -141,28 +147,28 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
 
 
 class _Tensors:
-    """The tensors of a saved model by name, each checked when it is taken."""
+    """Tensors of a saved model by name; each is checked when it is read."""
 
     def __init__(self, named: dict[str, Tensor]) -> None:
         self.left = dict(named)
 
     def layers(self, prefix: str, sizes: Sequence[int]) -> Theta:
-        """Weights and biases of layers from these widths to these, in float64."""
+        """Return the weights and biases of layers of these widths, in float64."""
         shapes = [shape for into, out in pairwise(sizes) for shape in ((out, into), (out,))]
         return tuple(self._take(f"{prefix}.{i}", shape) for i, shape in enumerate(shapes))
 
     def rows(self, name: str, dim: int) -> Tensor:
-        """Encoded rows, any number of them."""
+        """Return any number of encoded rows."""
         found = self.left.get(name)
         count = found.shape[0] if found is not None and found.dim() == 2 else 0
         return self._take(name, (count, dim))
 
     def labels(self, count: int) -> Tensor | None:
-        """Which of the kept rows are favourable; None in models of the first stage."""
+        """Return a mask of the favourable rows among those that were kept; None if labels are unknown."""
         return self._take("labels", (count,)) > 0.5 if "labels" in self.left else None
 
     def quantile_bounds(self, dim: int) -> QuantileBounds | None:
-        """Between which values most rows of either label lie; None in models of the first stage."""
+        """Return the quantile bounds of both labels; None if labels are unknown."""
         if "usual.lower" not in self.left:
             return None
         return QuantileBounds(
@@ -170,14 +176,14 @@ class _Tensors:
         )
 
     def below(self, prefix: str) -> dict[str, Tensor]:
-        """All tensors whose names begin so, without that beginning; not checked."""
+        """Return the tensors whose names have this prefix, without it and unchecked."""
         names = [name for name in self.left if name.startswith(prefix)]
         return {name.removeprefix(prefix): self.left.pop(name) for name in names}
 
     def check_all_used(self) -> None:
-        """Refuse tensors that no model of this kind has."""
+        """Refuse tensors that are no part of the model."""
         if self.left:
-            raise _refused("no other tensors than the model's", listing(self.left))
+            raise _refused("only the model's tensors", f"also {listing(self.left)}")
 
     def _take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         found = self.left.pop(name, None)
@@ -187,17 +193,17 @@ class _Tensors:
         if found.dtype not in (torch.float32, torch.float64) or found.shape != shape:
             raise _refused(expected, f"{found.dtype} of the shape {tuple(found.shape)}")
         if not bool(found.isfinite().all()):
-            raise _refused(expected, "infinity, or what is no number, among them")
+            raise _refused(expected, "NaN or infinity")
         return found
 
 
 def _refused(expected: str, received: str) -> ModelFileError:
-    remedy = "it was changed after it was saved: take it from a backup"
+    remedy = "the file was changed after it was saved: restore it from a backup"
     return ModelFileError(message(f"{expected} in a saved model", received, remedy))
 
 
 def _valid(what: str, kind: Any, value: Any) -> Any:
-    """The value, read as that kind; refused where it is of another."""
+    """Validate a value as this type."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except PydanticError as error:
@@ -209,30 +215,30 @@ def _valid(what: str, kind: Any, value: Any) -> Any:
 
 
 def _params(params: dict[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments, each of the kind that the constructor names."""
+    """Validate the constructor's arguments by its annotations."""
     kinds = get_type_hints(VeriTraCER.__init__)
     unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
     if unknown:
         raise _refused("parameters of VeriTraCER", listing(unknown))
-    asked = params.get("panel")  # no model of the first stage had one
+    panel = params.get("panel")
     given = {name: value for name, value in params.items() if name != "panel"}
     if given.get("favourable") == _POSITIVE:
         given["favourable"] = POSITIVE
     checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
-    if isinstance(asked, dict):
-        return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, asked)))}
-    return {**checked, "panel": _valid("params.panel", Literal["default"] | None, asked)}
+    if isinstance(panel, dict):
+        return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, panel)))}
+    return {**checked, "panel": _valid("params.panel", Literal["default"] | None, panel)}
 
 
 def _threshold(threshold: float | None) -> float:
-    """The threshold that an approval rate asked for, between 0 and 1."""
+    """Check the threshold of an approval rate."""
     if threshold is None or not 0.0 < threshold < 1.0:
         raise _refused("a threshold between 0 and 1", repr(threshold))
     return threshold
 
 
 def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) -> Panel | None:
-    """The panel, whose numbers are checked by its members."""
+    """Restore the panel; its members check their own tensors."""
     if content is None:
         return None
     try:
@@ -242,7 +248,7 @@ def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) 
 
 
 def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:
-    """The labels as ``fit`` left them: two, one of them the schema's favourable one."""
+    """Restore the two labels, one of which must be the schema's favourable one."""
     try:
         found: NDArray[Any] = np.array(classes.values, dtype=np.dtype(classes.dtype))
     except (TypeError, ValueError, OverflowError) as error:
@@ -254,22 +260,22 @@ def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:
 
 
 def _generator(config: TrainingConfig, encoding: Encoding, tensors: _Tensors) -> Generator | None:
-    """The generator; a neighbour generator with the rows of each label that it chooses from."""
+    """Restore the generator; a neighbour generator needs the rows of each label."""
     if not config.has_generator:
         return None
     x, y = torch.empty(0, encoding.dim), torch.empty(0)
     if config.generator == "neighbour":
         pools = [tensors.rows(f"pool.{side}", encoding.dim) for side in ("favourable", "unfavourable")]
         if not all(map(len, pools)):
-            raise _refused("rows of either label to choose from", "none of one")
+            raise _refused("rows of both labels", "none of one label")
         x, y = torch.cat(pools), torch.cat([torch.ones(len(pools[0])), torch.zeros(len(pools[1]))])
     return make_generator(config, encoding, x, y)
 
 
 def _history(history: dict[str, list[int | float | None]], best_epoch: int) -> pd.DataFrame:
-    """A row for each epoch, the best one among them."""
+    """Restore the table of epochs, which must contain the best one."""
     lengths = {len(column) for column in history.values()}
     if len(lengths) != 1 or not 1 <= best_epoch <= max(lengths):
         received = f"columns of {sorted(lengths)} entries and epoch {best_epoch}"
-        raise _refused("a history of all epochs, the best one among them", received)
+        raise _refused("a history of all epochs, including the best one", received)
     return pd.DataFrame(history)

@@ -1,11 +1,10 @@
-"""Find what weighed most against somebody, compared with people whom the model accepts.
+"""Find the principal reasons of a decision: the features that weighed most against a person.
 
-A principal reason is not what a counterfactual changes: that is one way to another decision, and may lead
-past the reasons. A feature's part is its Shapley value in the logit between a row that the model accepts and
-the person's own, averaged over accepted training rows (interventional, as SHAP's permutation explainer has
-it): in the accepted row features are replaced by the person's own in random order, and then in the opposite
-one, and each is credited with what it changed. The parts of all features sum to the logit minus its mean over
-those rows.
+A counterfactual is one way to another decision, and may change other features than these. The contribution of
+a feature is its Shapley value in the logit, between the person's row and training rows that the model accepts
+(interventional, like SHAP's permutation explainer): the features of an accepted row are replaced by the
+person's own in a random order, and then in the opposite order, and each feature is credited with the
+difference. The contributions sum to the logit minus its mean over the accepted rows.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
     from veritracer.counterfactuals import Counterfactuals
 
 ACCEPTED_ROWS = 128
-"""Accepted training rows that a person is compared with."""
+"""Number of accepted training rows that a person is compared with."""
 
 MOST_REASONS = 4
-"""Principal reasons, at most: more are "not likely to be helpful" (Regulation B, comment 9(b)(2)-1)."""
+"""Maximum number of reasons: more are "not likely to be helpful" (Regulation B, comment 9(b)(2)-1)."""
 
 LEAST_SHARE = 0.1
-"""What weighs less than this share of the heaviest reason is no principal one."""
+"""A principal reason weighs at least this share of the heaviest one."""
 
 
 class PrincipalReason(NamedTuple):
-    """What weighed against somebody: a feature, which way it would have to go, its part of the logit."""
+    """A feature that weighed against a person, the direction of an improvement, and its part of the logit."""
 
     feature: str
     direction: Direction
@@ -42,7 +41,7 @@ class PrincipalReason(NamedTuple):
 def principal_reasons(found: Counterfactuals, i: int) -> list[PrincipalReason]:
     """Return the features that weighed most against row ``i``, the heaviest first.
 
-    None where the row is favourable, or no accepted training row is known.
+    The list is empty if the row is favourable, or if no accepted training row is known.
     """
     accepted = found.accepted
     if found.favourable[i] or len(accepted) == 0:
@@ -61,7 +60,7 @@ def principal_reasons(found: Counterfactuals, i: int) -> list[PrincipalReason]:
 
 @torch.no_grad()
 def contributions(found: Counterfactuals, x: Tensor, accepted: Tensor) -> Tensor:
-    """Return the part of each feature (F,) in the logit of ``x`` (d,), compared with accepted rows (m, d)."""
+    """Return the Shapley values (F,) of the logit of ``x`` (d,) against accepted rows (m, d)."""
     owner, features = found.encoding.owner, len(found.encoding.blocks)
     rng = torch.Generator().manual_seed(0)
     total = torch.zeros(features, dtype=torch.float64)
@@ -78,7 +77,7 @@ def contributions(found: Counterfactuals, x: Tensor, accepted: Tensor) -> Tensor
 
 
 def accepted_rows(found: Counterfactuals) -> Tensor:
-    """Return training rows that today's model accepts, evenly spread: (at most so many, d)."""
+    """Return evenly spread training rows that today's model accepts, (at most ``ACCEPTED_ROWS``, d)."""
     rows = found.reference.neighbours.rows
     if len(rows) == 0:
         return rows
@@ -93,7 +92,7 @@ def _logit(found: Counterfactuals, x: Tensor) -> Tensor:
 
 
 def _direction(found: Counterfactuals, i: int, k: int, x: Tensor, typical: Tensor) -> Direction:
-    """Return which way feature ``k`` is from the accepted rows, as somebody would be asked to go."""
+    """Return the direction in which feature ``k`` would have to change to approach the accepted rows."""
     block = found.encoding.blocks[k]
     feature = block.feature
     cell = to_python(found.cells[feature.name][0][i])

@@ -63,7 +63,7 @@ def decide(model: Any, x: Tensor) -> Decisions:
 
 @decide.register(nn.Module)
 def _decide_mlp(module: nn.Module, x: Tensor) -> Decisions:
-    """Compare what a torch MLP computes with what its layers say; refuse one that does something else."""
+    """Decide by the outputs of a torch MLP, and refuse one whose outputs differ from those of its layers."""
     network, theta = from_module(module)
     exact_theta = tuple(t.detach().to(x.device, torch.float64) for t in theta)
     with torch.no_grad():

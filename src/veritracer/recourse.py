@@ -1,4 +1,4 @@
-"""Recourse for any supported model: a certified counterfactual near each row."""
+"""Find certified counterfactuals for a given model: an MLP in torch, or a logistic regression."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceDat
 from veritracer.threads import one_thread
 from veritracer.training import Panel
 from veritracer.training.data import as_table
-from veritracer.training.panel import Labelled
+from veritracer.training.panel import LabelledRows
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
 
 class Recourse:
-    """Certified counterfactuals of a model that exists: ours, any torch MLP, or a LogisticRegression.
+    """Find certified counterfactuals for a given model: ours, any torch MLP, or a LogisticRegression.
 
     Parameters
     ----------
@@ -44,27 +44,29 @@ class Recourse:
         A torch MLP of Linear and (Leaky)ReLU layers with one or two logits, or a fitted scikit-learn
         ``LogisticRegression``; its inputs are rows of ``encoding``.
     schema
-        What may change, and which way. It may differ from the encoding's own schema in that alone.
+        The features, with the actions that people can take. It may differ from the encoding's own schema in
+        actions, limits, display steps and notes only.
     encoding
         The map between raw tables and the model's inputs; ``None`` fits one to ``rows``.
     rows, labels
-        Training rows, as a raw table: to start from, and to stay near to; and their labels, as in the
-        schema's target: proposals then stay inside what rows of the wanted label show.
+        Training rows as a raw table, which serve as starts and prototypes, and their labels, as in the
+        schema's target. With labels, proposals stay inside the quantiles of rows with the wanted label.
     panel
-        Independent models that say what else thinks of an answer: a fitted ``Panel`` of the same encoding,
-        or ``"default"`` to fit one to ``rows`` and ``labels``. With labels, answers follow people that the
-        panel believes in.
+        Independent models that judge counterfactuals: a fitted ``Panel`` with the same encoding, or
+        ``"default"`` to fit one to ``rows`` and ``labels``. With labels, the search goes toward prototypes
+        that the panel accepts.
     kappa, norm, radius
         The set of models, as in ``ParamSet.around``.
     propose
-        Where to begin: a function of encoded rows; ``None`` begins at training rows or at the row itself.
+        Function from encoded rows to starts of the search; ``None`` starts at training rows or at the row
+        itself.
     reference
-        Rows, labels and panel as one value, for those who have it already.
+        Rows, labels and panel as one value, instead of the three.
     favourable
-        Which class of a ``LogisticRegression`` is favourable, where its classes leave that open: the class,
-        or ``vt.POSITIVE`` for the second one. The logit of a torch module is above 0 where it is favourable.
+        The favourable class of a ``LogisticRegression`` whose classes are not the schema's labels: the class,
+        or ``vt.POSITIVE`` for the second one. A torch module decides favourably if its logit is above 0.
     threshold
-        The probability at which the model decides, for the record: it is part of the last bias already.
+        The probability at which the model decides, for the record: the last bias includes it already.
 
     >>> import veritracer as vt
     >>> from sklearn.linear_model import LogisticRegression
@@ -108,55 +110,54 @@ class Recourse:
 
     @takes(ExplainOptions)
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
-        """A certified counterfactual near each row of the raw table ``X``, as near as is found and believed.
+        """Find a certified counterfactual near each row of the raw table ``X``.
 
         Parameters
         ----------
         kappa
             Certify at this radius instead of the model's own.
         max_changes
-            Change at most so many features.
+            Change at most this many features.
         cost
-            What one full range of a feature costs to move along (1 for those not named; infinite: never).
+            Price of one full range of each feature: 1 by default, infinite for never.
         immutable
             Leave these features unchanged, besides those that the schema calls immutable.
         only_unfavourable
             Leave rows alone that are favourable already.
         plausibility
-            How strongly to stay near the training data, in shares of the cost; 0 does not. By default, where
-            there is a panel, answers follow the nearest role model (somebody who has the wanted label, whom
-            all models of the set and the panel accept) as closely as it takes for the panel to believe them.
+            Weight of the distance to the training data, in shares of the cost. By default a model with a
+            panel searches toward prototypes instead: training rows with the wanted label that all models of
+            the set and the panel accept.
         agreement, plausible
-            Requirements: at least this share of the panel's held-out members decides as was asked for; the
-            answer is no outlier (LOF of at most 1.5) among rows of the wanted label. A row whose answer does
-            not meet them gets none, and its reason says so.
+            Require that at least this share of the panel's held-out members accepts the counterfactual, and
+            that it is no outlier among rows of the wanted label (local outlier factor of at most 1.5).
+            Otherwise the row gets no counterfactual, and the reason names the requirement.
         limits
-            By which share of their own value people may be asked to change a number: ``{"amount": 0.3}``.
+            Change a number by at most this share of the person's own value: ``{"amount": 0.3}``.
         extremes
-            ``True`` lets proposals go to the ends of a range. By default, where labels are known, numbers
-            stay between the 5 % and 95 % quantiles of rows of the wanted label, and categories are such that
-            0.5 % of those rows have.
+            ``True`` allows all legal values. By default, if labels are known, numbers stay between the 5 %
+            and 95 % quantiles of rows of the wanted label, and a category must occur in 0.5 % of those rows.
         n
-            Up to so many alternatives for each row, no two of which change the same features. They come in
-            the order in which the search prefers them, which where answers follow role models is not that of
-            their cost.
+            Return up to this many alternatives for each row, no two of which change the same features. They
+            come in the order in which the search prefers them, which with prototypes is not that of the cost.
         time_budget
-            Seconds after which the best so far is the answer. Without it answers are deterministic.
+            Stop the search after this many seconds, with the best so far. Without it, results are
+            deterministic.
         overshoot, drift
-            Certify a region: every change carried further by up to this share of the feature's range, and,
-            from wherever that is, the named features moving by themselves: ``{"savings": 200}`` by up to 200
-            both ways (raw units, or levels), ``{"age": (0, 2)}`` by up to 2 more and never less. What people
-            may be asked to change plays no part in how a value may drift.
+            Certify a region: every change may go further by up to this share of the feature's range, and the
+            named features may then move by themselves: ``{"savings": 200}`` by up to 200 both ways (raw
+            units, or levels), ``{"age": (0, 2)}`` by up to 2 more and never less. Drift is independent of the
+            actions in the schema.
         refine
-            ``False`` gives the start (the generator's answer) with its certificate, for bulk.
+            ``False`` returns the start (the generator's proposal) with its certificate, which is faster.
         search_radius
-            ``False`` does not search for the largest kappa with a proof: ``radius`` is then kappa where a row
-            is certified, and 0 elsewhere.
+            ``False`` omits the search for the largest kappa with a proof: ``radius`` is then kappa for
+            certified rows, and 0 for the others.
         """
         return self._explain(X, options)
 
     def _explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
-        """Return what ``explain`` returns, for options that are one value already."""
+        """Return the result of ``explain`` for options in one value."""
         chosen = options.checked(self.encoding)
         self._check_reference(chosen)
         explanation = Explanation(
@@ -175,44 +176,47 @@ class Recourse:
         return found
 
     def _check_reference(self, options: ExplainOptions) -> None:
-        """Refuse requirements that nobody is there to judge."""
+        """Refuse requirements that need a panel or labelled rows if there are none."""
         if options.agreement is not None and self.reference.panel is None:
             remedy = "train with a panel (the default), or give panel= to Recourse"
-            raise DataError(message("a panel to agree", "a model without one", remedy))
+            raise DataError(message("a panel for agreement=", "a model without one", remedy))
         if options.plausible and len(self.reference.neighbours.labelled(True)) < 2:
             remedy = "fit with keep_rows above 0, or give rows= and labels= to Recourse"
-            raise DataError(message("labelled rows to compare with", "none", remedy))
+            raise DataError(message("labelled rows for plausible=True", "none", remedy))
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
-        """The set of models that certificates speak of."""
+        """Return the set of models that certificates cover."""
         return ParamSet.around(self.module, self.kappa if kappa is None else kappa, self.norm, self.radius)
 
 
 @singledispatch
 def recourse_of(model: Any) -> Recourse:
-    """What answers ``explain`` for a fitted model; estimators register how they do.
+    """Return the ``Recourse`` of a fitted model; each type of estimator registers its own implementation.
 
-    A ``Recourse`` is its own answer; what nobody registered is refused.
+    Raises
+    ------
+    NotSupportedError
+        If no implementation is registered for the type of ``model``.
     """
     remedy = "pass a fitted VeriTraCER, or a torch module and encoding="
     raise NotSupportedError(message("a model with its encoding", f"a {type(model).__name__}", remedy))
 
 
 @recourse_of.register(Recourse)
-def _itself(model: Recourse) -> Recourse:
+def _unchanged(model: Recourse) -> Recourse:
     return model
 
 
 def _check_stated(schema: Schema) -> None:
-    """Refuse a schema that has a target and leaves open which of its labels people want."""
+    """Refuse a schema that has a target but no favourable label."""
     if schema.target is not None and schema.favourable is None:
-        expected = f"a schema that says which label of {schema.target!r} is favourable"
+        expected = f"a schema with the favourable label of {schema.target!r}"
         remedy = "state it: Schema.infer(..., favourable=...) or schema.with_labels(y, favourable=...)"
-        raise TargetError(message(expected, "one that leaves it open", remedy))
+        raise TargetError(message(expected, "one without it", remedy))
 
 
 def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.DataFrame | None) -> Encoding:
-    """The encoding to explain with: as given, with the schema's rules of what may change, or fitted."""
+    """Return the encoding: as given, with the actions of the schema, or fitted to the rows."""
     if encoding is None:
         if schema is None or rows is None:
             remedy = "pass the encoding that the model was trained with"
@@ -227,7 +231,7 @@ def _encoding_of(schema: Schema | None, encoding: Encoding | None, rows: pd.Data
     ]
     if others:
         received = "another one" if others[0] is None else f"another {others[0].name!r}"
-        remedy = "change nothing but what may change: actions, display steps, notes"
+        remedy = "change only actions, limits, display steps and notes"
         raise SchemaError(message("a schema that encodes rows as the encoding does", received, remedy))
     stated, known = schema.favourable, encoding.schema.favourable
     if stated is not None and known is not None and stated != known:
@@ -242,7 +246,7 @@ def _reference_of(
     panel: Panel | Literal["default"] | None,
     logit: float,
 ) -> ReferenceData:
-    """What rows, labels and panel say, each as far as it was given."""
+    """Return the reference data made of rows, labels and panel, as far as they are given."""
     if (labels is not None or panel == "default") and (rows is None or labels is None):
         missing = "labels without rows" if rows is None else "a panel to be fitted without labels"
         raise DataError(message("rows and their labels", missing, "give rows= and labels="))
@@ -254,17 +258,17 @@ def _reference_of(
         return ReferenceData(Neighbours(x), None if panel == "default" else panel, None, logit)
     y = torch.as_tensor(encoding.schema.labels(labels), dtype=torch.float32)
     if panel == "default":
-        panel = Panel().fit_encoded(encoding, Labelled(x.float(), y, torch.ones_like(y)), seed=0)
+        panel = Panel().fit_encoded(encoding, LabelledRows(x.float(), y, torch.ones_like(y)), seed=0)
     return ReferenceData(Neighbours(x, y > 0.5), panel, QuantileBounds.of(encoding, x, y > 0.5), logit)
 
 
 def _meaning(feature: Feature) -> dict[str, Any]:
-    """All of a feature that the encoding depends on."""
+    """Return the fields of a feature that the encoding depends on."""
     return feature.model_dump(exclude={"action", "limit", "yearly", "display_step", "note"})
 
 
 def _as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Module:
-    """The model as a torch module: itself, or the one layer that a fitted ``LogisticRegression`` is."""
+    """Return the model as a torch module: itself, or one layer for a fitted ``LogisticRegression``."""
     if isinstance(model, nn.Module):
         return model
     from sklearn.linear_model import LogisticRegression  # here: a torch module does without
@@ -277,19 +281,19 @@ def _as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Mod
 
 
 def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> float:
-    """+1 where the model's second class is the favourable one, -1 where it is the first."""
+    """Return +1 if the model's second class is the favourable one, -1 if it is the first."""
     labels = [np.asarray(label).item() for label in model.classes_]
     if len(labels) != 2:
         raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
     stated = encoding.schema.favourable
     wanted: Any = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
     if set(labels) == {0, 1}:
-        # Trained on the raw labels, or on schema.labels(y), where 1 is favourable? Both look the same.
+        # The model may have learned the raw labels or schema.labels(y), where 1 is favourable: ask.
         if favourable is None and (stated is None or (stated in labels and stated != 1)):
             whose = "no label" if stated is None else f"{stated!r}"
             received = f"classes 0 and 1 for a schema in which {whose} is favourable"
             remedy = "pass favourable=1 if it was trained on schema.labels(y), else the wanted label"
-            raise TargetError(message("to know which class is favourable", received, remedy))
+            raise TargetError(message("classes that name the favourable one", received, remedy))
         wanted = 1 if favourable is None else wanted
     elif stated is not None and stated in labels and wanted != stated:
         raise TargetError(stated_twice(wanted, stated))

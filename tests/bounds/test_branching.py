@@ -35,7 +35,7 @@ def decided(case: Case, x_cf: Tensor | Box, time_budget: float | None = None) ->
 def by_branching_alone(case: Case) -> list[Decided]:
     """The same without the attack before it."""
     problem = BoundProblem(case.param_set, case.x, case.x_cf, case.sign, precision=PRECISION)
-    return [branching.Search(problem, row, np.inf).run(None) for row in range(len(case.x))]
+    return [branching.BranchAndBound(problem, row, np.inf).run(None) for row in range(len(case.x))]
 
 
 def make_valid(*, kappa: float, rows: int = 8, **how: object) -> Case:

@@ -208,7 +208,7 @@ def test_no_folder_no_file_damaged_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("VERITRACER_DATA", raising=False)
     with pytest.raises(DatasetError, match=r"got no data_dir, and VERITRACER_DATA is not set — .*fico"):
         datasets.load("heloc")
-    with pytest.raises(DatasetError, match=r"expected the file .*who.csv.gz, got nothing there — .*kaggle"):
+    with pytest.raises(DatasetError, match=r"expected the file .*who.csv.gz, got no such file — .*kaggle"):
         datasets.load("who", data_dir=tmp_path)
     for content in (b"no gzip at all", gzip.compress(b"a,b\n1,2\n")[:-6], gzip.compress(b"a,b\n1,2\n")):
         (tmp_path / "ctg.csv.gz").write_bytes(content)
@@ -272,7 +272,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    known = loading.Source("t", 2, "s", "l", "h", loading.digest(b""), loading.digest(TEXT), header="a,b")
+    known = loading.DatasetSource(
+        "t", 2, "s", "l", "h", loading.digest(b""), loading.digest(TEXT), header="a,b"
+    )
     monkeypatch.setitem(loading.SOURCES, "ctg", known)
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
@@ -325,5 +327,5 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 def test_a_folder_that_can_not_be_written(server: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DatasetError, match="can be written"):
+    with pytest.raises(DatasetError, match="a writable folder"):
         datasets.fetch("ctg", data_dir=tmp_path / "file", url=server + "/ok")

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer import datasets
-from veritracer.datasets.loans_distributions import BLOCK, Categorical, Noise, Poisson
+from veritracer.datasets.loans_distributions import BLOCK, BlockNoise, Categorical, Poisson
 from veritracer.datasets.loans_model import POLICY, RISK, Economy, Outcome, instalment, weight
 from veritracer.encoding import Encoding
 from veritracer.errors import DatasetError
@@ -284,7 +284,7 @@ def test_the_estimator_trains_on_it_and_proposes_what_a_person_may_do() -> None:
 
 
 def test_noise_is_uniform_normal_and_unrelated() -> None:
-    noise = Noise.of_block(0, 1, 0)
+    noise = BlockNoise.draw(0, 1, 0)
     columns = np.stack([*noise.uniform.values(), *noise.normal.values()])
     related = np.corrcoef(columns) - np.eye(len(columns))
     assert np.abs(related).max() < 5 / np.sqrt(BLOCK)  # five standard errors, for 300 pairs

@@ -123,7 +123,7 @@ def test_numbers_as_text_are_encoded_as_the_numbers() -> None:
 
 
 def test_a_few_words_among_numbers_are_refused() -> None:
-    with pytest.raises(DataError, match=r"got 'plenty' in row 3 .*declare it categorical"):
+    with pytest.raises(DataError, match=r"got 'plenty' in row 3 .*declare the column categorical"):
         infer(income=[f"{i},5" if i != 3 else "plenty" for i in range(ROWS)])
     with pytest.raises(DataError, match=r"written like 1\.234,5 in the column 'income', got '1,234\.5'"):
         Schema.infer(table(income=["1,234.5"] * ROWS), number_formats={"income": "1.234,5"})

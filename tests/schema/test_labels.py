@@ -220,7 +220,7 @@ def test_a_schema_without_a_target_needs_a_class_for_zero_and_one() -> None:
     schema = vt.Schema.infer(X)
     encoding = vt.Encoding.fit(schema, X)
     linear = LogisticRegression().fit(encoding.encode(X).numpy(), (y == "yes").astype(int))
-    with pytest.raises(TargetError, match="which class is favourable"):
+    with pytest.raises(TargetError, match="classes that name the favourable one"):
         vt.Recourse(linear, schema, encoding)
     assert len(vt.Recourse(linear, schema, encoding, favourable=0).explain(X.head(2))) == 2
 

@@ -464,9 +464,9 @@ def test_names_that_look_like_a_protected_characteristic(name: str, kind: str | 
     [
         (
             {"kind": "binary", "categories": ["a", "b"], "limit": 0.3},
-            "expected limit as a share, of a number",
+            "expected limit as a share of a numeric value",
         ),
-        ({"kind": "continuous", "limit": -1.0}, "expected limit as a share, of a number"),
+        ({"kind": "continuous", "limit": -1.0}, "expected limit as a share of a numeric value"),
         ({"kind": "integer", "display_step": 5.0}, "a display_step only for a continuous feature"),
         ({"kind": "continuous", "display_step": -1.0}, "expected a positive display_step"),
     ],

@@ -7,12 +7,12 @@ import torch
 
 from veritracer.training import distillation
 from veritracer.training.distillation import Distillation, _Likeness, _sure
-from veritracer.training.panel import Labelled
+from veritracer.training.panel import LabelledRows
 from veritracer.training.panel_members import Ranks
 
 
-def labelled(x: torch.Tensor, favourable: torch.Tensor) -> Labelled:
-    return Labelled(x, favourable.to(x), torch.ones(len(x)))
+def labelled(x: torch.Tensor, favourable: torch.Tensor) -> LabelledRows:
+    return LabelledRows(x, favourable.to(x), torch.ones(len(x)))
 
 
 @pytest.mark.parametrize("pool", [2000, 40])

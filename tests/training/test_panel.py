@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer.training import Panel
-from veritracer.training.panel import Ensemble, Labelled
+from veritracer.training.panel import Ensemble, LabelledRows
 from veritracer.training.panel_members import BoostedTrees, Ranks
 
 
@@ -84,7 +84,7 @@ def test_rows_of_weight_zero_are_seen_by_nobody() -> None:
     wrong = labels.clone()
     wrong[:100] = 1 - wrong[:100]
     panels = [
-        Panel(networks=2, boosted=2, held_out=0).fit_encoded(encoding, Labelled(x, t, weight), seed=3)
+        Panel(networks=2, boosted=2, held_out=0).fit_encoded(encoding, LabelledRows(x, t, weight), seed=3)
         for t in (labels, wrong)
     ]
     assert torch.equal(panels[0].vote(x), panels[1].vote(x))
@@ -95,7 +95,7 @@ def test_a_rows_own_members_have_no_say_in_its_soft_label() -> None:
     schema, X, _ = table(300)
     encoding = vt.Encoding.fit(schema, X)
     noise = torch.from_numpy(np.random.default_rng(99).random(300) > 0.5).float()
-    rows = Labelled(encoding.encode(X).float(), noise, torch.ones(300))
+    rows = LabelledRows(encoding.encode(X).float(), noise, torch.ones(300))
     panel = Panel(networks=4, boosted=3, held_out=0).fit_encoded(encoding, rows, seed=0)
     seen = roc_auc_score(noise, panel.vote(rows.x))
     assert roc_auc_score(noise, panel.soft_labels_) < 0.62 < seen

@@ -108,7 +108,7 @@ def decide_rows(problem: BoundProblem, time_budget: float | None = None) -> list
         spent = (time.monotonic() - start) / len(rows)
         for row, counterexample in enumerate(attacked):
             deadline = np.inf if time_budget is None else time.monotonic() + time_budget - spent
-            found.append(Search(part, row, deadline).run(counterexample))
+            found.append(BranchAndBound(part, row, deadline).run(counterexample))
     return found
 
 
@@ -146,7 +146,7 @@ def _verified(problem: BoundProblem, row: int, found: Counterexample) -> Counter
     return found if bool((logit > error).all()) else None
 
 
-class Search:
+class BranchAndBound:
     """Branch and bound for one row."""
 
     def __init__(self, problem: BoundProblem, row: int, deadline: float) -> None:

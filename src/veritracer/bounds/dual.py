@@ -45,7 +45,7 @@ class Dual(NamedTuple):
     multiplier: Tensor
 
 
-class Problem(NamedTuple):
+class DualProblem(NamedTuple):
     """Flat functions of n rows, without gradients, and the radii (n,) of each tensor."""
 
     objective: Affine
@@ -62,17 +62,17 @@ class Problem(NamedTuple):
         """Return the slopes of both functions, tensor by tensor."""
         return slopes(self.objective, self.constraint, self.radii, self.norm)
 
-    def select(self, index: Tensor) -> Problem:
+    def select(self, index: Tensor) -> DualProblem:
         """Return the problem of the given rows."""
         radii = [r[index] for r in self.radii]
-        return Problem(self.objective.select(index), self.constraint.select(index), radii, self.norm)
+        return DualProblem(self.objective.select(index), self.constraint.select(index), radii, self.norm)
 
-    def detach(self) -> Problem:
+    def detach(self) -> DualProblem:
         """Return the problem without gradients."""
         return self._replace(objective=self.objective.detach(), constraint=self.constraint.detach())
 
 
-class Search(NamedTuple):
+class DualSearch(NamedTuple):
     """State of a search: a model on either side of the optimum, and the best bound so far.
 
     ``left`` and ``right`` (n, 3) hold objective, constraint and multiplier; the constraint is negative
@@ -106,7 +106,7 @@ def maximum(
     shape = objective.center.shape
     plain = objective.upper(radii, norm).flatten()
     rowwise = [r.detach().expand(shape).flatten() for r in radii]
-    problem = Problem(objective.flatten(), constraint.flatten(), rowwise, norm)
+    problem = DualProblem(objective.flatten(), constraint.flatten(), rowwise, norm)
     fixed = problem.detach()
     # The constraint at the model that is best for the objective alone: below 0, it binds.
     kept = fixed.constraint.center + other_rise(fixed.objective, fixed.constraint, rowwise, norm)
@@ -120,7 +120,9 @@ def maximum(
     return Dual(found.value.view(shape), found.multiplier.view(shape))
 
 
-def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor, *, sign_only: bool) -> Dual:
+def _where_it_binds(
+    problem: DualProblem, plain: Tensor, kept: Tensor, rows: Tensor, *, sign_only: bool
+) -> Dual:
     """Replace the given rows of ``plain`` by the optimum of the dual."""
     multiplier = torch.zeros_like(kept)
     if rows.numel() == 0:
@@ -134,7 +136,7 @@ def _where_it_binds(problem: Problem, plain: Tensor, kept: Tensor, rows: Tensor,
     return Dual(plain.index_copy(0, rows, value), multiplier.index_copy(0, rows, state.multiplier))
 
 
-def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search:
+def _search(problem: DualProblem, plain: Tensor, kept: Tensor, steps: int) -> DualSearch:
     """Return the state after that many steps on all rows."""
     support, center = support_of(problem.slopes(), problem.norm), problem.center
     state = _start(problem, plain, kept)
@@ -143,7 +145,7 @@ def _search(problem: Problem, plain: Tensor, kept: Tensor, steps: int) -> Search
     return state
 
 
-def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, sign_only: bool) -> Search:
+def _search_until_closed(problem: DualProblem, plain: Tensor, kept: Tensor, *, sign_only: bool) -> DualSearch:
     """Return the state when every row's gap is closed (or its sign known); finished rows leave the batch."""
     # A tensor that cannot move has no effect.
     slopes_, center = problem.slopes(), problem.center
@@ -163,13 +165,13 @@ def _search_until_closed(problem: Problem, plain: Tensor, kept: Tensor, *, sign_
         whole = _merge(whole, rows, state)
         if len(still) == 0:
             return whole
-        rows, center, state = rows[still], center[still], Search(*(t[still] for t in state))
+        rows, center, state = rows[still], center[still], DualSearch(*(t[still] for t in state))
         parts = [part.select(still) for part in parts]
         support = support_of(parts, problem.norm)
     return _merge(whole, rows, state)
 
 
-def _settled(problem: Problem, state: Search) -> Search:
+def _settled(problem: DualProblem, state: DualSearch) -> DualSearch:
     """Evaluate the best bound of the state once more, for l2 from the slopes themselves.
 
     The search computes ‖μ + λα‖ from inner products, which loses half of the digits where the sum nearly
@@ -184,22 +186,22 @@ def _settled(problem: Problem, state: Search) -> Search:
     return state._replace(best=value)
 
 
-def _merge(whole: Search, rows: Tensor, part: Search) -> Search:
+def _merge(whole: DualSearch, rows: Tensor, part: DualSearch) -> DualSearch:
     """Return ``whole`` with the given rows replaced."""
-    return Search(*(old.index_copy(0, rows, new) for old, new in zip(whole, part, strict=True)))
+    return DualSearch(*(old.index_copy(0, rows, new) for old, new in zip(whole, part, strict=True)))
 
 
-def _start(problem: Problem, plain: Tensor, kept: Tensor) -> Search:
+def _start(problem: DualProblem, plain: Tensor, kept: Tensor) -> DualSearch:
     """Start from the models that are best for the objective alone and for the constraint alone."""
     zero = torch.zeros_like(plain)
     most = problem.constraint.upper(problem.radii, problem.norm)
     given = other_rise(problem.constraint, problem.objective, problem.radii, problem.norm)
     left = torch.stack([plain, kept, zero], -1)
     right = torch.stack([problem.objective.center + given, most, torch.full_like(zero, torch.inf)], -1)
-    return Search(left, right, best=plain, multiplier=zero, streak=zero)
+    return DualSearch(left, right, best=plain, multiplier=zero, streak=zero)
 
 
-def _next(state: Search) -> tuple[Tensor, Tensor]:
+def _next(state: DualSearch) -> tuple[Tensor, Tensor]:
     """Return the next multiplier, and the height at which the two lines meet: a lower limit of the optimum.
 
     If one side moves many times in a row, the middle of the bracket replaces the meeting point: φ may have a
@@ -214,14 +216,14 @@ def _next(state: Search) -> tuple[Tensor, Tensor]:
     return torch.where(creeps, (m_l + m_r) / 2, meet), o_l + meet * c_l
 
 
-def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -> Search:
+def _step(state: DualSearch, support: Support, center: Tensor, multiplier: Tensor) -> DualSearch:
     """Return the state after evaluating one more multiplier."""
     at = center + support(torch.stack([torch.ones_like(multiplier), multiplier], -1))
     value = at[:, 0] + multiplier * at[:, 1]
     seen = torch.cat([at, multiplier.unsqueeze(-1)], -1)
     goes_left = at[:, 1] < 0
     better = value < state.best
-    return Search(
+    return DualSearch(
         torch.where(goes_left.unsqueeze(-1), seen, state.left),
         torch.where(goes_left.unsqueeze(-1), state.right, seen),
         torch.where(better, value, state.best),
@@ -230,7 +232,7 @@ def _step(state: Search, support: Support, center: Tensor, multiplier: Tensor) -
     )
 
 
-def _with_gradient(problem: Problem, state: Search) -> Tensor:
+def _with_gradient(problem: DualProblem, state: DualSearch) -> Tensor:
     """Return the best bound with the gradient of the optimum.
 
     That is the gradient of the Lagrangian with the multiplier and the mixture of the two models held fixed;

@@ -1,4 +1,4 @@
-"""The paper's datasets and two that need no file: raw columns, raw labels, and what may change in them.
+"""Load the paper's datasets, and two that need no file, as raw tables with schemas.
 
 >>> from veritracer import datasets
 >>> datasets.names()

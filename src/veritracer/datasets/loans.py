@@ -1,12 +1,12 @@
-"""The rows of ``loans``: the causal model as tables, block by block; what people do, what comes of it.
+"""Generate the tables of ``loans`` block by block, and compute the truth about any such table.
 
-The truth about any table of ``loans``: the probability of an outcome, and the rows after an action.
+The truth is the probability of an outcome, and the rows after an action.
 
-No table records prudence, nor an income or savings that were not disclosed. Their posterior, given everything
-that is visible in a person's row *before* acting, is summed over nodes. Prudence and what sets hidden amounts
-apart are normal and their nodes equally spaced: where the integrand is smooth that rule is exact to many
-digits, and what is left (under 0.001) comes from the kinks of the outcomes. The likelihoods are those of the
-very distributions that the rows are drawn from.
+No table records prudence, or an income or savings that were not disclosed. Their posterior, given everything
+that is visible in a person's row *before* acting, is summed over nodes. Prudence and the noise of hidden
+amounts are normal, and their nodes equally spaced: this rule is exact to many digits if the integrand is
+smooth, and the remaining error (under 0.001) comes from the kinks of the outcomes. The likelihoods are those
+of the distributions that the rows are drawn from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from veritracer.datasets.loans_distributions import BLOCK, Codes, Floats, Noise, sigmoid
+from veritracer.datasets.loans_distributions import BLOCK, BlockNoise, Codes, Floats, sigmoid
 from veritracer.datasets.loans_model import (
     AMOUNTS,
     CATEGORIES,
@@ -193,7 +193,7 @@ Do = Mapping[str, Values] | pd.DataFrame | Callable[[pd.DataFrame], Mapping[str,
 def portfolio(
     rows: int, year: int, drift: float, random_state: int, outcome: Outcome, do: Do | None
 ) -> Parts:
-    """The table of one year with its labels and its schema."""
+    """Generate the table of one year with its labels and its schema."""
     pieces = loans_chunks(rows, year=year, drift=drift, random_state=random_state, outcome=outcome, do=do)
     frame = pd.concat(pieces)
     schema = Schema(list(FEATURES), outcome, FAVOURABLE, UNFAVOURABLE)
@@ -210,10 +210,10 @@ def loans_chunks(
     outcome: Outcome = "approved",
     do: Do | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Tables of up to ``chunk`` applications, ``rows`` in all: the features, then the target.
+    """Yield tables of up to ``chunk`` applications, ``rows`` in all: the features, then the target.
 
-    Columns are in the schema's order. The rows are those of ``loans`` with the same arguments, whatever
-    the size of a chunk; the index goes on. A ``do`` that is a function is called with each chunk.
+    Columns are in the schema's order. The rows are those of ``loans`` with the same arguments, independent of
+    the size of a chunk, with a continuous index. A function ``do`` is called with each chunk.
     """
     for name, value in (("rows", rows), ("chunk", chunk)):
         check_whole(name, value, 1)
@@ -246,11 +246,11 @@ def _chunks(
 def people_of(
     index: pd.RangeIndex, economy: Economy, seed: tuple[int, int], chance: str
 ) -> tuple[People, Floats]:
-    """The people of these rows, and the noise that decides their outcome."""
+    """Sample the people of these rows, and the noise that decides their outcome."""
     blocks = range(index.start // BLOCK, (index.stop - 1) // BLOCK + 1)
     pieces = []
     for block in blocks:
-        noise = Noise.of_block(*seed, block)
+        noise = BlockNoise.draw(*seed, block)
         own = {"income_noise": noise["income"], "chance": noise[chance]}
         pieces.append({**sampled(noise, economy), **own})
     kept = slice(index.start - blocks.start * BLOCK, index.stop - blocks.start * BLOCK)
@@ -263,7 +263,7 @@ def people_of(
 
 
 def _table(people: People, index: pd.RangeIndex) -> pd.DataFrame:
-    """What the lender sees: categories by name, whole numbers as such unless some are missing."""
+    """Return the table that the lender sees: category names, and integers unless some are missing."""
     raw: dict[str, Any] = {}
     shown: Columns = {
         **people.columns,
@@ -280,15 +280,15 @@ def _table(people: People, index: pd.RangeIndex) -> pd.DataFrame:
     return pd.DataFrame(raw, index=index)
 
 
-# ---------------------------------------------------------------- what is done
+# ---------------------------------------------------------------- actions
 
 
 def _decided(do: Any, index: pd.RangeIndex) -> dict[str, pd.Series[float] | float]:
-    """For each column that is set its number (a position, for a category): for all, or by row number."""
+    """Return the number (or category position) of each column that is set, for all rows or by row."""
     if not isinstance(do, Mapping | pd.DataFrame):
         raise DatasetError(
             message(
-                "do to be a mapping of columns to values, a table, or a function that gives one",
+                "do to be a mapping of columns to values, a table, or a function that returns one",
                 f"a {type(do).__name__}",
                 "for example do={'monthly_debt': 0}",
             )
@@ -303,7 +303,7 @@ def _decided(do: Any, index: pd.RangeIndex) -> dict[str, pd.Series[float] | floa
 
 
 def _numbers(feature: Feature, values: Values, index: pd.RangeIndex) -> pd.Series[float] | float:
-    """The values as numbers; cells that are empty set nothing, and are left out."""
+    """Return the values as numbers, without empty cells, which set nothing."""
     alone = not pd.api.types.is_list_like(values, allow_sets=False)
     column = (pd.Series([values]) if alone else _by_row(feature, values, index)).dropna()
     cells = read(feature, column)
@@ -322,16 +322,16 @@ def _by_row(feature: Feature, values: Values, index: pd.RangeIndex) -> pd.Series
             remedy = "pass one value for all, or a Series whose index has the row numbers"
             raise DatasetError(message(expected, f"{len(values):,}", remedy))
         return pd.Series(values, index=index)
-    strange = values.index.difference(index)
-    if len(strange) or not values.index.is_unique:
-        got = f"{strange[0]!r}" if len(strange) else "a row more than once"
+    unknown = values.index.difference(index)
+    if len(unknown) or not values.index.is_unique:
+        got = f"{unknown[0]!r}" if len(unknown) else "a row more than once"
         expected = f"row numbers from {index.start} to {index.stop - 1}, each once, as the index of do"
         raise DatasetError(message(expected, got, "keep the index of loans(...).X in the table"))
     return values
 
 
 def _actions(decided: Mapping[str, pd.Series[float] | float], index: pd.RangeIndex) -> dict[str, Floats]:
-    """The numbers of these rows, NaN where nothing is set."""
+    """Return the numbers of these rows, NaN where nothing is set."""
     return {
         name: np.asarray(value.reindex(index) if isinstance(value, pd.Series) else np.full(len(index), value))
         for name, value in decided.items()
@@ -342,7 +342,7 @@ def _actions(decided: Mapping[str, pd.Series[float] | float], index: pd.RangeInd
 
 
 def economy_of(year: int, drift: float) -> Economy:
-    """The economy of a year, if there is such a year and such a drift."""
+    """Return the economy of a year, and refuse an invalid year or drift."""
     check_whole("year", year, 1)
     if not 0.0 <= drift <= _MOST_DRIFT:  # NaN fails too
         remedy = "0 is no drift, 1 the default, 2 and more strong"
@@ -351,28 +351,28 @@ def economy_of(year: int, drift: float) -> Economy:
 
 
 def check_outcome(outcome: str) -> None:
-    """Refuse an outcome that ``loans`` does not have."""
+    """Refuse an unknown outcome."""
     if outcome not in get_args(Outcome):
         raise DatasetError(message("outcome='approved' or 'repaid'", repr(outcome), "choose one of them"))
 
 
 def check_whole(name: str, value: int, least: int) -> None:
-    """Refuse what is no whole number from ``least`` on."""
+    """Refuse anything but whole numbers of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        remedy = f"pass a whole number from {least} on"
+        remedy = "pass a larger whole number"
         raise DatasetError(message(f"{name} of at least {least}", repr(value), remedy))
 
 
 # ---------------------------------------------------------------- the truth about any table
 
 
-# Standard normal nodes of prudence, and of what sets a hidden income and hidden savings apart.
+# Nodes of standard normal noise.
 PRUDENCE = np.arange(-5.5, 5.51, 0.25)
 INCOME_NOISE = np.arange(-5.0, 5.01, 0.125)
 SAVINGS_NOISE = np.arange(-4.5, 4.51, 0.5)
-_CELLS = 1_000_000  # rows times nodes that are in memory at once
+_CELLS = 1_000_000  # rows times nodes in memory at once
 
-# What tells of hidden things, beside savings, which may be hidden themselves: their effects.
+# Effects of hidden variables, which are evidence about them; savings may be hidden themselves.
 _TELLING = tuple(
     name for name, causes in CAUSES.items() if {"income", "prudence"} & set(causes) and name != "savings"
 )
@@ -385,16 +385,16 @@ def loans_truth(
     year: int = 1,
     drift: float = 1.0,
 ) -> Floats:
-    """The true probability of the favourable outcome for each row of ``frame``.
+    """Return the true probability of the favourable outcome for each row of ``frame``.
 
     Parameters
     ----------
-    frame : raw rows of people who may have acted; a cell that differs from ``origin`` is what they did.
-    origin : their rows before acting, in the same order; ``frame`` itself if left out. What is hidden is
-        inferred from these rows and stays what it is; the effects of what was done follow
+    frame : raw rows of people who may have acted; cells that differ from ``origin`` are their actions.
+    origin : their rows before acting, in the same order; ``frame`` itself by default. Hidden variables are
+        inferred from these rows and stay the same; the effects of the actions are added
         (docs/explanation/loans.md).
     outcome : ``"approved"`` or ``"repaid"``.
-    year, drift : those of the rows.
+    year, drift : the year and the drift of the rows.
 
     >>> from veritracer.datasets import loans
     >>> people = loans(rows=12).X.tail(2)
@@ -425,10 +425,10 @@ def loans_truth(
 
 
 def loans_after(frame: Any, origin: Any, year: int = 1, drift: float = 1.0) -> pd.DataFrame:
-    """The rows of ``frame`` with what follows from the difference to ``origin``, the rows before acting.
+    """Return ``frame`` with the effects of its differences from ``origin``, the rows before acting.
 
-    Income follows a new job or degree, years in the job start anew, and closing the last credit line pays it
-    off, each where it was not changed itself; an income that is not on file stays so.
+    Income follows a new job or degree, years in a new job start at zero, and closing the last credit line
+    pays it off, unless the cell itself was changed; an undisclosed income stays undisclosed.
 
     >>> from veritracer.datasets import loans
     >>> people = loans(rows=2).X
@@ -456,13 +456,14 @@ def loans_after(frame: Any, origin: Any, year: int = 1, drift: float = 1.0) -> p
     return result
 
 
-# ---------------------------------------------------------------- what is not in the table
+# ---------------------------------------------------------------- hidden variables
 
 
 def posterior(seen: Columns, economy: Economy) -> tuple[People, Floats]:
-    """The people of rows with the same gaps, hidden things at their nodes, and each node's probability.
+    """Return the people at all nodes of their hidden variables, and the probability of each node.
 
-    Arrays are (rows, incomes, prudence, savings); an axis is 1 long where nothing is hidden along it.
+    The rows must have the same gaps. Arrays are (rows, incomes, prudence, savings); the axis of a variable
+    that is not hidden has length 1.
     """
     columns = {name: _column(column) for name, column in seen.items()}
     known: dict[str, Any] = {**columns, "economy": economy, "prudence": PRUDENCE.reshape(1, 1, -1, 1)}
@@ -488,7 +489,7 @@ def posterior(seen: Columns, economy: Economy) -> tuple[People, Floats]:
 
 
 def _visible(seen: Columns, economy: Economy) -> tuple[People, Floats]:
-    """The people as they are seen, where nothing that is hidden matters."""
+    """Return the people as observed, for outcomes that depend on no hidden variable."""
     columns = {name: _column(column) for name, column in seen.items()}
     noise = distribution_of("income", {**columns, "economy": economy}).noise_of(columns["income"])
     return _people(seen, columns, np.zeros(()), noise), np.ones((1, 1, 1, 1))
@@ -508,7 +509,7 @@ def _column(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _batches(seen: Columns) -> Iterator[Codes]:
-    """Rows that lack the same amounts, so many at a time that their nodes fit into memory."""
+    """Yield rows with the same gaps, in batches whose nodes fit into memory."""
     no_income, no_savings = np.isnan(seen["income"]), np.isnan(seen["savings"])
     for gaps in itertools.product((False, True), repeat=2):
         rows = np.flatnonzero((no_income == gaps[0]) & (no_savings == gaps[1]))
@@ -521,16 +522,16 @@ def _batches(seen: Columns) -> Iterator[Codes]:
 
 
 def _features(frame: Any) -> pd.DataFrame:
-    """The columns of ``loans`` in their order; a column with an outcome is left out."""
+    """Return the columns of ``loans`` in their order, without outcomes."""
     if isinstance(frame, pd.DataFrame):
         frame = frame.drop(columns=[name for name in get_args(Outcome) if name in frame.columns])
     return select(frame, [feature.name for feature in FEATURES], ())
 
 
 def _read(frame: pd.DataFrame) -> Columns:
-    """The cells as numbers, categories as positions; NaN where an amount is not disclosed.
+    """Read the cells as numbers, categories as positions; NaN for undisclosed amounts.
 
-    What lies outside of the legal range counts as its end, with a warning.
+    Values outside the legal range count as its end, with a warning.
     """
     columns: Columns = {}
     outside = []
@@ -545,9 +546,9 @@ def _read(frame: pd.DataFrame) -> Columns:
         outside += [f"{count:,} in {feature.name!r}"] if count else []
         columns[feature.name] = np.where(missing, np.nan, inside)
     if outside:
-        remedy = "they were clipped: an end of a range stands for everything beyond it"
+        remedy = "they were clipped: an end of a range includes everything beyond it"
         warnings.warn(
-            message("values inside of the legal ranges", ", ".join(outside), remedy),
+            message("values inside the legal ranges", ", ".join(outside), remedy),
             DataWarning,
             stacklevel=3,
         )
@@ -563,7 +564,7 @@ def _same_people(before: Columns, after: Columns) -> Columns:
 
 
 def _difference(before: Columns, after: Columns) -> dict[str, Floats]:
-    """What was done: the new number of each cell that differs, NaN elsewhere."""
+    """Return the actions: the new number of each cell that differs, NaN elsewhere."""
     return {
         name: np.where(column != before[name], column, np.nan)
         for name, column in after.items()

@@ -1,9 +1,9 @@
-"""Noise, and the distributions by which ``loans`` turns it into values: to sample, and to score.
+"""Draw the noise of ``loans``, and define the distributions that turn it into values.
 
-Each is the distribution of one variable given its causes. ``sample`` makes a value of a person's noise,
-``log_prob`` says how probable a value is that was seen. Both read the same location, scale or rate, so
-sampling and inference (``loans``) cannot drift apart. Everything broadcasts: causes may be columns
-of a table, or carry axes of quadrature nodes as well.
+Each is the distribution of one variable given its causes. ``sample`` computes a value from a person's noise,
+``log_prob`` the probability of an observed value. Both use the same location, scale or rate, so sampling and
+inference in ``loans`` stay consistent. Everything broadcasts: causes may be columns of a table, or have axes
+of quadrature nodes as well.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ _UNIFORM = (
     *("credit_lines", "missed_payments", "purpose", "income_hidden", "savings_hidden", "no_savings"),
     "unrecorded",
 )
-# Box and Muller make them in pairs, so their number is even: the spare one is for the next variable.
+# Box and Muller generate pairs, so their number is even: the spare one is for the next variable.
 _NORMAL = (
     *("age", "education", "income", "prudence", "savings", "card_use", "monthly_debt", "loan_amount"),
     *("term_months", "spare"),
 )
-# What came later has a stream of its own, so that the rows that were there before stay what they were.
+# Variables that were added later have a stream of their own, so that earlier rows stay the same.
 _LATER_UNIFORM, _LATER_STREAM = ("shock",), (1,)
 
-_NEVER = 1e-300  # the least probability, so that a row that cannot be is scored too
+_NEVER = 1e-300  # smallest probability, so that impossible rows have a score too
 _ALMOST_ONE = 1.0 - 1e-6
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise of one block: each column has its own name and is independent of the others.
+class BlockNoise:
+    """Noise of one block of rows: independent columns by name.
 
-    Only raw bits of PCG64 are drawn, because numpy promises that those never change, whereas its
-    ``Generator.normal`` may be another algorithm in another version. A block is always drawn whole, so a row
-    depends on its seed, its year and its position, and never on how many rows were asked for.
+    Only raw bits of PCG64 are drawn, because NumPy guarantees that they never change, unlike the algorithm of
+    ``Generator.normal``. A block is always drawn as a whole, so that a row depends on its seed, its year and
+    its position, and never on the number of rows.
     """
 
     uniform: dict[str, Floats]
     normal: dict[str, Floats]
 
     @classmethod
-    def of_block(cls, random_state: int, year: int, block: int) -> Noise:
-        """The columns of block number ``block``, each with ``BLOCK`` values."""
+    def draw(cls, random_state: int, year: int, block: int) -> BlockNoise:
+        """Draw the columns of block number ``block``, each with ``BLOCK`` values."""
         seed = (random_state, year, block)
         u = _uniform(np.random.SeedSequence(seed), len(_UNIFORM) + len(_NORMAL))
         later = _uniform(np.random.SeedSequence(seed, spawn_key=_LATER_STREAM), len(_LATER_UNIFORM))
@@ -65,7 +65,7 @@ class Noise:
 
 
 def _uniform(seed: np.random.SeedSequence, count: int) -> Floats:
-    """``count`` rows of uniform numbers, never 0 and never 1, so that a logarithm is safe."""
+    """Draw ``count`` rows of uniform numbers, never 0 and never 1, so that logarithms are finite."""
     raw = np.random.PCG64(seed).random_raw(count * BLOCK).reshape(count, BLOCK)
     # The upper 53 bits, put in the middle of their interval.
     u: Floats = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -73,19 +73,19 @@ def _uniform(seed: np.random.SeedSequence, count: int) -> Floats:
 
 
 def _box_muller(u: Floats) -> Floats:
-    """Independent standard normal rows from as many uniform ones; their number must be even."""
+    """Convert an even number of uniform rows to as many independent standard normal ones."""
     half = len(u) // 2
     distance, angle = np.sqrt(-2.0 * np.log(u[:half])), 2.0 * np.pi * u[half:]
     return np.concatenate([distance * np.cos(angle), distance * np.sin(angle)])
 
 
 def sigmoid(logit: Floats) -> Floats:
-    """The probability with these log odds."""
+    """Return the probability with these log odds."""
     return 1.0 / (1.0 + np.exp(-logit))
 
 
-class Link(NamedTuple):
-    """How a normal variable becomes an amount, and back; what lies beyond an end comes back as infinite."""
+class LinkFunction(NamedTuple):
+    """Map from a normal variable to an amount, and its inverse, infinite beyond the ends."""
 
     forward: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
@@ -102,26 +102,26 @@ def _logit(share: Floats) -> Floats:
         return np.log(inside) - np.log1p(-inside)
 
 
-LOG, LOGIT = Link(np.exp, _log), Link(sigmoid, _logit)
-PLAIN = Link(lambda latent: latent, lambda amount: amount)
+LOG, LOGIT = LinkFunction(np.exp, _log), LinkFunction(sigmoid, _logit)
+PLAIN = LinkFunction(lambda latent: latent, lambda amount: amount)
 
 
 class Sampler(ABC):
-    """What makes values of noise."""
+    """A function from noise to values."""
 
     @abstractmethod
     def sample(self, *noise: Floats) -> NDArray[Any]:
-        """The value of each row, by its noise."""
+        """Return the value of each row for its noise."""
 
 
 @dataclass(frozen=True)
 class Transformed(Sampler):
-    """A function of the noise, for a variable that nobody has to score."""
+    """A function of the noise, for a variable that needs no probability."""
 
     function: Callable[[Floats], NDArray[Any]]
 
     def sample(self, *noise: Floats) -> NDArray[Any]:
-        """The value of each row, by its noise."""
+        """Return the value of each row for its noise."""
         return self.function(*noise)
 
 
@@ -130,37 +130,37 @@ class Distribution(Sampler):
 
     @abstractmethod
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each value."""
+        """Return the logarithm of the probability of each value."""
 
 
 @dataclass(frozen=True)
 class Amount(Distribution):
-    """``unit`` times the link of a normal variable, rounded to ``step`` and cut to the range.
+    """``unit`` times the link of a normal variable, rounded to ``step`` and clipped to the range.
 
-    An amount at an end of the range stands for everything beyond it, in the likelihood as well; one between
-    two steps is scored by the interval of that width around it.
+    The likelihood of an amount at an end of the range includes everything beyond it; an amount between two
+    steps has the likelihood of the interval of that width around it.
     """
 
     location: Floats
     scale: Floats | float
-    link: Link
+    link: LinkFunction
     step: float
     lowest: float
     highest: float
     unit: Floats | float = 1.0
 
     def sample(self, *noise: Floats) -> Floats:
-        """The amount of each row, by its standard normal noise."""
+        """Return the amount of each row for its standard normal noise."""
         (z,) = noise
         amount: Floats = self.unit * self.link.forward(self.location + self.scale * z)
         return np.clip(np.rint(amount / self.step) * self.step, self.lowest, self.highest)
 
     def noise_of(self, value: Floats) -> Floats:
-        """The noise that makes exactly this value."""
+        """Return the noise that gives exactly this value."""
         return np.asarray((self.link.inverse(value / self.unit) - self.location) / self.scale)
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each value."""
+        """Return the logarithm of the probability of each value."""
         least = np.where(value <= self.lowest, -np.inf, self._edge(value - self.step / 2))
         most = np.where(value >= self.highest, np.inf, self._edge(value + self.step / 2))
         # In the upper tail the differences are taken between complements, which are exact there.
@@ -171,9 +171,7 @@ class Amount(Distribution):
 
     def _edge(self, amount: Floats) -> Floats:
         share = amount / self.unit
-        if (
-            self.link is LOGIT
-        ):  # all that there is, or more: nearly all, so that such a row still tells something
+        if self.link is LOGIT:  # a share of 1 or more counts as nearly 1, so that such a row is informative
             share = np.minimum(share, _ALMOST_ONE)
         return np.asarray((self.link.inverse(share) - self.location) / self.scale)
 
@@ -186,7 +184,7 @@ class Poisson(Distribution):
     most: int
 
     def sample(self, *noise: Floats) -> Codes:
-        """The count of each row, by its uniform noise."""
+        """Return the count of each row for its uniform noise."""
         (u,) = noise
         term = np.exp(-self.rate)
         below, count = term.copy(), np.zeros(len(u), dtype=np.int64)
@@ -197,7 +195,7 @@ class Poisson(Distribution):
         return count
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each count; ``most`` stands for itself and more."""
+        """Return the logarithm of the probability of each count; ``most`` includes all larger ones."""
         k = np.rint(value)
         fewer = k * np.log(self.rate) - self.rate - gammaln(k + 1.0)
         return np.asarray(np.where(k >= self.most, np.log(gammainc(self.most, self.rate)), fewer))
@@ -210,14 +208,14 @@ class Categorical(Distribution):
     utilities: list[Any]
 
     def sample(self, *noise: Floats) -> Codes:
-        """The category of each row, by its uniform noise."""
+        """Return the category of each row for its uniform noise."""
         (u,) = noise
         shares = np.cumsum(self._odds(u), axis=0)
         passed: Codes = (u * shares[-1] > shares[:-1]).sum(axis=0)
         return passed
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the share of each category."""
+        """Return the logarithm of the share of each category."""
         odds = self._odds(value)
         picked = np.take_along_axis(odds, value[np.newaxis], axis=0)[0]
         return np.asarray(np.log(picked / odds.sum(axis=0)))
@@ -234,29 +232,29 @@ class Bernoulli(Distribution):
     probability: Floats
 
     def sample(self, *noise: Floats) -> Flags:
-        """Whether it happens to each row, by its uniform noise."""
+        """Return the event of each row for its uniform noise."""
         (u,) = noise
         return np.asarray(u < self.probability)
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each value."""
+        """Return the logarithm of the probability of each value."""
         return np.log(np.where(value, self.probability, 1.0 - self.probability))
 
 
 @dataclass(frozen=True)
 class ZeroInflated(Distribution):
-    """Nothing at all with a probability, else what ``other`` says; two columns of noise."""
+    """0 with a probability, otherwise distributed like ``other``; it needs two columns of noise."""
 
     other: Distribution
     nothing: Floats
 
     def sample(self, *noise: Floats) -> Floats:
-        """The value of each row: by the noise of ``other``, and by uniform noise for nothing."""
+        """Return the value of each row for the noise of ``other`` and the uniform noise of zeros."""
         own, u = noise
         return np.where(u < self.nothing, 0.0, self.other.sample(own))
 
     def nodes(self, z: Floats, log_density: Floats) -> tuple[Floats, Floats]:
-        """Nothing, and the values at the nodes ``z``, along a last axis; with their log probabilities."""
+        """Return 0 and the values at the nodes ``z``, along a last axis, with their log probabilities."""
         values, nothing = self.other.sample(z), self.nothing
         log_share = log_density - np.log(np.exp(log_density).sum())
         some = np.broadcast_to(np.log1p(-nothing) + log_share, values.shape)
@@ -264,23 +262,23 @@ class ZeroInflated(Distribution):
         return np.concatenate([np.zeros_like(none), values], axis=-1), np.concatenate([none, some], axis=-1)
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each value."""
+        """Return the logarithm of the probability of each value."""
         some = (1.0 - self.nothing) * np.exp(self.other.log_prob(value))
         return np.log(np.maximum(np.where(value <= 0.0, self.nothing, 0.0) + some, _NEVER))
 
 
 @dataclass(frozen=True)
 class Masked(Distribution):
-    """What ``other`` says where ``possible``; elsewhere 0, whose likelihood tells nothing."""
+    """Distributed like ``other`` where ``possible``; elsewhere 0, with likelihood 1."""
 
     other: Distribution
     possible: Flags
 
     def sample(self, *noise: Floats) -> NDArray[Any]:
-        """The value of each row, by the noise of ``other``."""
+        """Return the value of each row for the noise of ``other``."""
         drawn = self.other.sample(*noise)
         return np.where(self.possible, drawn, np.zeros_like(drawn))
 
     def log_prob(self, value: NDArray[Any]) -> Floats:
-        """The logarithm of the probability of each value, 0 where none is possible."""
+        """Return the logarithm of the probability of each value, 0 where none is possible."""
         return np.where(self.possible, self.other.log_prob(value), 0.0)

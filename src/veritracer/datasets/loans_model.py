@@ -1,14 +1,13 @@
-"""The causal model behind ``loans``: one equation for each variable.
+"""Define the causal model behind ``loans``: one equation for each variable.
 
-The arguments of an equation are the causes of its variable; it returns the variable's distribution given
-them. So ``EQUATIONS`` is the causal graph, causes before effects. Categories are positions in their lists.
-One trait that no table records, *prudence*, is a common cause of savings, debts, card use, missed payments
-and, most of all, of repayment.
+The arguments of an equation are the causes of its variable, and it returns the distribution given them.
+``EQUATIONS`` is therefore the causal graph, with causes before effects. Categories are positions in their
+lists. *Prudence*, a trait that no table records, is a common cause of savings, debts, card use, missed
+payments and, most of all, of repayment.
 
-From an action follow its effects, and from a person's state the two outcomes. ``approved`` is the
-underwriter's decision, by criteria that an underwriter would name; ``repaid`` is whether the loan, if it were
-granted, would be repaid. Neither reads sex, region or age; those act only through what they cause. Each is a
-weighted sum plus logistic noise, so that its log odds are known exactly.
+Actions have effects, and a person's state determines two outcomes. ``approved`` is the underwriter's decision
+by plausible criteria; ``repaid`` is the repayment of the loan if it were granted. Neither depends on sex,
+region or age directly. Each is a weighted sum plus logistic noise, so that its log odds are known exactly.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from veritracer.datasets.loans_distributions import (
     PLAIN,
     Amount,
     Bernoulli,
+    BlockNoise,
     Categorical,
     Codes,
     Flags,
     Floats,
     Masked,
-    Noise,
     Poisson,
     Sampler,
     Transformed,
@@ -80,16 +79,16 @@ _PACE, _MOST_SHIFT = 0.7, 6.0
 
 @dataclass(frozen=True)
 class Economy:
-    """The state of one year; ``shift`` is 0 in year 1 and says how far things have moved since.
+    """State of one year; ``shift``, the change since year 1, is 0 there.
 
     Parameters
     ----------
     rate : yearly interest on a new loan.
-    wages, prices : levels, 1 in year 1; prices rise faster, so there is less to spare.
-    unemployment : log odds of being out of work that everybody gets on top.
-    youth, precarity : how much younger applicants are, and how much more often they have insecure jobs.
-    distress : log of how many more payments are missed.
-    caution : log odds that an application needs on top in order to be approved.
+    wages, prices : levels, 1 in year 1; prices rise faster.
+    unemployment : additional log odds of being out of work.
+    youth, precarity : shifts towards younger applicants and insecure jobs.
+    distress : increase of the logarithm of missed payments.
+    caution : additional log odds that an approval requires.
     """
 
     shift: float
@@ -104,7 +103,7 @@ class Economy:
 
     @classmethod
     def of(cls, year: int, drift: float) -> Economy:
-        """The economy of ``year``: a shift of 0.7 a year (times the drift) at first, levelling off at 6."""
+        """Return the economy of a year: the shift grows by 0.7 a year (times the drift), up to 6."""
         shift = _MOST_SHIFT * math.tanh(_PACE * drift * (year - 1) / _MOST_SHIFT)
         return cls(
             shift=shift,
@@ -119,11 +118,11 @@ class Economy:
         )
 
 
-# ---------------------------------------------------------------- who they are, what they do, how they live
+# ---------------------------------------------------------------- people, work and housing
 
 
 def age(economy: Economy) -> Transformed:
-    """18 to 67, most of them in their thirties; younger as years pass (a new online channel)."""
+    """Return ages from 18 to 67, mostly in the thirties; younger in later years (a new online channel)."""
 
     def years(z: Floats) -> Codes:
         return (18 + np.floor(50 * sigmoid(-0.40 - economy.youth + 0.95 * z))).astype(np.int64)
@@ -132,17 +131,17 @@ def age(economy: Economy) -> Transformed:
 
 
 def sex() -> Transformed:
-    """More men than women apply."""
+    """Return the sex of applicants: more men than women apply."""
     return Transformed(lambda u: (u > 0.46).astype(np.int64))
 
 
 def region() -> Categorical:
-    """Where they live: a cause of pay and of unemployment, and of nothing else."""
+    """Return the region: a cause of pay and of unemployment, and of nothing else."""
     return Categorical([np.log(share) for share in _REGION_SHARES])
 
 
 def education(age: Codes, region: Codes) -> Transformed:
-    """Younger people and those in the capital stayed at school longer; a degree needs its years."""
+    """Return the degree: higher for younger people and in the capital; each needs some years of school."""
 
     def attained(z: Floats) -> Codes:
         latent = z - 0.012 * (age - 40) + 0.35 * (region == 0)
@@ -154,7 +153,7 @@ def education(age: Codes, region: Codes) -> Transformed:
 
 
 def employment(age: Codes, education: Codes, region: Codes, economy: Economy) -> Categorical:
-    """The young have insecure jobs, the less educated and some regions fewer jobs."""
+    """Return the job: insecure for young people, fewer jobs for the less educated and in some regions."""
     years = age - 40.0
     return Categorical(
         [
@@ -170,7 +169,7 @@ def employment(age: Codes, education: Codes, region: Codes, economy: Economy) ->
 def income(
     age: Codes, sex: Codes, region: Codes, education: Codes, employment: Codes, economy: Economy
 ) -> Amount:
-    """Gross income of a year in steps of 100: log-normal around education, experience, job, region and sex.
+    """Return yearly gross income in steps of 100, log-normal: by education, experience, job, region and sex.
 
     Women earn 8 % less for the same work here, as they do in most places: recourse should show it.
     """
@@ -182,12 +181,12 @@ def income(
 
 
 def dependants(age: Codes) -> Poisson:
-    """Most often there around 42; none to five."""
+    """Return the number of dependants, from none to five, with a maximum at age 42."""
     return Poisson(0.12 + 1.15 * np.exp(-(((age - 42) / 11.0) ** 2)), MOST_DEPENDANTS)
 
 
 def housing(age: Codes, income: Floats) -> Categorical:
-    """Age and income lead from the parents' home to rent, a mortgage, and a home that is paid for."""
+    """Return the housing: with age and income from the parents' home to rent, a mortgage and ownership."""
     years, means = (age - 40) / 10.0, np.log(income / 32_000)
     return Categorical(
         [
@@ -200,7 +199,7 @@ def housing(age: Codes, income: Floats) -> Categorical:
 
 
 def years_employed(age: Codes, education: Codes, employment: Codes) -> Transformed:
-    """Whole years in the present job: some share of the years since school, none for those out of work."""
+    """Return whole years in the present job: a share of the years since school, 0 without a job."""
     since_school = np.maximum(age - 16 - _SCHOOL_YEARS[education], 0)
 
     def years(u: Floats) -> Codes:
@@ -210,11 +209,11 @@ def years_employed(age: Codes, education: Codes, employment: Codes) -> Transform
     return Transformed(years)
 
 
-# ---------------------------------------------------------------- their money, and what they ask for
+# ---------------------------------------------------------------- money and request
 
 
 def history_years(age: Codes) -> Transformed:
-    """Whole years since the first credit; it cannot begin before 18."""
+    """Return whole years since the first credit, at 18 or later."""
 
     def years(u: Floats) -> Codes:
         return np.minimum(np.floor(u**0.7 * (age - 18 + 0.999)), MOST_HISTORY).astype(np.int64)
@@ -223,12 +222,12 @@ def history_years(age: Codes) -> Transformed:
 
 
 def credit_lines(history_years: Codes, income: Floats) -> Poisson:
-    """Open cards and loans: they gather with time and with income."""
+    """Return the number of open cards and loans, which grows with time and income."""
     return Poisson(np.exp(-0.1 + 0.55 * np.log1p(history_years) + 0.35 * np.log(income / 32_000)), MOST_LINES)
 
 
 def savings(income: Floats, age: Codes, dependants: Codes, housing: Codes, prudence: Floats) -> ZeroInflated:
-    """Some months of income in steps of 100: more for the prudent, the older, and those without children."""
+    """Return savings in steps of 100: more with prudence, age and income, fewer with dependants."""
     months = 0.25 + 0.75 * prudence + 0.018 * (age - 40) - 0.12 * dependants
     months = months + (0.25 * (housing == OWNER) - 0.15 * (housing == RENT)) + 0.35 * np.log(income / 32_000)
     saved = Amount(months, 0.65, LOG, 100.0, 0.0, MOST_SAVINGS, unit=income / 12.0)
@@ -236,13 +235,13 @@ def savings(income: Floats, age: Codes, dependants: Codes, housing: Codes, prude
 
 
 def card_use(credit_lines: Codes, income: Floats, dependants: Codes, prudence: Floats) -> Masked:
-    """The percentage of the card limits in use, 0 without a credit line."""
+    """Return the percentage of the card limits in use, 0 without a credit line."""
     logit = -0.55 - 0.85 * prudence - 0.5 * np.log(income / 32_000) + 0.12 * dependants
     return Masked(Amount(logit, 0.75, LOGIT, 1.0, 0.0, 100.0, unit=100.0), credit_lines > 0)
 
 
 def monthly_debt(credit_lines: Codes, income: Floats, prudence: Floats) -> Masked:
-    """Payments a month on what is owed already, without the home, in steps of 10; none without a line."""
+    """Return monthly payments on debts without the home, in steps of 10; 0 without a credit line."""
     logit = -2.9 + 0.13 * credit_lines - 0.35 * prudence
     return Masked(Amount(logit, 0.60, LOGIT, 10.0, 0.0, MOST_DEBT, unit=income / 12.0), credit_lines > 0)
 
@@ -256,14 +255,14 @@ def missed_payments(
     prudence: Floats,
     economy: Economy,
 ) -> Masked:
-    """Payments missed in 24 months: debts and full cards cause them, prudence prevents them."""
+    """Return payments missed in 24 months: more with debts and full cards, fewer with prudence."""
     strain = 3.0 * monthly_debt / (income / 12.0) + 1.2 * card_use / 100.0 + 0.5 * (employment == OUT_OF_WORK)
     rate = np.exp(-1.75 + strain - 0.65 * prudence + economy.distress)
     return Masked(Poisson(np.minimum(rate, 6.0), MOST_MISSED), credit_lines > 0)
 
 
 def purpose(age: Codes, housing: Codes, employment: Codes, card_use: Floats) -> Categorical:
-    """Owners improve homes, the young study, the self-employed invest, full cards are consolidated."""
+    """Return the purpose, which depends on age, housing, job and card use."""
     home = (housing == OWNER) | (housing == MORTGAGE)
     return Categorical(
         [
@@ -278,24 +277,24 @@ def purpose(age: Codes, housing: Codes, employment: Codes, card_use: Floats) -> 
 
 
 def loan_amount(purpose: Codes, income: Floats) -> Amount:
-    """What is asked for, in steps of 100: by purpose and, less than in proportion, by income."""
+    """Return the amount in steps of 100: by purpose and, less than in proportion, by income."""
     log_amount = np.log(8500) + _PURPOSE_SIZE[purpose] + 0.45 * np.log(income / 32_000)
     return Amount(log_amount, 0.50, LOG, 100.0, *AMOUNTS)
 
 
 def term_months(loan_amount: Floats, income: Floats) -> Amount:
-    """The position in ``TERMS``: larger loans for the income are spread over more years."""
+    """Return the position in ``TERMS``: longer for loans that are large for the income."""
     latent = 2.6 + 1.5 * np.log(loan_amount / 8500) - 0.8 * np.log(income / 32_000)
     return Amount(latent, 1.0, PLAIN, 1.0, 0.0, len(TERMS) - 1.0)
 
 
 def income_hidden(employment: Codes, years_employed: Codes) -> Bernoulli:
-    """Whether no income is on file: a self-employed person without audited accounts, at first mostly."""
+    """Return True for undisclosed income: self-employed people without audited accounts."""
     return Bernoulli(np.where(years_employed < 3, 0.30, 0.06) * (employment == SELF_EMPLOYED))
 
 
 def savings_hidden(savings: Floats, age: Codes) -> Bernoulli:
-    """Whether the applicant does not disclose savings: more often who has little to show."""
+    """Return True for undisclosed savings: more frequent for small amounts."""
     return Bernoulli(sigmoid(-2.3 - 0.8 * np.log1p(savings / 2000.0) + 0.01 * (age - 40)))
 
 
@@ -312,12 +311,12 @@ _EXTRA_NOISE = {"savings": ("no_savings",)}
 
 
 def distribution_of(name: str, known: Mapping[str, Any]) -> Any:
-    """The distribution of the variable, given its causes among ``known``."""
+    """Return the distribution of the variable, given its causes among ``known``."""
     return EQUATIONS[name](**{cause: known[cause] for cause in CAUSES[name]})
 
 
-def sampled(noise: Noise, economy: Economy) -> Columns:
-    """Every variable of a block of people, prudence among them, causes before effects."""
+def sampled(noise: BlockNoise, economy: Economy) -> Columns:
+    """Sample all variables of a block of people, including prudence, with causes before effects."""
     known: dict[str, Any] = {"economy": economy, "prudence": noise["prudence"]}
     for name in EQUATIONS:
         sources = (name, *_EXTRA_NOISE.get(name, ()))
@@ -327,12 +326,13 @@ def sampled(noise: Noise, economy: Economy) -> Columns:
     return known
 
 
-# ------------------------------------------------------------- what follows: effects of actions, and outcomes
+# ------------------------------------------------------------- criteria of the outcomes
 
 
 Outcome = Literal["approved", "repaid"]
+"""Outcomes that can be the label."""
 
-# What each counts in year 1, in log odds, and by which share that changes for each unit of shift.
+# Weight of each criterion in log odds in year 1, and its relative change for each unit of shift.
 POLICY = {
     "room": (2.0, 0.03),
     "buffer": (0.65, -0.05),
@@ -367,14 +367,14 @@ _CUTOFF, _RESILIENCE, _HARDSHIP = -0.65, 1.2, 2.0
 _TAKE_HOME = 0.74
 _HOME_COST = np.array([520.0, 560.0, 210.0, 170.0])  # a month, by housing: allowances, not the real rent
 _LIVING, _EACH_DEPENDANT = 480.0, 190.0
-_UNPROVED_INCOME = 0.85  # what a bank statement shows of an income without accounts
+_UNPROVED_INCOME = 0.85  # share of an income without accounts that a bank statement shows
 
 
 @dataclass(frozen=True)
 class People:
-    """A person's state in each row: true values of every column, what is not disclosed, and hidden traits.
+    """State of a person in each row: true values of all columns, undisclosed ones, and hidden traits.
 
-    ``income_noise`` is what sets a person's pay apart from that of others with the same job and degree.
+    ``income_noise`` is the deviation of a person's pay from that of others with the same job and degree.
     """
 
     columns: Columns
@@ -388,11 +388,11 @@ class People:
 
 
 def act(before: People, actions: Mapping[str, Floats], economy: Economy) -> People:
-    """The people after an action and its effects; NaN in ``actions`` is a cell that is not set.
+    """Return the people after an action and its effects; NaN in ``actions`` is a cell that is not set.
 
-    What is set is set, and is disclosed. Pay follows what causes it; a new job begins with no years in it;
-    closing the last credit line means that it was paid off. Stocks and records (savings, debts, the file),
-    life (age, home, children), the request, and what a person is like stay as they are.
+    Cells that are set are disclosed. Pay follows its causes, a new job begins with zero years, and closing
+    the last credit line pays it off. Savings, debts and records, age, home and children, the request, and
+    hidden traits stay the same.
     """
     given = {name: ~np.isnan(value) for name, value in actions.items()}
     now = dict(before.columns)
@@ -410,7 +410,7 @@ def act(before: People, actions: Mapping[str, Floats], economy: Economy) -> Peop
 
 
 def _effects(before: People, now: Columns, economy: Economy) -> Columns:
-    """Each variable that follows within an application's horizon, as if it were not set itself."""
+    """Return the variables that change as an effect of others, as if they were not set themselves."""
     old = before.columns
     causes = [name for name in CAUSES["income"] if name != "economy"]
     paid_by_other_causes = np.logical_or.reduce([now[name] != old[name] for name in causes])
@@ -428,10 +428,10 @@ def _effects(before: People, now: Columns, economy: Economy) -> Columns:
 
 
 def log_odds(outcome: Outcome, people: People, economy: Economy) -> Floats:
-    """The true log odds of the favourable outcome.
+    """Return the true log odds of the favourable outcome.
 
-    The underwriter counts 85 % of an income without accounts, and no savings that are not disclosed; what
-    people can bear depends on what they have, disclosed or not.
+    The underwriter counts 85 % of an income without accounts, and no undisclosed savings; repayment depends
+    on income and savings whether they are disclosed or not.
     """
     income, savings = people.columns["income"], people.columns["savings"]
     if outcome == "approved":
@@ -444,13 +444,13 @@ def log_odds(outcome: Outcome, people: People, economy: Economy) -> Floats:
 
 
 def happens(log_odds: Floats, u: Floats) -> Flags:
-    """Whether the outcome is favourable, by uniform noise: logistic, so that the log odds are exact."""
+    """Return the outcomes for uniform noise, which becomes logistic so that the log odds are exact."""
     flags: Flags = log_odds + np.log(u / (1.0 - u)) > 0.0
     return flags
 
 
 def weight(table: Mapping[str, tuple[float, float]], name: str, economy: Economy) -> float:
-    """What the criterion counts this year; it may vanish, but never turns into its opposite."""
+    """Return the weight of a criterion this year; it may vanish, but never changes its sign."""
     first, change = table[name]
     return first * max(0.0, 1.0 + change * economy.shift)
 
@@ -462,7 +462,7 @@ def _weighted(
 
 
 def criteria(people: People, income: Floats, savings: Floats, economy: Economy) -> dict[str, Floats]:
-    """Everything that an outcome may depend on, with the income and the savings that count for it."""
+    """Return the criteria of an outcome, given the income and savings that count for it."""
     c = people.columns
     job, home = c["employment"], c["housing"]
     net = _TAKE_HOME * income / 12.0
@@ -490,6 +490,6 @@ def criteria(people: People, income: Floats, savings: Floats, economy: Economy) 
 
 
 def instalment(amount: Floats, term: Codes, rate: float) -> Floats:
-    """The monthly payment of an annuity loan; ``term`` is a position in ``TERMS``."""
+    """Return the monthly payment of an annuity loan; ``term`` is a position in ``TERMS``."""
     months, monthly = np.array(TERMS)[term], rate / 12.0
     return amount * monthly / (1.0 - (1.0 + monthly) ** -months)

@@ -1,4 +1,4 @@
-"""The published tables, one builder for each: as a user would want it, and as the paper has it."""
+"""Build the published tables, as a user would want them or as in the paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from veritracer.schema.feature import Action, Feature, Kind
 
 
 class Parts(NamedTuple):
-    """The table, its labels, its schema, what is worth knowing, and the groups of the paper's shift."""
+    """A table with its labels, schema and description, and the groups of the paper's shift."""
 
     X: pd.DataFrame
     y: pd.Series[Any]
@@ -22,7 +22,7 @@ class Parts(NamedTuple):
 
 
 def plain_features(X: pd.DataFrame, categorical: Sequence[str] = ()) -> list[Feature]:
-    """The paper's view: categorical columns with the categories that occur, every other one continuous."""
+    """Return features as in the paper: categorical columns with their values, all others continuous."""
     return [
         Feature(name, "categorical", categories=sorted(X[name].unique().tolist()))
         if name in categorical
@@ -32,7 +32,7 @@ def plain_features(X: pd.DataFrame, categorical: Sequence[str] = ()) -> list[Fea
 
 
 def actions(groups: Mapping[Action, Sequence[str]]) -> dict[str, Action]:
-    """For each column that is listed in a group the action of that group."""
+    """Return the action of each column by the group that lists it."""
     return {name: action for action, names in groups.items() for name in names}
 
 
@@ -50,15 +50,15 @@ _CTG_STEPS = {
     **dict.fromkeys(("mean_value_of_short_term_variability", "mean_value_of_long_term_variability"), 0.1),
 }
 _CTG_TEXT = (
-    "Measurements of a fetus: nothing here is a person's to change, so every feature is free and a "
-    "counterfactual only explains. "
+    "Measurements of a fetus, which nobody can change: every feature is free, and a counterfactual only "
+    "explains the decision. "
     "Some columns are tied (histogram width is maximum minus minimum; mode, mean and median "
     "move together). The label suspect includes pathological; groups has the three classes apart."
 )
 
 
 def ctg(raw: pd.DataFrame, paper: bool) -> Parts:
-    """The 2,126 recordings, normal against suspect or pathological."""
+    """Build the 2,126 recordings, normal against suspect or pathological."""
     X = raw.drop(columns="fetal_health")
     groups = raw["fetal_health"].map(_CTG_CLASSES).rename("group")
     y = groups.replace("pathological", "suspect").rename("fetal_health")
@@ -93,13 +93,13 @@ _WHO_WHOLE = (
 _WHO_TEXT = (
     "One row for each country and year, without the ten that have no life expectancy; above or below the "
     "median of the years before 2012. "
-    "What may change is a matter of policy. Rows of one country are much alike: a "
+    "The actions are a matter of policy. Rows of one country are similar: a "
     "random split puts the same country on both sides. groups has the year."
 )
 
 
 def who(raw: pd.DataFrame, paper: bool) -> Parts:
-    """The 2,928 country-years; the paper's variant fills gaps with the medians of the years before 2012."""
+    """Build the 2,928 country-years; the paper's variant fills gaps with the medians before 2012."""
     target = "Life expectancy"
     table = raw[raw[target].notna()]
     before = table["Year"] < SHIFT_YEAR
@@ -107,7 +107,7 @@ def who(raw: pd.DataFrame, paper: bool) -> Parts:
     y = table[target].gt(median).map({True: "above", False: "below"}).rename(target)
     X = table.drop(columns=["Country", "Year", "Status", target])
     if paper:
-        # NOTE[paper]: the authors imputed somehow and do not say how; these medians keep their row counts.
+        # NOTE[paper]: the authors do not state their imputation; these medians keep their row counts.
         X = X.fillna(X[before].median())
     features = plain_features(X) if paper else [_who_feature(X[name]) for name in X.columns]
     return Parts(X, y, Schema(features, target, "above", "below"), _WHO_TEXT, table["Year"])
@@ -125,7 +125,7 @@ def _who_feature(column: pd.Series[float]) -> Feature:
 
 
 def breast_cancer() -> Parts:
-    """Scikit-learn's bundled table of 569 tumours; benign is favourable."""
+    """Build the 569 tumours bundled with scikit-learn; benign is favourable."""
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer(as_frame=True)
@@ -133,7 +133,7 @@ def breast_cancer() -> Parts:
     features = [Feature(name, "continuous") for name in bunch.data.columns]
     schema = Schema(features, "diagnosis", "benign", "malignant")
     text = (
-        "Measurements of cell nuclei: nothing here is a person's to change; a counterfactual only explains."
+        "Measurements of cell nuclei, which nobody can change; a counterfactual only explains the decision."
     )
     return Parts(bunch.data, y, schema, text)
 
@@ -179,7 +179,7 @@ _HELOC_TEXT = (
 
 
 def heloc(raw: pd.DataFrame, paper: bool) -> Parts:
-    """HELOC without its 588 empty rows; the paper's variant fills special values with the column's median."""
+    """Build HELOC without its 588 empty rows; the paper's variant fills special values with medians."""
     table = raw[~(raw.drop(columns="RiskPerformance") == -9).all(axis=1)]
     X, y = table.drop(columns="RiskPerformance"), table["RiskPerformance"]
     if paper:
@@ -232,14 +232,13 @@ _TAIWAN_NOTES = {
 }
 _TAIWAN_TEXT = (
     "Credit card clients in April to September 2005, money in New Taiwan dollars; favourable is no "
-    "default in the next month. Repayment status and bills are history at the time of decision; "
-    "what was paid "
-    "is what is left to act on."
+    "default in the next month. Repayment status and bills are history at the time of decision; the "
+    "payments can change."
 )
 
 
 def taiwan_credit(raw: pd.DataFrame, paper: bool) -> Parts:
-    """The 30,000 clients without their ID; the paper's variant has its three categorical columns last."""
+    """Build the 30,000 clients without their ID; the paper's variant has its categorical columns last."""
     target = "default.payment.next.month"
     X, y = raw.drop(columns=["ID", target]), raw[target]
     if paper:
@@ -299,12 +298,12 @@ _NOTES = {
 }
 _TEXT = (
     "One row for each student and presentation; clicks and scores are totals to the end of the course, so "
-    "this explains an outcome rather than predicts it early."
+    "the table explains outcomes rather than predicts them."
 )
 
 
 def oula(raw: pd.DataFrame, paper: bool) -> Parts:
-    """The 32,593 students; the paper's variant has 23 continuous and 8 categorical features."""
+    """Build the 32,593 students; the paper's variant has 23 continuous and 8 categorical features."""
     X, y = raw.drop(columns="final_result"), raw["final_result"]
     categorical = (*_ORDERED, *_BINARY, *_UNORDERED)
     features = plain_features(X, categorical) if paper else [_feature(X[name]) for name in X.columns]

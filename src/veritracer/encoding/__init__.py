@@ -1,4 +1,4 @@
-"""Convert a table to a tensor and back, and project onto rows that a person could have."""
+"""Convert tables to tensors and back, and project encoded rows onto legal ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The cells of one raw column as numbers, and numbers as cells again.
+"""Read the cells of one raw column as numbers, and write numbers as cells.
 
-A cell is a value (a number, or the position of a category) or a marker: 0 for an empty cell, 1 and up for
-the declared codes, and -1 where the value is present. ``refused_rows`` says which rows of a table have a cell
-that cannot be read, and why: one bad cell must not cost everybody else's row.
+A cell is a value (a number, or the position of a category) or a marker: 0 for an empty cell, 1 and up for the
+declared codes, and -1 if the value is present. ``refused_rows`` finds the rows that cannot be read, so that
+the others can be used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 Refusal = Callable[[Feature, "pd.Series[Any]"], str | None]
-"""Why the cells of a feature's column cannot be read; None where they can."""
+"""Function that returns the reason why the cells of a column cannot be read, or None."""
 
 _SHORTEST = {2: (3, 4, 5), 4: (6, 7, 8, 9)}  # digits that a float of so many bytes always holds, up to needs
 _TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 holds exactly
@@ -33,19 +33,19 @@ _TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 hold
 
 @dataclass(frozen=True)
 class Cells:
-    """The numbers of one column (n,), 0 where a cell is missing, and its markers (n,); None where none is."""
+    """Numbers of one column (n,), 0 for missing cells, and markers (n,), or None if nothing is missing."""
 
     values: Floats
     marker: NDArray[np.int64] | None
 
     @property
     def present(self) -> Floats:
-        """The numbers of the cells that are not missing."""
+        """Numbers of the cells that are not missing."""
         return self.values if self.marker is None else self.values[self.marker < 0]
 
 
 def read(feature: Feature, column: pd.Series[Any]) -> Cells:
-    """The cells of ``column``; refuses whatever the feature does not allow."""
+    """Read the cells of a column, and refuse those that the feature does not allow."""
     values, marker = numbers(feature, column) if feature.is_numeric else _levels(feature, column)
     missing = marker >= 0
     if not missing.any():
@@ -66,7 +66,7 @@ def read(feature: Feature, column: pd.Series[Any]) -> Cells:
 
 
 def levels(feature: Feature, column: pd.Series[Any]) -> NDArray[np.int64]:
-    """The position of each cell of a column among ``[*feature.categories, *feature.markers]``."""
+    """Return the position of each cell of a column in ``[*feature.categories, *feature.markers]``."""
     found = read(feature, column)
     level = found.values.astype(np.int64)
     if found.marker is None:
@@ -82,7 +82,7 @@ def refuse(
         row = int(wrong.argmax())
         got = f"{plain(column.iloc[row])!r} in {_row(column, row)}"
         more = int(wrong.sum()) - 1
-        got += f" and {more:,} more like it" if more else ""
+        got += f" and {more:,} more" if more else ""
         raise DataError(message(f"{expected} in the column {feature.name!r}", got, remedy))
 
 
@@ -91,7 +91,7 @@ def _row(column: pd.Series[Any], position: int) -> str:
 
 
 def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
-    """The numbers of the cells, codes that are numbers among them, NaN for all other markers; the markers."""
+    """Return the numbers and the markers of the cells; numeric codes are numbers, other markers NaN."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(narrow_dtype(column.dtype.categories.dtype) or object)
     foreign: dict[Value, list[int]] = {}
@@ -116,17 +116,17 @@ def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[n
 
 
 def narrow_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """The dtype in numpy of a column of floats narrower than float64; None for every other column."""
+    """Return the NumPy dtype of floats narrower than float64; None for all other dtypes."""
     found = getattr(dtype, "numpy_dtype", dtype)
     is_narrow = isinstance(found, np.dtype) and found.kind == "f" and found.itemsize < 8
     return found if is_narrow else None
 
 
 def shortest(values: NDArray[Any]) -> Floats:
-    """Narrow floats as the decimals that people read: the float32 next to 0.1 as 0.1, not 0.10000000149.
+    """Convert narrow floats to their shortest decimals: the float32 next to 0.1 is 0.1, not 0.10000000149.
 
-    That is the decimal with the fewest digits among those that the float stands for, as ``str`` finds it, so
-    that what is shown, written or kept of such a cell is encoded as the cell itself is.
+    This is the decimal with the fewest digits that rounds to the float, as ``str`` finds it, so that a cell
+    encodes in the same way after it was shown or written.
     """
     out = values.astype(np.float64)
     left = np.isfinite(out) & (out != 0)
@@ -154,14 +154,14 @@ def shortest(values: NDArray[Any]) -> Floats:
 
 
 def _narrowed(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # what is rounded up may be infinite in the narrow type, and so no match
+    with np.errstate(over="ignore"):  # a number rounded up may be infinite in the narrow type: no match
         return values.astype(dtype)
 
 
 def _numbers_one_by_one(
     feature: Feature, column: pd.Series[Any]
 ) -> tuple[Floats, NDArray[np.bool_], dict[Value, list[int]]]:
-    """For a column of objects: the numbers, which cells are empty, and the rows of codes that are text."""
+    """Return the numbers of a column of objects, a mask of empty cells, and the rows of codes in text."""
     empty = column.isna().to_numpy(dtype=bool)
     values = np.full(len(column), np.nan)  # and not 0, which may be a code
     foreign: dict[Value, list[int]] = {code: [] for code in feature.missing_codes if not is_number(code)}
@@ -179,10 +179,10 @@ def _numbers_one_by_one(
             values[row] = float(str(cell)) if narrow_dtype(getattr(cell, "dtype", None)) else float(cell)
         else:
             wrong[row] = True
-    remedy, like = "convert the column (pandas.to_numeric), or declare it categorical", ""
+    remedy, written_like = "convert the column (pandas.to_numeric), or declare it categorical", ""
     if written is not None:
-        remedy, like = "correct the cell, or leave it empty", f" written like {written.example}"
-    refuse(feature, column, wrong, f"numbers{like}", remedy)
+        remedy, written_like = "correct the cell, or leave it empty", f" written like {written.example}"
+    refuse(feature, column, wrong, f"numbers{written_like}", remedy)
     return values, empty, foreign
 
 
@@ -212,7 +212,7 @@ def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[n
 
 
 def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
-    """The raw column: in ``dtype`` where every value fits it, else in one that holds them all."""
+    """Return the raw column, in ``dtype`` if every value fits into it, otherwise in a wider dtype."""
     if not feature.is_numeric:
         marker = np.full(len(cells.values), -1) if cells.marker is None else cells.marker
         entry = np.where(marker >= 0, len(feature.categories) + marker, cells.values.astype(np.int64))
@@ -237,7 +237,7 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
 
 
 def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
-    """``column`` in ``dtype`` where that changes no value, else in a dtype that pandas finds for it."""
+    """Convert a column to ``dtype`` if that changes no value; otherwise let pandas choose the dtype."""
     if isinstance(dtype, pd.CategoricalDtype) and not column.dropna().isin(list(dtype.categories)).all():
         return column.infer_objects()
     try:
@@ -284,17 +284,17 @@ def _native(feature: Feature, value: float) -> Any:
 
 
 def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) -> pd.Series[Any]:
-    """``column`` with ``new`` in those ``rows``, every other cell as it was, in a dtype that holds both."""
+    """Replace the cells of ``rows`` by ``new``, in a dtype that holds both; other cells stay the same."""
     if not rows.any():
         return column
     if new.dtype == column.dtype and isinstance(column.dtype, np.dtype):
         cells = column.to_numpy(copy=True)
         cells[rows] = new.to_numpy()
-        return pd.Series(cells, dtype=column.dtype)  # as it was: pandas would make text of objects
+        return pd.Series(cells, dtype=column.dtype)  # pandas would turn objects into text
     kept = column[~rows]
     if new.dtype != column.dtype:
         whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
-        # Whole numbers that a float cannot hold must not change for the sake of their neighbours.
+        # Whole numbers that a float cannot hold must not change because of their neighbours.
         kept = kept if whole or column.dtype.kind not in "iu" else kept.astype(object)
     joined = pd.concat([kept, new], ignore_index=True)
     position = np.empty(len(column), dtype=np.int64)
@@ -303,7 +303,7 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
 
 
 def unreadable(feature: Feature, column: pd.Series[Any]) -> str | None:
-    """Why cells are none of the feature's, before a scale was fitted."""
+    """Return the reason why cells cannot be read, without a fitted scale; None if they can."""
     try:
         read(feature, column)
     except DataError as error:
@@ -312,9 +312,9 @@ def unreadable(feature: Feature, column: pd.Series[Any]) -> str | None:
 
 
 def refused_rows(schema: Schema, frame: pd.DataFrame, refusal: Refusal = unreadable) -> dict[int, str]:
-    """The rows that ``refusal`` refuses a cell of, by position, each with the first reason.
+    """Return the positions of rows with a refused cell, each with the first reason.
 
-    Equal cells are looked at once, and halved until one is left: a few bad ones among many are found fast.
+    Distinct cells are tested together and bisected, which finds a few bad ones among many quickly.
     """
     found: dict[int, str] = {}
     for feature in schema.features:
@@ -322,19 +322,22 @@ def refused_rows(schema: Schema, frame: pd.DataFrame, refusal: Refusal = unreada
         if refusal(feature, column) is None:
             continue
         form = column.map(lambda cell: f"{type(cell).__name__} {cell!r}")
-        wrong = _halved(feature, column, np.flatnonzero(~form.duplicated()), refusal)
+        wrong = _bisected(feature, column, np.flatnonzero(~form.duplicated()), refusal)
         for row in np.flatnonzero(form.isin(form.iloc[wrong])).tolist():
             found.setdefault(row, refusal(feature, column.iloc[[row]]) or "")
     return dict(sorted(found.items()))
 
 
-def _halved(feature: Feature, column: pd.Series[Any], rows: NDArray[np.int64], refusal: Refusal) -> list[int]:
+def _bisected(
+    feature: Feature, column: pd.Series[Any], rows: NDArray[np.int64], refusal: Refusal
+) -> list[int]:
+    """Return the refused rows among ``rows``."""
     if refusal(feature, column.iloc[rows]) is None:
         return []
     if len(rows) == 1:
         return [int(rows[0])]
     middle = len(rows) // 2
     return [
-        *_halved(feature, column, rows[:middle], refusal),
-        *_halved(feature, column, rows[middle:], refusal),
+        *_bisected(feature, column, rows[:middle], refusal),
+        *_bisected(feature, column, rows[middle:], refusal),
     ]

@@ -1,4 +1,4 @@
-"""A raw table as a tensor in [0, 1]^d, back again, and the projection onto rows that a person could have."""
+"""Encode raw tables as tensors in [0, 1]^d, decode them, and project onto legal rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from veritracer.encoding import cells, projection, scales
 from veritracer.encoding.cells import Cells, refused_rows
-from veritracer.encoding.projection import Block, Group, Rules, blocks_of, rules_of
+from veritracer.encoding.projection import Block, OneHotGroup, Rules, blocks_of, rules_of
 from veritracer.encoding.scales import FeatureScale, Grid, Units
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
 from veritracer.files import check_keys, envelope, read_json
@@ -31,7 +31,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Encoding:
-    """The two-way map between a raw table and tensors of the shape (n, dim), learned by :meth:`fit`.
+    """Two-way map between a raw table and tensors of the shape (n, dim), learned by :meth:`fit`.
 
     >>> table = pd.DataFrame({"savings": [100, 300, 200], "job": ["cook", "clerk", "cook"]})
     >>> encoding = Encoding.fit(Schema.infer(table), table)
@@ -46,7 +46,7 @@ class Encoding:
 
     @classmethod
     def fit(cls, schema: Schema, frame: Any) -> Self:
-        """The encoding whose scales are those that the schema declares, else those of ``frame``."""
+        """Fit the scales that the schema does not declare to ``frame``."""
         table = schema.frame(frame)
         if len(table) < 2:
             raise DataError(
@@ -83,12 +83,12 @@ class Encoding:
         return [block.group for block in self.blocks if block.group is not None]
 
     @property
-    def category_groups(self) -> tuple[Group, ...]:
-        """Each one-hot group, with how many of its columns are categories; the others are missing markers."""
+    def category_groups(self) -> tuple[OneHotGroup, ...]:
+        """The one-hot groups, with the numbers of their categories; further columns are missing markers."""
         return self._rules_on(torch.device("cpu")).groups
 
     def group_slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The columns of each one-hot group, padded to the widest, and which of them count: (groups, k)."""
+        """Return the columns of each one-hot group, padded to the widest, and a mask: (groups, k) each."""
         rules = self._rules_on(device)
         return rules.slots, rules.filled
 
@@ -99,7 +99,7 @@ class Encoding:
 
     @cached_property
     def numeric(self) -> Tensor:
-        """Which columns are numbers or levels, and neither part of a group nor a missing flag, (dim,)."""
+        """Mask of the columns that are numbers or levels, not part of a group or missing flags, (dim,)."""
         kept = torch.zeros(self.dim, dtype=torch.bool)
         for block in self.blocks:
             if block.group is None:
@@ -113,9 +113,9 @@ class Encoding:
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of all that decides what a raw row becomes: order, scales, categories, missing values.
+        """The SHA-256 of everything that affects encoded rows: order, scales, categories, missing values.
 
-        What may change, notes and dtypes are not part of it: they do not move a single encoded number.
+        Actions, notes and dtypes are not part of it, because they change no encoded number.
         """
         content = []
         for feature, fitted in zip(self.schema.features, self.fitted, strict=True):
@@ -132,10 +132,10 @@ class Encoding:
         out_of_range: Literal["clip", "refuse", "ignore"] = "clip",
         dtype: torch.dtype = torch.float64,
     ) -> Tensor:
-        """The rows of ``frame`` as a tensor of the shape (n, dim) in [0, 1].
+        """Encode the rows of ``frame`` as a tensor of the shape (n, dim) in [0, 1].
 
-        Numbers outside of the fitted range are clipped, with one warning that counts them, or refused, or
-        clipped without a word.
+        Numbers outside the fitted range are clipped with one warning that counts them (``"clip"``), refused
+        (``"refuse"``), or clipped silently (``"ignore"``).
         """
         if out_of_range not in ("clip", "refuse", "ignore"):
             expected = "out_of_range='clip', 'refuse' or 'ignore'"
@@ -143,7 +143,7 @@ class Encoding:
         encoded, outside = self._encode(self.schema.frame(frame))
         if outside and out_of_range != "ignore":
             counts = ", ".join(f"{n:,} in {name!r} ({ends})" for name, (n, ends) in outside.items())
-            expected = "values inside of the fitted ranges"
+            expected = "values inside the fitted ranges"
             if out_of_range == "refuse":
                 raise DataError(message(expected, counts, "correct them, or pass out_of_range='clip'"))
             remedy = "they were clipped; if such values are legal, set lower and upper in the schema"
@@ -151,15 +151,15 @@ class Encoding:
         return encoded.to(dtype)
 
     def refused(self, frame: Any) -> dict[int, str]:
-        """The rows of ``frame`` that cannot be encoded, by position, each with the first reason."""
+        """Return the positions of rows that cannot be encoded, each with the first reason."""
         return refused_rows(self.schema, self.schema.frame(frame), self._refusal)
 
     def decode(self, encoded: Tensor, original: Any = None, *, start: Tensor | None = None) -> pd.DataFrame:
-        """The raw rows of ``encoded`` (n, dim): legal values, in the dtypes that ``fit`` saw.
+        """Decode ``encoded`` (n, dim) to raw rows with legal values, in the dtypes of the fitted table.
 
-        With ``original``, the rows that ``encoded`` started from: the same index, and every cell that did not
-        change is the original's own, even where it was missing, clipped or out of range. ``start`` is what
-        they were encoded to, for those who know it already.
+        ``original`` has the raw rows that the encoded rows started from. The result then has its index, and
+        every cell that did not change is the original's own, even if it is missing, clipped or out of range.
+        ``start`` is the encoded ``original``, if it is known already.
         """
         if encoded.ndim != 2 or encoded.shape[1] != self.dim:
             got = "x".join(str(size) for size in encoded.shape)
@@ -169,7 +169,7 @@ class Encoding:
         encoded = encoded.detach().cpu()
         if not bool(torch.isfinite(encoded).all()):
             rows = int((~torch.isfinite(encoded)).any(1).sum())
-            remedy = "check what produced them; project() takes NaN back to the original"
+            remedy = "check their source; project() replaces NaN by the original"
             raise DataError(message("finite numbers to decode", f"NaN or infinity in {rows:,} rows", remedy))
         if original is not None:
             return self._decode_next_to(encoded, original, start)
@@ -180,52 +180,52 @@ class Encoding:
         return pd.DataFrame(columns)
 
     def project(self, x_cf: Tensor, x: Tensor, *, relax: bool = False) -> Tensor:
-        """The row next to ``x_cf`` that the person with the encoded row ``x`` could have; shape (..., dim).
+        """Project ``x_cf`` onto the legal rows of the person with the encoded row ``x``; shape (..., dim).
 
-        In range, on the grid, one category; immutable features as in ``x``, one-way features on their side.
-        A missing cell stays as it is or gets a value; no cell becomes missing. With ``relax``: without grid,
-        with fractional categories, and differentiable almost everywhere in ``x_cf``.
+        Legal rows are in range and on the grid, have one category of each group, and respect the actions of
+        the schema. A missing cell stays missing or gets a value; no cell becomes missing. With ``relax`` the
+        projection has no grid and fractional categories, and is differentiable almost everywhere in ``x_cf``.
         """
         rules = self._rules_on(x.device)
         return (projection.project_relaxed if relax else projection.project_hard)(x_cf, x, rules)
 
     def snap(self, x_cf: Tensor, x: Tensor, up: Tensor) -> Tensor:
-        """Like :meth:`project`, but numbers are rounded up where ``up`` (..., dim) holds, and down elsewhere.
+        """Project like :meth:`project`, but round numbers up where ``up`` (..., dim) is true, else down.
 
-        What is exactly as in ``x`` stays so, and so do categories, which have to be whole.
+        Columns equal to ``x`` stay the same, and so do categories, which must be legal already.
         """
         return projection.snap(x_cf, x, up, self._rules_on(x.device))
 
     def step_back(self, x_cf: Tensor, x: Tensor) -> Tensor:
-        """Every changed number one step of its grid closer to ``x``; categories and the rest as they are."""
+        """Move every changed number one step of its grid closer to ``x``; keep all other columns."""
         return projection.step_back(x_cf, x, self._rules_on(x.device))
 
     def limits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The smallest and largest value of each column over all rows that the person ``x`` could have."""
+        """Return the smallest and largest value of each column over the legal rows of the person ``x``."""
         return projection.limits(x, self._rules_on(x.device))
 
     def changed(self, x_cf: Tensor, x: Tensor, tol: float = 0.0) -> Tensor:
-        """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
+        """Return a mask (..., n_features) of the features that differ by more than ``tol`` in some column."""
         return projection.changed(x_cf, x, self._rules_on(x.device), tol)
 
     def by_feature(self, values: Tensor) -> Tensor:
-        """The sum of ``values`` (..., dim) over the columns of each feature, (..., n_features)."""
+        """Sum ``values`` (..., dim) over the columns of each feature, (..., n_features)."""
         return values @ self._rules_on(values.device).members.to(values.dtype)
 
     @cached_property
     def units(self) -> Units:
-        """What raw values of a feature, and differences of them, are in its encoded column."""
+        """Conversion of raw values, and differences of them, to the encoded column of a feature."""
         return Units(self.schema, self._grids)
 
     def display_grid(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The first value that each column may be shown with, and the step to the next; encoded, (dim,)."""
+        """Return the first displayed value and the display step of each column; encoded, (dim,)."""
         rules = self._rules_on(device)
         width = rules.scale.high - rules.scale.low
         step = rules.shown.stride / rules.shown.scale / torch.where(width > 0, width, torch.ones_like(width))
         return rules.scale.to_unit(rules.shown.low), step
 
     def numbers(self, frame: Any) -> Tensor:
-        """The cells as numbers (n, n_features): raw values, or positions of categories; NaN where missing."""
+        """Return the cells as numbers (n, n_features): raw values or category positions, NaN if missing."""
         table = self.schema.frame(frame)
         columns = []
         for feature in self.schema.features:
@@ -235,11 +235,11 @@ class Encoding:
         return torch.stack(columns, -1)
 
     def missing(self, x: Tensor) -> Tensor:
-        """Which columns belong to a cell that is flagged as missing, bool of the shape (..., dim)."""
+        """Return a mask (..., dim) of the columns that belong to a cell that is flagged as missing."""
         return projection.missing(x, self._rules_on(x.device))
 
     def to_json(self) -> str:
-        """The encoding as JSON text that :meth:`from_json` reads back exactly, to the last bit."""
+        """Return the encoding as JSON text that :meth:`from_json` reads back to the last bit."""
         content = {
             **envelope(_FORMAT, _VERSION),
             "schema": json.loads(self.schema.to_json()),
@@ -249,7 +249,7 @@ class Encoding:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The encoding in ``text``; an unknown version or key is refused."""
+        """Read an encoding from JSON text, and refuse unknown versions and keys."""
         content = read_json(text, _FORMAT, _VERSION)
         check_keys(content, {"schema", "fitted"}, {"schema", "fitted"}, "an encoding")
         schema = Schema.from_json(json.dumps(content["schema"]))
@@ -275,13 +275,13 @@ class Encoding:
         return {torch.device("cpu"): rules_of(self.blocks, self.fitted)}
 
     def _rules_on(self, device: torch.device) -> Rules:
-        # Constants only, one copy for each device: moving them anew would dominate a small projection.
+        # Constants, one copy for each device: moving them every time would dominate a small projection.
         if device not in self._rules:
             self._rules[device] = self._rules[torch.device("cpu")].to(device)
         return self._rules[device]
 
     def _encode(self, table: pd.DataFrame) -> tuple[Tensor, dict[str, tuple[int, str]]]:
-        """The encoded rows in float64, and how many numbers of which column were clipped to which range."""
+        """Return the encoded rows in float64, and the count and the range of clipped numbers by column."""
         out = torch.zeros(len(table), self.dim, dtype=torch.float64)
         outside: dict[str, tuple[int, str]] = {}
         for i, block in enumerate(self.blocks):
@@ -295,7 +295,7 @@ class Encoding:
         return out, outside
 
     def _refusal(self, feature: Feature, column: pd.Series[Any]) -> str | None:
-        """Why the cells of a feature cannot be encoded; None where they can."""
+        """Return the reason why the cells of a feature cannot be encoded, or None."""
         out = torch.zeros(len(column), self.dim, dtype=torch.float64)
         try:
             position = self.schema.names.index(feature.name)
@@ -305,7 +305,7 @@ class Encoding:
         return None
 
     def _encode_feature(self, i: int, read: Cells, column: pd.Series[Any], out: Tensor) -> int:
-        """Writes the block of feature ``i`` into ``out``; the number of cells that had to be clipped."""
+        """Write the block of feature ``i`` to ``out``, and return the number of clipped cells."""
         block, legal, fitted = self.blocks[i], self._grids[i], self.fitted[i]
         raw, imputed = torch.from_numpy(read.values), block.feature.missing == "impute"
         if read.marker is not None:
@@ -332,7 +332,7 @@ class Encoding:
         return count
 
     def _cells(self, encoded: Tensor, i: int) -> Cells:
-        """The cells of feature ``i`` that are nearest to these rows."""
+        """Return the cells of feature ``i`` that are nearest to these rows."""
         block = self.blocks[i]
         flags = encoded[:, block.flags].numpy()
         marker = None

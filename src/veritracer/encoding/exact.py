@@ -1,8 +1,8 @@
-"""Raw values in columns of other types, and back: each of them exactly, or refused.
+"""Convert raw values between column types exactly, or refuse to.
 
-A column needs text where no other type holds all of its values: words, or numbers among words that mean
-"missing". Then every value must have a text of its own, and every text stand for one value. Numbers in a
-column of low precision become the float64 that they count as.
+A column needs text if no other type holds all of its values: words, or numbers beside words that mean
+"missing". Then each value must have its own text, and each text one value. Numbers in a column of low
+precision become float64.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from veritracer.encoding.encoding import Encoding
 
 EMPTY = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null")
-"""What stands for an empty cell in text, unless it is known as a value."""
+"""Texts that mean an empty cell, unless they are known values."""
 
 _LARGEST = 2**63
 
 
 def needs_text(feature: Feature) -> bool:
-    """Whether only text holds every value that the feature may have."""
+    """Return True if only text holds every value of the feature."""
     known = [*feature.categories, *feature.missing_codes]
     if any(isinstance(value, str) for value in known) or feature.number_format not in (None, PLAIN):
         return True
@@ -45,13 +45,13 @@ def needs_text(feature: Feature) -> bool:
 
 
 def only_words(feature: Feature) -> bool:
-    """Whether every value of the feature is text, so that a text in a column with types is the value."""
+    """Return True if every value of the feature is text."""
     known = [*feature.categories, *feature.missing_codes]
     return not feature.is_numeric and all(isinstance(value, str) for value in known)
 
 
 def as_number(text: str) -> float | None:
-    """The number that ``text`` is written for; None if it is none.
+    """Parse a number; None for other text.
 
     >>> as_number("1e3"), as_number("1_000"), as_number("plenty")
     (1000.0, None, None)
@@ -63,11 +63,11 @@ def as_number(text: str) -> float | None:
 
 
 class Texts:
-    """Which value of a column a text stands for, and the text of each value.
+    """Map between the values of one column and their texts.
 
-    ``known`` are the values that it may have, beside numbers where it is ``numeric``, written as ``writing``
-    says; the texts in ``empty`` stand for an empty cell, unless they are known. People write the value 1 also
-    as 1.0, and True also as true.
+    ``known`` are its values, beside numbers in the format ``writing`` if it is ``numeric``; the texts in
+    ``empty`` mean an empty cell, unless they are known. The value 1 may also be written as 1.0, and True as
+    true.
 
     >>> income = Texts("income", ["unknown"], numeric=True)
     >>> income.value("unknown"), income.value("20000000.25"), income.value(""), income.text(20000000.25)
@@ -95,12 +95,12 @@ class Texts:
 
     @classmethod
     def of(cls, feature: Feature, *, empty: Collection[str] = EMPTY) -> Self:
-        """Those of the feature's column."""
+        """Return the texts of the feature's column."""
         known = [*feature.categories, *feature.missing_codes]
         return cls(feature.name, known, numeric=feature.is_numeric, empty=empty, writing=feature.writing)
 
     def value(self, text: str) -> Any:
-        """The value; None for an empty cell, and the text itself where it stands for nothing known."""
+        """Return the value of a text: None for an empty cell, and an unknown text as it is."""
         if text not in self.by_text and self.numeric:
             text = text.strip()
         if text in self.by_text:
@@ -115,11 +115,11 @@ class Texts:
         return self.truths.get(text.casefold(), text)
 
     def values(self, cells: Iterable[Any]) -> list[Any]:
-        """The values of cells, of which some are text."""
+        """Return the values of cells, some of which are text."""
         return [self.value(cell) if isinstance(cell, str) else cell for cell in cells]
 
     def text(self, value: Any) -> str:
-        """The text that stands for ``value``, a known one or a number, and for no other."""
+        """Return the text of a known value or a number; refuse one that would read as another value."""
         known = value in self.known if not self.numeric else isinstance(value, str | bool)
         text = str(value) if known or isinstance(value, Integral) else repr(float(value))
         if self.writing is not None and not known:
@@ -132,26 +132,26 @@ class Texts:
 
     def _single(self, text: str, values: list[Value]) -> Value:
         if len(values) > 1:
-            received = f"{text!r}, which {' and '.join(map(repr, values))} are both written as"
+            received = f"{text!r} for both {' and '.join(map(repr, values))}"
             remedy = "rename one of them, in the table and in the schema"
-            expected = f"a text that stands for one value of the column {self.name!r}"
+            expected = f"a text that means one value of the column {self.name!r}"
             raise DataError(message(expected, received, remedy))
         return values[0]
 
     def _no_text(self, value: Any, text: str, again: Any) -> DataError:
         expected = f"values with a text of their own in the column {self.name!r}"
-        received = f"{value!r}, whose text {text!r} stands for {again!r}"
+        received = f"{value!r}, whose text {text!r} means {again!r}"
         return DataError(message(expected, received, "rename the other one, in the table and in the schema"))
 
 
 def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, NDArray[np.int64]]:
-    """The cells of a numeric feature as float64 that encode as they do, and their markers.
+    """Return the cells of a numeric feature in float64, encoding to the same rows, and their markers.
 
-    A narrow float counts as its shortest decimal, and a cell that counts as a point of a grid is that point:
-    so a float32 0.3, or a whole number that a computation missed by its last bit, reads the same in a column
-    of any precision. Markers are those of ``cells``; a code that is text is NaN.
+    A narrow float becomes its shortest decimal, and a cell within rounding of a grid point that point: a
+    float32 0.3, or a whole number with an error in its last bit, reads the same in a column of any precision.
+    Markers are those of ``cells``; a code in text is NaN.
     """
-    import torch  # here: the cells of a file are read before anything needs torch
+    import torch  # here: the cells of a file are read without torch
 
     from veritracer.encoding import scales
 
@@ -169,7 +169,7 @@ def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, N
 
 
 def texts(encoding: Encoding, column: pd.Series[Any]) -> NDArray[np.object_]:
-    """The cells of a feature as texts that read back exactly; None for empty cells."""
+    """Return the cells of a feature as texts that read back exactly, and None for empty cells."""
     feature = encoding.schema[str(column.name)]
     own = Texts.of(feature)
     if not feature.is_numeric:
@@ -189,7 +189,7 @@ def texts(encoding: Encoding, column: pd.Series[Any]) -> NDArray[np.object_]:
 
 
 def widened(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with narrow floats in float64, as the numbers or categories that they count as."""
+    """Return the table with narrow floats converted to the float64 numbers or categories they encode as."""
     wide = frame.copy(deep=False)
     for feature in encoding.schema.features:
         column = frame[feature.name]
@@ -204,7 +204,7 @@ def widened(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_types(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
-    """The same rows for a file whose columns have types: numbers among words become text."""
+    """Return the table for a typed file: columns that mix numbers and words become text."""
     pure = frame.copy(deep=False)
     for feature in encoding.schema.features:
         column = frame[feature.name]

@@ -1,8 +1,8 @@
-"""Encoded rows that a person could have, next to the rows that they do have.
+"""Project encoded rows onto the legal rows of a person.
 
-Two versions of one map: the hard one lands on legal rows and is what people read; the relaxed one is
-differentiable almost everywhere and is what training uses. Both are pure functions of tensors of the shape
-(..., d), without branching on their values, so that they run inside ``torch.func.vmap``.
+There are two versions: the hard projection returns legal rows, and the relaxed one, for training, is
+differentiable almost everywhere. Both are pure functions of tensors of the shape (..., d) without branches on
+their values, so that they run inside ``torch.func.vmap``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from veritracer.schema.feature import Feature
 
 @dataclass(frozen=True)
 class Block:
-    """The encoded columns of one feature.
+    """Encoded columns of one feature.
 
-    ``values`` is the column of a number or a level, or the slots of the categories; ``flags`` are the
-    columns of the missing markers. Of the columns in ``group``, where there is one, exactly one is 1.
+    ``values`` is the column of a number or a level, or the columns of the categories; ``flags`` are the
+    columns of the missing markers. Exactly one of the columns in ``group`` is 1, if there is a group.
     """
 
     feature: Feature
@@ -34,7 +34,7 @@ class Block:
 
     @property
     def marker_slots(self) -> bool:
-        """True where the missing markers are slots of the one-hot group instead of flags beside the value."""
+        """True if missing markers are columns of the one-hot group instead of flags beside the value."""
         return self.group is not None and self.group.stop == self.stop and self.feature.missing == "category"
 
     @property
@@ -47,7 +47,7 @@ class Block:
 
 
 def blocks_of(features: Iterable[Feature]) -> tuple[Block, ...]:
-    """The blocks of these features, one after the other."""
+    """Return the consecutive blocks of these features."""
     blocks: list[Block] = []
     for feature in features:
         blocks.append(_block(feature, blocks[-1].stop if blocks else 0))
@@ -55,7 +55,7 @@ def blocks_of(features: Iterable[Feature]) -> tuple[Block, ...]:
 
 
 def _block(feature: Feature, start: int) -> Block:
-    # A single category says nothing: one column that is always 0, which no uncertain weight can amplify.
+    # A single category is a column that is always 0, so that no uncertain weight can amplify it.
     single = feature.kind != "categorical" or (len(feature.categories) == 1 and feature.missing != "category")
     middle = start + (1 if single else len(feature.categories))
     stop = middle + (0 if feature.missing == "refuse" else len(feature.markers))
@@ -64,8 +64,8 @@ def _block(feature: Feature, start: int) -> Block:
 
 
 @dataclass(frozen=True)
-class Group:
-    """One one-hot group: its columns, the first ``categories`` of which are values and the rest markers."""
+class OneHotGroup:
+    """A one-hot group: the first ``categories`` of its columns are values, the others missing markers."""
 
     columns: slice
     categories: int
@@ -73,26 +73,24 @@ class Group:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the projection needs to know of each of the d columns, as tensors on one device."""
+    """Constants of the projection for each of the d columns, as tensors on one device."""
 
-    scale: Grid  # each (d,): between units and raw values
-    shown: Grid  # each (d,): the raw values that may be proposed
+    scale: Grid  # (d,) each: between units and raw values
+    shown: Grid  # (d,) each: the raw values that may be proposed
     increase: Tensor  # (d,) bool: may only grow
     decrease: Tensor  # (d,) bool: may only shrink
-    locked: Tensor  # (d,) bool: stays as it is
+    locked: Tensor  # (d,) bool: cannot change
     sticky: Tensor  # (d,) bool: a missing cell of this feature stays missing
-    flag: Tensor  # (d,) bool: the column says that a cell is missing
-    owner: Tensor  # (d,) int: the feature that a column belongs to
+    flag: Tensor  # (d,) bool: flags a missing cell
+    owner: Tensor  # (d,) int: feature of the column
     members: Tensor  # (d, n_features) float64: 1 where the column belongs to the feature
-    groups: tuple[Group, ...]
-    slots: (
-        Tensor  # (groups, most columns of one) int: the columns of each group; where it has fewer, its last
-    )
-    filled: Tensor  # (groups, most columns of one) bool: which of the slots are columns of their own
-    grouped: Tensor  # (d,) bool: the column belongs to a group
+    groups: tuple[OneHotGroup, ...]
+    slots: Tensor  # (groups, k) int: columns of each group, its last one repeated
+    filled: Tensor  # (groups, k) bool: slots that are not repetitions
+    grouped: Tensor  # (d,) bool: belongs to a group
 
     def to(self, device: torch.device) -> Rules:
-        """The same rules with their tensors on ``device``."""
+        """Return the rules with their tensors on ``device``."""
         moved = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in moved.items():
             if isinstance(value, Tensor):
@@ -103,7 +101,7 @@ class Rules:
 
 
 def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rules:
-    """What the projection must obey in each column."""
+    """Return the rules of the projection for these blocks and scales."""
     sizes = torch.tensor([block.stop - block.start for block in blocks])
     owner = torch.arange(len(blocks)).repeat_interleave(sizes)
 
@@ -136,7 +134,7 @@ def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rul
         flag=flag,
         owner=owner,
         members=torch.nn.functional.one_hot(owner, len(blocks)).double(),
-        groups=tuple(Group(b.group, len(b.feature.categories)) for b in blocks if b.group is not None),
+        groups=tuple(OneHotGroup(b.group, len(b.feature.categories)) for b in blocks if b.group is not None),
         slots=slots,
         filled=ends[:, 0] + most < ends[:, 1],
         grouped=grouped,
@@ -144,10 +142,10 @@ def rules_of(blocks: tuple[Block, ...], fitted: tuple[FeatureScale, ...]) -> Rul
 
 
 def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The legal row next to ``x_cf`` for a person whose row is ``x``; shape (..., d), the dtype of ``x``.
+    """Return the legal row nearest to ``x_cf`` for a person with the row ``x``, (..., d) in its dtype.
 
-    Where ``x_cf`` has a column exactly as ``x`` has it, so has the result, whatever the grid says:
-    nobody is asked to change what they already have. (What stood in for a missing value, nobody has.)
+    A column of ``x_cf`` that equals ``x`` stays so even off the grid, except where it was imputed: nobody is
+    asked to change a value in order to reach the grid.
     """
     wanted = torch.where(torch.isnan(x_cf), x, x_cf.to(x.dtype)).clamp(0.0, 1.0)
     row = _legal_numbers(wanted, x, rules)
@@ -156,7 +154,7 @@ def project_hard(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
 
 
 def _legal_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The row whose numbers are the legal ones next to ``wanted``; its groups are not."""
+    """Return the row with the legal numbers nearest to ``wanted``; groups are left open."""
     # float64 throughout: the nearest grid point must be the one that encoding the raw value gives.
     legal = rules.scale.to_unit(rules.shown.nearest(rules.scale.at(wanted.double()))).to(x.dtype)
     back = (rules.increase & (legal < x)) | (rules.decrease & (legal > x))
@@ -165,14 +163,14 @@ def _legal_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
 
 
 def _with_what_stays(row: Tensor, wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The row, in which cells that stay missing and columns that are locked are those of ``x``."""
+    """Return the row with the columns of ``x`` where a cell stays missing or is locked."""
     return torch.where(_stays_missing(wanted, x, rules) | rules.locked, x, row)
 
 
 def snap(x_cf: Tensor, x: Tensor, up: Tensor, rules: Rules) -> Tensor:
-    """The legal row next to ``x_cf``, with numbers rounded up where ``up`` holds, and down elsewhere.
+    """Return the legal row next to ``x_cf``, with numbers rounded up where ``up`` is true, else down.
 
-    Its categories have to be whole ones that the person may have: they are left as they are.
+    Categories must be legal already and stay the same.
     """
     raw = rules.shown.beyond(rules.scale.at(x_cf.double()), up)
     kept = (x_cf == x) | rules.flag | rules.grouped
@@ -180,16 +178,16 @@ def snap(x_cf: Tensor, x: Tensor, up: Tensor, rules: Rules) -> Tensor:
 
 
 def _with_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The legal row next to one whose categories are legal."""
+    """Return the legal row nearest to a row with legal categories."""
     wanted = wanted.clamp(0.0, 1.0)
     row = torch.where(rules.grouped, wanted, _legal_numbers(wanted, x, rules))
     return _with_what_stays(row, wanted, x, rules)
 
 
 def step_back(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The row with every changed number one step of what may be shown closer to ``x``, and not past it.
+    """Return the row with every changed number one display step closer to ``x``, at most up to ``x``.
 
-    As for ``snap`` its categories have to be legal.
+    Categories must be legal already, as for ``snap``.
     """
     raw = rules.scale.at(x_cf.double())
     step = rules.shown.stride / rules.shown.scale
@@ -202,7 +200,7 @@ def step_back(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
 
 
 def limits(x: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest value that each column of a legal row of the person ``x`` can have."""
+    """Return the smallest and the largest value of each column over the legal rows of the person ``x``."""
     lower = torch.where(rules.increase, x, torch.zeros_like(x))
     upper = torch.where(rules.decrease | rules.flag, x, torch.ones_like(x))
     markers = [torch.where(_allowed(x[..., g.columns], g), 1.0, 0.0).to(x.dtype) for g in rules.groups]
@@ -212,9 +210,9 @@ def limits(x: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 
 
 def project_relaxed(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """The hard projection without grid and with fractional categories, differentiable in ``x_cf``."""
+    """Project without grid and with fractional categories, differentiably in ``x_cf``."""
     row = x_cf.clamp(0.0, 1.0)
-    # `where` instead of max/min: at a tie (a generator that starts from x) the whole gradient goes to x_cf.
+    # `where` instead of max and min: at ties (a generator that starts from x) x_cf gets the whole gradient.
     row = torch.where((rules.increase & (row < x)) | (rules.decrease & (row > x)), x, row)
     row = torch.where(rules.flag & (row > x), x, row)
     row = _with_groups(row, [_normalised(x_cf, x, group) for group in rules.groups], rules.groups)
@@ -222,48 +220,48 @@ def project_relaxed(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
 
 
 def changed(x_cf: Tensor, x: Tensor, rules: Rules, tol: float) -> Tensor:
-    """Which features differ by more than ``tol`` in some column, bool of the shape (..., n_features)."""
+    """Return a mask (..., n_features) of the features that differ by more than ``tol`` in some column."""
     differs = ~((x_cf - x).abs() <= tol)  # so that a NaN counts as a change
     return (differs.double() @ rules.members) > 0
 
 
 def missing(x: Tensor, rules: Rules) -> Tensor:
-    """(..., d): the columns of the cells that are flagged as missing."""
+    """Return a mask (..., d) of the columns of cells that are flagged as missing."""
     return _per_feature(rules.flag & (x >= 0.5), rules)
 
 
 def _per_feature(holds: Tensor, rules: Rules) -> Tensor:
-    """(..., d): for each column whether ``holds`` is true in some column of the same feature."""
+    """Return a mask (..., d) of the columns of features for which ``holds`` is true in some column."""
     return ((holds.double() @ rules.members) > 0)[..., rules.owner]
 
 
 def _stays_missing(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
-    """(..., d): the columns of the cells that were missing and are left so."""
+    """Return a mask (..., d) of the columns of cells that stay missing."""
     missing = rules.flag & (x >= 0.5)
     return _per_feature(missing & (rules.sticky | (wanted >= 0.5)), rules)
 
 
-def _allowed(block: Tensor, group: Group) -> Tensor:
-    """Bool: every category, and of the markers only the one that the person has."""
+def _allowed(block: Tensor, group: OneHotGroup) -> Tensor:
+    """Return a mask of the categories, and of the missing marker that the person has."""
     value = torch.arange(block.shape[-1], device=block.device) < group.categories
     return value | (block >= 0.5)
 
 
-def _choose(wanted: Tensor, x: Tensor, group: Group) -> Tensor:
-    """The one-hot block of the greatest allowed entry; of equal ones the person's own, then the first."""
+def _choose(wanted: Tensor, x: Tensor, group: OneHotGroup) -> Tensor:
+    """Return the one-hot block of the largest allowed entry; ties go to the person's own, then the first."""
     block, own = wanted[..., group.columns], x[..., group.columns]
     score = torch.where(_allowed(own, group), block, -torch.ones_like(block))
     own = own.expand_as(score)
     best = score == score.amax(-1, keepdim=True)
-    # Among the best the person's own entry counts 2, any other one 1; argmax takes the first of equals.
+    # Among the best entries the person's own counts 2, the others 1; argmax takes the first of equals.
     rank = best.to(own.dtype) * (1.0 + (own >= 0.5).to(own.dtype))
     position = rank.argmax(-1, keepdim=True)
     chosen = (torch.arange(own.shape[-1], device=own.device) == position).to(own.dtype)
     return torch.where((block == own).all(-1, keepdim=True), own, chosen)
 
 
-def _normalised(x_cf: Tensor, x: Tensor, group: Group) -> Tensor:
-    """The block with non-negative entries that sum to 1; that of ``x`` where nothing is left to divide."""
+def _normalised(x_cf: Tensor, x: Tensor, group: OneHotGroup) -> Tensor:
+    """Return the block with non-negative entries that sum to 1; the block of ``x`` if all are zero."""
     own = x[..., group.columns]
     block = torch.where(_allowed(own, group), x_cf[..., group.columns].clamp(min=0.0), torch.zeros_like(own))
     total = block.sum(-1, keepdim=True)
@@ -271,8 +269,8 @@ def _normalised(x_cf: Tensor, x: Tensor, group: Group) -> Tensor:
     return torch.where(empty, own, block / torch.where(empty, torch.ones_like(total), total))
 
 
-def _with_groups(row: Tensor, blocks: list[Tensor], groups: tuple[Group, ...]) -> Tensor:
-    """``row`` with the columns of each group replaced (by concatenation: vmap knows no writing in place)."""
+def _with_groups(row: Tensor, blocks: list[Tensor], groups: tuple[OneHotGroup, ...]) -> Tensor:
+    """Replace the columns of each group, by concatenation because vmap forbids writing in place."""
     if not groups:
         return row
     pieces, end = [], 0

@@ -1,8 +1,8 @@
 r"""Fit the scale of one feature to its training column, and give the grid of its legal values.
 
-A grid point is :math:`(a + k s) / 10^m` with whole :math:`a, k, s`: computed so, 3 steps of 0.05 are the
-float ``0.15`` and not ``0.15000000000000002``. A feature without a step gets the finest such grid that
-survives the way to the tensor and back, 14 significant digits of its range.
+A grid point is :math:`(a + k s) / 10^m` with whole :math:`a, k, s`, so that 3 steps of 0.05 are the float
+``0.15`` and not ``0.15000000000000002``. A feature without a step gets the finest such grid that survives the
+conversion to a tensor and back: 14 significant digits of its range.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ DIGITS = 14
 MOST_STEPS = 1e14
 _EXACT = 2.0**53
 _EXACT_POWER = 22
-_NEARLY = 1e-6  # of a step: what is a grid point up to rounding counts as one
+_NEARLY = 1e-6  # share of a step within which a number counts as a grid point
 SHOWN_DIGITS = 3
-READABLE_STEPS = 1e12  # from 0: more would need digits that the way to the tensor and back does not keep
-_SMALLEST, _LARGEST = 1e-280, 1e300  # what we compute from the two ends must neither vanish nor overflow
+READABLE_STEPS = 1e12  # from 0: more would need digits that the conversion does not keep
+_SMALLEST, _LARGEST = 1e-280, 1e300  # results computed from the two ends must neither vanish nor overflow
 
 
 class Grid(NamedTuple):
-    """The legal values ``(offset + k*stride) / scale`` from ``low`` to ``high``, one or many of them."""
+    """Legal values ``(offset + k*stride) / scale`` from ``low`` to ``high``, for one or many columns."""
 
     low: Tensor
     high: Tensor
@@ -49,7 +49,7 @@ class Grid(NamedTuple):
     scale: Tensor
 
     def nearest(self, raw: Tensor) -> Tensor:
-        """The legal value nearest to ``raw`` (halves to even); the ends belong to the legal values."""
+        """Return the legal value nearest to ``raw`` (halves to even); the ends are legal values."""
         steps = torch.round((raw * self.scale - self.offset) / self.stride)
         point = (self.offset + steps * self.stride) / self.scale
         point = torch.where(raw <= self.low, self.low, point)
@@ -57,23 +57,23 @@ class Grid(NamedTuple):
         return torch.minimum(torch.maximum(point, self.low), self.high)
 
     def beyond(self, raw: Tensor, up: Tensor) -> Tensor:
-        """The first legal value at or above ``raw`` where ``up`` holds, else the first at or below it."""
+        """Return the first legal value at or above ``raw`` where ``up`` is true, else at or below it."""
         steps = (raw * self.scale - self.offset) / self.stride
         steps = torch.where(up, torch.ceil(steps - _NEARLY), torch.floor(steps + _NEARLY))
         return self.nearest((self.offset + steps * self.stride) / self.scale)
 
     def to_unit(self, raw: Tensor) -> Tensor:
-        """``raw`` scaled so that low is 0 and high is 1; 0 where there is no extent."""
+        """Scale ``raw`` so that low is 0 and high is 1; 0 if both are equal."""
         width = self.high - self.low
         unit = (raw - self.low) / torch.where(width > 0, width, torch.ones_like(width))
         return torch.where(width > 0, unit, torch.zeros_like(unit))
 
     def to_raw(self, unit: Tensor) -> Tensor:
-        """The legal value nearest to ``unit``, which is taken into [0, 1] first."""
+        """Return the legal value nearest to ``unit``, which is clipped to [0, 1]."""
         return self.nearest(self.at(unit))
 
     def at(self, unit: Tensor) -> Tensor:
-        """The raw value at ``unit``, legal or not; ``unit`` is taken into [0, 1] first."""
+        """Return the raw value at ``unit``, legal or not; ``unit`` is clipped to [0, 1]."""
         unit = unit.clamp(0.0, 1.0)
         raw = self.low + unit * (self.high - self.low)
         # The ends come back exactly, not by way of low + (high - low).
@@ -81,15 +81,15 @@ class Grid(NamedTuple):
 
 
 def step_grid(low: float, high: float, anchor: float, step: float, nearly: float = _NEARLY) -> Grid:
-    """The grid ``anchor + k*step``, from its first point at or above ``low`` to its last up to ``high``.
+    """Return the points of the grid ``anchor + k*step`` from ``low`` to ``high``.
 
-    An end that is a point up to the share ``nearly`` of a step counts as one.
+    An end within the share ``nearly`` of a step of a grid point counts as that point.
     """
     digits = max(_decimals(anchor), _decimals(step))
     offset, stride = (float(Decimal(repr(number)).scaleb(digits)) for number in (anchor, step))
     scale = float(10**digits)
     if digits > _EXACT_POWER or max(abs(low), abs(high), abs(anchor)) * scale >= _EXACT:
-        offset, stride, scale = anchor, step, 1.0  # a step such as 1/3 is no short decimal: plain floats
+        offset, stride, scale = anchor, step, 1.0  # plain floats: a step such as 1/3 is no short decimal
     first = math.ceil((low * scale - offset) / stride - nearly)
     last = math.floor((high * scale - offset) / stride + nearly)
     ends = ((offset + k * stride) / scale for k in (first, last))
@@ -97,10 +97,10 @@ def step_grid(low: float, high: float, anchor: float, step: float, nearly: float
 
 
 def finest_grid(low: float, high: float) -> Grid:
-    """The decimals of 14 significant digits (of the larger end) between ``low`` and ``high``.
+    """Return the grid of decimals with 14 significant digits (of the larger end) from ``low`` to ``high``.
 
-    Of ranges from 1e-11 to 1e-8, 12 to 14 digits: 10**22 is the last power of ten that a float holds
-    exactly, and only with an exact one does a decimal come back to the last bit. Below 1e-11 it need not.
+    Ranges from 1e-11 to 1e-8 have 12 to 14 digits: 10**22 is the last power of ten that a float holds
+    exactly, and only an exact one restores decimals to the last bit. Ranges below 1e-11 may lose it.
     """
     size = max(abs(low), abs(high))
     before_point = math.floor(math.log10(size)) + 1 if size > 0 else 0
@@ -111,7 +111,7 @@ def finest_grid(low: float, high: float) -> Grid:
 
 
 def display_step(low: float, high: float) -> float | None:
-    """The step with three significant digits of the range: 100 to 1,000 steps of it; None without extent.
+    """Return the step with three significant digits of the range, 100 to 1,000 steps; None without a range.
 
     >>> display_step(0.0, 250_000.0), display_step(0.0, 1.0)
     (1000.0, 0.01)
@@ -122,14 +122,14 @@ def display_step(low: float, high: float) -> float | None:
 
 
 def readable_grid(low: float, high: float, step: float | None) -> Grid | None:
-    """The multiples of ``step`` within the range; None where fewer than two are, or they would be inexact."""
+    """Return the multiples of ``step`` in the range; None if there are fewer than two or they are inexact."""
     size = max(abs(low), abs(high))
     if step is None or not 1e-9 <= step <= 1e15 or size / step > READABLE_STEPS:
         return None
     grid = step_grid(low, high, 0.0, step, nearly=0.0)
     first, last = (round(float(end * grid.scale / grid.stride)) for end in (grid.low, grid.high))
     points = [k * float(grid.stride) / float(grid.scale) for k in (first, first + 1, last - 1, last)]
-    # An end that is a float's rounding away from a multiple, as 7 * 0.05 is from 0.35, has it outside.
+    # A multiple that is beyond an end by a float's rounding only, as 7 * 0.05 beyond 0.35, is left out.
     ends = points[points[0] < low], points[3 - (points[3] > high)]
     inside = low <= ends[0] < ends[1] <= high
     return (
@@ -138,15 +138,15 @@ def readable_grid(low: float, high: float, step: float | None) -> Grid | None:
 
 
 def stack_grids(grids: list[Grid]) -> Grid:
-    """One grid whose tensors have an entry for each of ``grids``."""
+    """Stack grids into one whose tensors have an entry for each of them."""
     return Grid(*(torch.stack(parts) for parts in zip(*grids, strict=True)))
 
 
 @dataclass(frozen=True)
 class FeatureScale:
-    """The scale of one feature, the value that stands in for a missing one, and the dtype to go back to.
+    """Scale of one feature, with the value that replaces missing ones, and the dtype of the raw column.
 
-    ``low``, ``high`` and ``fill`` are raw numbers, or positions of categories where a feature is not numeric.
+    ``low``, ``high`` and ``fill`` are raw numbers, or positions of categories if the feature is not numeric.
     """
 
     low: float
@@ -156,7 +156,7 @@ class FeatureScale:
     constant: bool = False
 
     def grid(self, feature: Feature) -> Grid:
-        """The legal values of ``feature`` on this scale."""
+        """Return the legal values of ``feature`` on this scale."""
         if not feature.is_numeric:
             return step_grid(self.low, self.high, 0.0, 1.0)
         if feature.grid_step is None:
@@ -164,7 +164,7 @@ class FeatureScale:
         return _steps(feature, feature.grid_step, self.low, self.high)
 
     def shown(self, feature: Feature) -> Grid:
-        """The values that a counterfactual may propose: those of the grid, in steps that people read."""
+        """Return the values that a counterfactual may propose: legal ones, in readable steps."""
         legal = self.grid(feature)
         if not feature.is_numeric or feature.grid_step is not None or feature.display_step == "exact":
             return legal
@@ -173,7 +173,7 @@ class FeatureScale:
         return readable_grid(self.low, self.high, step) or legal
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields as JSON can hold them."""
+        """Return the fields as JSON values."""
         out = {"low": self.low, "high": self.high, "fill": self.fill, "constant": self.constant}
         if isinstance(self.dtype, pd.CategoricalDtype):
             index = self.dtype.categories
@@ -187,7 +187,7 @@ class FeatureScale:
 
     @classmethod
     def from_plain(cls, entry: dict[str, Any]) -> Self:
-        """The fields as :meth:`to_plain` wrote them."""
+        """Read the fields that :meth:`to_plain` wrote."""
         needed = {"low", "high", "fill", "constant", "dtype"}
         check_keys(entry, needed | {"levels"}, needed, "a fitted feature")
         numbers = [entry[key] for key in ("low", "high", "fill")]
@@ -214,42 +214,43 @@ class FeatureScale:
 
 @dataclass(frozen=True)
 class Units:
-    """Between the raw values of a feature (or positions of its categories) and its encoded column."""
+    """Convert raw values of a feature (or positions of its categories) to its encoded column."""
 
     schema: Schema
     grids: tuple[Grid, ...]
 
     def width(self, name: str) -> float:
-        """The extent of a feature's scale: of its raw values, or of the positions of its categories."""
+        """Return the width of a feature's scale in raw values, or in positions of its categories."""
         legal = self._legal(name)
         return float(legal.high - legal.low)
 
     def of(self, name: str, amount: float) -> float:
-        """The width in the encoded column of a difference of ``amount`` between raw values (or levels)."""
+        """Convert a difference between raw values (or levels) to the encoded column."""
         width = self.width(name)
         return amount / width if width > 0 else 0.0
 
     def rounding(self, name: str) -> float:
-        """How far, at most, rounding moves the encoded column of a raw value that was computed from another.
+        """Bound the rounding error in the encoded column of a raw value that was computed from another.
 
-        Two roundings of raw values, and those of scaling them; much where a range is narrow and far from 0.
+        It has two roundings of raw values and those of scaling; it is large if a range is narrow and far
+        from 0.
         """
         legal, width = self._legal(name), self.width(name)
         size = float(torch.maximum(legal.low.abs(), legal.high.abs()))
         return 2.0**-50 * (1.0 + size / width) if width > 0 else 0.0
 
     def interval(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Between which two numbers every value from ``lower`` to ``upper`` is encoded, (n,) each.
+        """Return the smallest and largest encoding of the values from ``lower`` to ``upper``, (n,) each.
 
-        The values are raw numbers (or positions of categories), as far out as anybody likes: they are clipped
-        as ``encode`` clips them. Encoding is monotone, in floating point too, so that none lies outside.
+        The values are raw numbers (or positions of categories) of any size; they are clipped like in
+        ``encode``. Encoding is monotone, also in floating point, so that the interval covers all of them.
         """
         legal = self._legal(name)
         first, last = (legal.to_unit(end.clamp(legal.low, legal.high)) for end in (lower, upper))
         return first, last
 
     def tolerance(self, name: str, raw: Tensor) -> Tensor:
-        """How far a number may be from a point of the feature's grid and still be read as that point."""
+        """Return the distance from a grid point within which a number is read as that point."""
         return slack(self.schema[name], np.dtype(np.float64), raw)
 
     def _legal(self, name: str) -> Grid:
@@ -257,7 +258,7 @@ class Units:
 
 
 def check_scale(feature: Feature, fitted: FeatureScale) -> None:
-    """Refuse a scale that cannot be the feature's, as in a file that was edited by hand."""
+    """Refuse a scale that does not fit the feature, as in a file that was edited by hand."""
     levels = (0.0, float(len(feature.categories) - 1))
     if not fitted.low <= fitted.fill <= fitted.high or not (
         feature.is_numeric or (fitted.low, fitted.high) == levels
@@ -269,7 +270,7 @@ def check_scale(feature: Feature, fitted: FeatureScale) -> None:
 
 
 def fit_scale(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
-    """The scale of ``feature`` in ``column``, after every cell of it was checked."""
+    """Fit the scale of a feature to a column, and check all of its cells."""
     read = cells.read(feature, column)
     present = read.present
     if len(present) == 0:
@@ -292,7 +293,7 @@ def fit_scale(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
 
 
 def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal: Tensor) -> None:
-    """Raise where a number in ``raw`` is not the one in ``legal``, up to the column's precision."""
+    """Refuse numbers in ``raw`` that differ from those in ``legal`` by more than the column's precision."""
     step = feature.grid_step
     if step is None:
         return
@@ -304,7 +305,7 @@ def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal
 
 
 def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
-    """How far a number may be from a legal one and still count as it: the rounding of its column, no more.
+    """Return the distance within which a number counts as a legal one: the rounding error of its column.
 
     0.1 + 0.2 is the grid point 0.3, and a float32 column holds the float32 next to a declared end.
     """
@@ -318,7 +319,7 @@ def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
 def _range(
     feature: Feature, column: pd.Series[Any], present: NDArray[np.float64], read: Cells
 ) -> tuple[float, float]:
-    """The two ends of the scale: those declared, else those of the data; on the grid where there is one."""
+    """Return the two ends of the scale: declared or taken from the data, and on the grid if there is one."""
     low = float(present.min()) + 0.0 if feature.lower is None else feature.lower
     high = float(present.max()) + 0.0 if feature.upper is None else feature.upper
     if low > high:
@@ -350,7 +351,7 @@ def _range(
 
 
 def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
-    """The feature's grid; a declared end that is its last point up to rounding is that point."""
+    """Return the feature's grid; a declared end within rounding of its last point is that point."""
     legal = step_grid(low, high, feature.lower or 0.0, step)
     if feature.lower is not None:
         legal = legal._replace(low=legal.low.clamp(min=feature.lower))
@@ -360,7 +361,7 @@ def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
 
 
 def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: float, high: float) -> None:
-    # A learned end is itself in question, so the grid for this check reaches one step beyond it.
+    # Learned ends may be wrong themselves, so the grid for this check goes one step beyond them.
     step = feature.grid_step or 1.0
     wide = step_grid(
         low if feature.lower is not None else low - step,
@@ -378,15 +379,15 @@ def _refuse_inner_codes(feature: Feature, low: float, high: float) -> None:
     if inside:
         raise DataError(
             message(
-                f"missing codes outside of the range {low:g} to {high:g} of the column {feature.name!r}",
-                f"{listing(inside)} inside of it, where it could also be a number",
+                f"missing codes outside the range {low:g} to {high:g} of the column {feature.name!r}",
+                f"{listing(inside)} inside it, where it could also be a number",
                 "turn the code into an empty cell beforehand",
             )
         )
 
 
 def _readable(dtype: Any) -> Any:
-    """The dtype if its name says all about it, else object."""
+    """Return the dtype if its name identifies it, else object."""
     if isinstance(dtype, pd.CategoricalDtype):
         return dtype
     try:

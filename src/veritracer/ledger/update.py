@@ -44,7 +44,7 @@ from veritracer.training import Panel
 from veritracer.training.data import as_table
 from veritracer.training.distillation import PanelPenalty
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
-from veritracer.training.panel import Labelled
+from veritracer.training.panel import LabelledRows
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
@@ -494,7 +494,7 @@ def update(
     labels = torch.as_tensor(model.encoding_.schema.labels(table[1]), dtype=x.dtype)
     made = copy.copy(model)
     learned = split(labels, chosen.held_out, chosen.random_state)[0]
-    rows = Labelled(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
+    rows = LabelledRows(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
     made.panel_ = _panel_for(model, panel, rows, chosen.random_state)
     with open_source(keep) as source:
         made.classifier_, made.update_ = constrained_update(
@@ -509,7 +509,7 @@ def update(
     return made
 
 
-def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int) -> Panel | None:
+def _panel_for(model: VeriTraCER, choice: str | None, rows: LabelledRows, seed: int) -> Panel | None:
     """Return the panel of a model that is updated on these rows."""
     if choice not in ("keep", "refit", None):
         raise TrainingError(message("panel='keep', 'refit' or None", repr(choice), "choose one of them"))
@@ -521,7 +521,7 @@ def _panel_for(model: VeriTraCER, choice: str | None, rows: Labelled, seed: int)
     return refitted
 
 
-def _held_to_panel(model: VeriTraCER, rows: Labelled, seed: int) -> PanelPenalty | None:
+def _held_to_panel(model: VeriTraCER, rows: LabelledRows, seed: int) -> PanelPenalty | None:
     """Return the penalty that keeps an update close to the panel; None without an active panel."""
     if model.panel_ is None or model.panel_.strength == 0 or model.settings_.weight_accuracy <= 0:
         return None

@@ -1,4 +1,4 @@
-"""What is known of a table: its features, their legal values, and what a person may change."""
+"""Describe a table: its features, their legal values, and the actions that people can take."""
 
 from __future__ import annotations
 

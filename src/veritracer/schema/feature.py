@@ -1,4 +1,4 @@
-"""One column of a table: what its values mean, which of them are legal, and what a person can change."""
+"""Describe one column of a table: its kind, legal values, missing values and action."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Display = Literal["auto", "exact"]
 
 
 def plain(value: object) -> Any:
-    """The value as Python's own bool, int, float or str where it is numpy's; anything else as it is."""
+    """Convert a NumPy scalar to the Python value; return anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def is_number(value: object) -> bool:
-    """True for an int or a float, and False for a bool: True is not 1 here."""
+    """Return True for an int or a float, but not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def schema_error(error: PydanticError) -> SchemaError:
-    """The first complaint of pydantic as one sentence in our three parts."""
+    """Convert the first error of pydantic to a message with three parts."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "the description"
     said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
@@ -41,28 +41,28 @@ def schema_error(error: PydanticError) -> SchemaError:
 
 
 class Feature(BaseModel):
-    """One column: its kind, its legal values, its missing values and the way in which it may change.
+    """One column: its kind, legal values, missing values and action.
 
     Parameters
     ----------
     name : the column's name.
     kind : ``integer`` is numeric with ``step=1`` unless another whole step is given; ``continuous`` may
         have a ``step`` too. The grid is ``lower + k*step`` (``k*step`` where no lower end is declared).
-    display_step : what a *proposed* value of a continuous feature without a step is a multiple of: a number,
-        ``auto`` (three significant digits of the range: hundreds of values to choose from) or ``exact``.
+    display_step : step of *proposed* values of a continuous feature without a ``step``: a number, ``auto``
+        (three significant digits of the range, hundreds of values) or ``exact``.
     lower, upper : the legal range; None is learned from the training data.
     categories : the legal values of an ordinal (in their order), a categorical, or a binary feature
         (exactly two; the second one is encoded as 1).
-    missing : what an empty cell or one of ``missing_codes`` becomes: ``impute`` (filled and flagged),
-        ``category`` (a value of its own), ``refuse``.
-    missing_codes : values that mean "missing", each remembered apart.
+    missing : treatment of empty cells and ``missing_codes``: ``impute`` (filled and flagged), ``category``
+        (a value of its own), or ``refuse``.
+    missing_codes : values that mean "missing"; each is encoded separately.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
-    limit : by which share of their own value people may be asked to change a number: 0.3 is up to 30 %.
-    yearly : what a year brings by itself, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for
-        months in a job. Answers cover it unless ``drift`` says otherwise.
-    number_format : how numbers are written where they are text, as an example: ``"1,234.5"``,
-        ``"€ 1.234,5"`` or ``"1234.5%"`` (12% is 12). None: as programs write them.
-    note : how the description came about, in words.
+    limit : largest change of a number, as a share of the person's own value: 0.3 is up to 30 %.
+    yearly : drift within a year, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for months
+        in a job. Certificates cover it unless the option ``drift`` is given.
+    number_format : format of numbers in text, as an example: ``"1,234.5"``, ``"€ 1.234,5"`` or ``"1234.5%"``
+        (12% is 12). None is the format of programs.
+    note : origin of the description, in words.
 
     >>> Feature("age", "integer", lower=18, upper=99, action="increase_only").grid_step
     1.0
@@ -134,11 +134,11 @@ class Feature(BaseModel):
             raise self._error(
                 "a one-way action only where values have an order",
                 f"action={self.action!r} for a categorical feature",
-                "name its levels in order (ordinal={name: [...]}), or make it immutable",
+                "list its levels in order (ordinal={name: [...]}), or make it immutable",
             )
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these fields changed, validated anew."""
+        """Return a validated copy with these fields changed."""
         return type(self)(**{**self.model_dump(), **changes})
 
     @property
@@ -148,19 +148,19 @@ class Feature(BaseModel):
 
     @property
     def grid_step(self) -> float | None:
-        """The distance between neighbouring legal values; None where there is no grid."""
+        """The distance between neighbouring legal values; None without a grid."""
         if self.kind == "integer" and self.step is None:
             return 1.0
         return self.step
 
     @property
     def writing(self) -> NumberFormat | None:
-        """How numbers are written as text; None: as programs write them."""
+        """The format of numbers in text; None is the format of programs."""
         return None if self.number_format is None else NumberFormat.of(self.number_format)
 
     @property
     def markers(self) -> tuple[Value | None, ...]:
-        """What stands for a missing value: None (the empty cell), then the declared codes."""
+        """The representations of a missing value: None (the empty cell), then the declared codes."""
         return (None, *self.missing_codes)
 
     def _error(self, expected: str, received: str, remedy: str) -> SchemaError:
@@ -169,20 +169,22 @@ class Feature(BaseModel):
     def _check_limit(self) -> None:
         if self.limit is not None and not (self.is_numeric and 0 <= self.limit < math.inf):
             remedy = "0.3 lets people be asked to change it by up to 30 %"
-            raise self._error("limit as a share, of a number", f"{self.limit!r} ({self.kind})", remedy)
+            raise self._error("limit as a share of a numeric value", f"{self.limit!r} ({self.kind})", remedy)
 
     def _check_yearly(self) -> None:
         if self.yearly is None:
             return
         least, most = self.yearly
         if self.kind == "categorical" or not -math.inf < least <= 0 <= most < math.inf:
-            remedy = "(0, 1) is up to one more and never less; only what has an order can move"
+            remedy = "(0, 1) is up to one more and never less; only ordered values can drift"
             raise self._error("yearly from at most 0 to at least 0", f"{self.yearly} ({self.kind})", remedy)
 
     def _check_format(self) -> None:
         if self.number_format is not None and not self.is_numeric:
-            remedy = "leave it out: categories are texts as they are"
-            raise self._error("a format of numbers only", f"{self.number_format!r} ({self.kind})", remedy)
+            remedy = "leave it out: categories have no format"
+            raise self._error(
+                "number_format only for numeric features", f"{self.number_format!r} ({self.kind})", remedy
+            )
         if self.number_format is not None:
             NumberFormat.of(self.number_format)
 
@@ -191,7 +193,7 @@ class Feature(BaseModel):
         if ends and not self.is_numeric:
             raise self._error(
                 "lower, upper and step only for numeric features",
-                f"them for the kind {self.kind!r}",
+                f"one for the kind {self.kind!r}",
                 "list the legal values in categories instead",
             )
         if not all(math.isfinite(end) for end in ends):
@@ -258,7 +260,7 @@ class Feature(BaseModel):
         both = [code for code in self.missing_codes if code in self.categories]
         if both:
             raise self._error(
-                "missing codes that are no category",
+                "missing codes that are not categories",
                 f"{listing(both)} as both",
                 "remove it from one of the two",
             )
@@ -266,8 +268,8 @@ class Feature(BaseModel):
             inside = [c for c in self.missing_codes if is_number(c) and self.lower <= float(c) <= self.upper]
             if inside:
                 raise self._error(
-                    f"missing codes outside of the legal range {self.lower:g} to {self.upper:g}",
-                    f"{listing(inside)} inside of it",
+                    f"missing codes outside the legal range {self.lower:g} to {self.upper:g}",
+                    f"{listing(inside)} inside it",
                     "narrow the range, or turn the code into an empty cell beforehand",
                 )
 

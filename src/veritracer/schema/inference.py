@@ -1,11 +1,12 @@
-"""Guess what each column means, from its name, its dtype and its values, and say so in words.
+"""Infer the kind of each column from its name, its dtype and its values.
 
-Text that is numbers is read by a rule that the feature's note states; what can be read in two ways, or in
-none, is refused with the remedy; a column that says nothing about a person is left out, with the reason.
+The note of each feature states the reason. Numbers in text are read in the format that fits all of them;
+ambiguous and inconsistent formats are refused with a remedy. Identifiers, free text and dates are left out,
+with the reason.
 
-Names that look like a protected characteristic are recognised too: nobody is told to be another person. That
-is a guess from the name alone, in some European languages, and a proposal: ``Schema.infer(free=...)`` or an
-edit of the schema takes it back.
+Features whose names look like a protected characteristic are immutable, so that nobody is asked to change
+them. This is a guess from the name alone, in some European languages; ``Schema.infer(free=...)`` or an edit
+of the schema overrides it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from veritracer.schema.number_formats import (
 )
 
 FEWEST_ROWS = 20
-"""In a shorter table every column may differ from row to row by chance."""
+"""Fewest rows in which distinct values suggest an identifier."""
 
 NEARLY_ALL = 0.95
 MOSTLY = 0.8
 FEWEST_NUMBERS = 10
-"""From so many different numbers on, text among them is a mistake, and not a category."""
+"""Fewest distinct numbers in a column for which other texts in it are mistakes, not categories."""
 
 _IDENTIFIERS = frozenset(["id", "ids", "uuid", "guid", "index", "idx", "rownum", "rowid", "unnamed"])
 _IDENTIFIERS_AT_THE_END = frozenset(["nr", "no", "num", "number", "key", "ref", "row", "code"])
@@ -79,7 +80,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user said about the columns; the rest is guessed."""
+    """Statements of the user about columns; everything else is inferred."""
 
     actions: Mapping[str, Iterable[str]]
     kinds: Mapping[str, Iterable[str]]
@@ -91,22 +92,22 @@ class Hints:
     number_formats: Mapping[str, str]
     max_categories: int
 
-    def spoken(self, name: str) -> bool:
-        """Whether anything was said about a column: then it is not left out."""
+    def mentions(self, name: str) -> bool:
+        """Return True if a hint mentions a column, which is then never left out."""
         groups = (*self.actions.values(), *self.kinds.values(), self.ordinal, self.ranges, self.steps)
         said = self.missing if isinstance(self.missing, Mapping) else ()
         return any(name in group for group in (*groups, self.missing_codes, self.number_formats, said))
 
     def with_codes(self, name: str, codes: Sequence[Value]) -> Hints:
-        """The same with these codes for a column."""
+        """Return the hints with these codes for a column."""
         return replace(self, missing_codes={**self.missing_codes, name: codes})
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one profile at a column shows: its distinct values (missing ones apart) and what they are.
+    """Profile of a column: its distinct values, without missing ones, and their types.
 
-    ``values`` is None where there are more of them than any list of categories may have.
+    ``values`` is None if there are more than a feature may have categories.
     """
 
     values: list[Any] | None
@@ -117,11 +118,11 @@ class ColumnProfile:
     whole: bool
     booleans: bool
     is_text: bool
-    listed: bool  # by the dtype, in an order of its own
+    listed: bool  # by a categorical dtype
     ordered: bool
 
-    def said(self) -> str:
-        """The counts, for a note."""
+    def counts(self) -> str:
+        """Describe the counts, for a note."""
         parts = [f"{self.count:,} distinct", f"{self.missing:,} missing" if self.missing else "none missing"]
         return ", ".join([*parts, f"{self.coded:,} coded as missing"] if self.coded else parts)
 
@@ -129,7 +130,7 @@ class ColumnProfile:
 def features(
     frame: pd.DataFrame, hints: Hints, *, leave_out: bool
 ) -> tuple[list[Feature], dict[str, LeftOut]]:
-    """One feature for each column of ``frame``, but for those that are left out, and why they are."""
+    """Infer a feature for each column, and return the columns that are left out with their reasons."""
     actions = _assigned(hints.actions, frame.columns, "action")
     kinds = _assigned({**hints.kinds, "ordinal": hints.ordinal}, frame.columns, "kind")
     policies = hints.missing if isinstance(hints.missing, Mapping) else {}
@@ -157,16 +158,13 @@ def features(
     if not described:
         name, why = next(iter(left_out.items()))
         received = f"{name!r}, which is {why}" + (" and others like it" if len(left_out) > 1 else "")
-        remedy = "add columns, or name those to use among the columns of a kind"
+        remedy = "add columns, or declare the kinds of those to use"
         raise DataError(message("at least one column that describes people", received, remedy))
     return described, left_out
 
 
 def _people(frame: pd.DataFrame) -> int:
-    """How many different rows there are: one that stands in the table twice is one person.
-
-    Two columns or one do not say who is who.
-    """
+    """Count the distinct rows, which are people; with fewer than three columns, count all rows."""
     if frame.shape[1] < 3:
         return len(frame)
     try:
@@ -176,7 +174,7 @@ def _people(frame: pd.DataFrame) -> int:
 
 
 def _assigned(groups: Mapping[str, Iterable[str]], columns: Iterable[str], what: str) -> dict[str, str]:
-    """For each name the one group that it is in."""
+    """Return the group of each name, and refuse names in two groups."""
     out: dict[str, str] = {}
     for group, names in groups.items():
         if isinstance(names, str):
@@ -203,14 +201,14 @@ def _known(names: Iterable[str], columns: Iterable[str], group: str) -> list[str
 def _feature(
     column: pd.Series[Any], hints: Hints, kind: str | None, action: str | None, leave_out: bool, people: int
 ) -> Feature | LeftOut:
-    """The feature of a column; what looks like a protected characteristic may not change by itself."""
+    """Infer the feature of a column; a protected characteristic becomes immutable."""
     name = str(column.name)
     protected = characteristic(name) if action is None else None
     codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
     found: Any = None
     if kind not in ("categorical", "binary", "ordinal"):
-        keep = not leave_out or hints.spoken(name)
-        found = recognised(column, hints.number_formats.get(name), codes, people, keep=keep)
+        keep = not leave_out or hints.mentions(name)
+        found = recognise(column, hints.number_formats.get(name), codes, people, keep=keep)
     if isinstance(found, LeftOut):
         return found
     codes += () if found is None else found.unknown
@@ -232,44 +230,43 @@ def _feature(
         missing=_policy(name, guessed, profile, hints),
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
-        number_format=found.writing.example if isinstance(found, Numbers) and numeric else None,
-        note=f"{because}{_said_format(found)}, {profile.said()}{_said_policy(name, guessed, profile, hints)}"
-        + _protection(protected),
+        number_format=found.writing.example if isinstance(found, NumbersInText) and numeric else None,
+        note=f"{because}{_format_note(found)}, {profile.counts()}"
+        f"{_policy_note(name, guessed, profile, hints)}{_protection_note(protected)}",
     )
 
 
 def _profile_of(
     column: pd.Series[Any],
-    found: Numbers | Texts | None,
+    found: NumbersInText | CategoriesInText | None,
     codes: tuple[Any, ...],
     limit: int,
 ) -> ColumnProfile:
-    """What the column holds; of numbers written as text, what the numbers are."""
-    if not isinstance(found, Numbers):
+    """Profile a column; of numbers in text, profile the numbers."""
+    if not isinstance(found, NumbersInText):
         return _profile(column, codes, limit)
     profile = _profile(found.column, tuple(code for code in codes if is_number(code)), limit)
     empty = int(column.isna().sum())
     return replace(profile, missing=empty, coded=profile.coded + found.unknown_cells)
 
 
-def _said_format(found: object) -> str:
-    if not isinstance(found, Numbers | Texts):
+def _format_note(found: object) -> str:
+    if not isinstance(found, NumbersInText | CategoriesInText):
         return ""
     words = f" ({', '.join(map(repr, found.unknown))} read as unknown)" if found.unknown else ""
-    if isinstance(found, Texts):
+    if isinstance(found, CategoriesInText):
         return words
     return f", written as text like {found.writing.example}{words}"
 
 
-def _protection(kind: str | None) -> str:
-    """That a name looks like a protected characteristic, for a note."""
+def _protection_note(kind: str | None) -> str:
     if kind is None:
         return ""
     return f"; immutable, since its name looks like a protected characteristic ({kind})"
 
 
 def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:
-    """For each cell the position of its value (-1: empty), and the values; refuses other contents."""
+    """Return the position of each cell's value (-1: empty) and the values; refuse other contents."""
     name, dtype = str(column.name), column.dtype
     kind = (dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype).kind
     if kind in _REMEDIES:
@@ -278,12 +275,12 @@ def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:
     try:
         return pd.factorize(column)
     except TypeError:
-        remedy = "spread them over columns of their own"
+        remedy = "spread them over separate columns"
         raise DataError(message(f"single values in the column {name!r}", "nested ones", remedy)) from None
 
 
 def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> ColumnProfile:
-    """What the column holds beside empty cells and ``codes``."""
+    """Profile a column without empty cells and ``codes``."""
     name, dtype = str(column.name), column.dtype
     categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
     ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
@@ -320,7 +317,7 @@ def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Colu
 def _profile_of_numbers(
     name: str, cells: NDArray[np.float64], codes: tuple[Any, ...], missing: int
 ) -> ColumnProfile:
-    """The same for many different numbers, without turning each of them into an object."""
+    """Profile many distinct numbers, without turning each of them into an object."""
     _refuse_foreign(name, cells[np.isinf(cells)][:1].tolist())
     is_code = np.isin(cells, [float(code) for code in codes if is_number(code)])
     valid = np.unique(cells[~is_code])
@@ -384,7 +381,7 @@ def _categories(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> S
 
 
 def _policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> Policy:
-    """What was said for this column; else a policy only where values are missing."""
+    """Return the policy for missing values: as stated, or inferred if values are missing."""
     if isinstance(hints.missing, str):
         return hints.missing
     if hints.missing is not None and name in hints.missing:
@@ -394,10 +391,10 @@ def _policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> Polic
     return "category" if kind == "categorical" or (kind == "binary" and profile.is_text) else "impute"
 
 
-def _said_policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> str:
-    said = isinstance(hints.missing, str) or (hints.missing is not None and name in hints.missing)
+def _policy_note(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> str:
+    stated = isinstance(hints.missing, str) or (hints.missing is not None and name in hints.missing)
     policy = _policy(name, kind, profile, hints)
-    if said or policy == "refuse":
+    if stated or policy == "refuse":
         return ""
     return (
         "; missing ones are filled and flagged"
@@ -407,7 +404,7 @@ def _said_policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> 
 
 
 def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float]]) -> list[Feature]:
-    """The features, with what a year brings by itself where it is said."""
+    """Return the features with their stated yearly drift."""
     found = list(features)
     for name in yearly:
         if name not in [feature.name for feature in found]:
@@ -416,8 +413,8 @@ def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Text that is numbers: as numbers (empty where a word stands for unknown), and how they are written."""
+class NumbersInText:
+    """A text column of numbers: the numbers, empty for unknown ones, and their format."""
 
     column: pd.Series[Any]
     writing: NumberFormat
@@ -426,14 +423,14 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Text that is categories, and which of them say that nothing is known."""
+class CategoriesInText:
+    """A text column of categories; ``unknown`` are the texts that mean an unknown value."""
 
     unknown: tuple[str, ...]
 
 
 class LeftOut(StrEnum):
-    """Why a column is no feature."""
+    """Reasons for leaving out a column."""
 
     IDENTIFIER = "an identifier: a number of its own in every row"
     FREE_TEXT = "an identifier or free text: one of its own in nearly every row"
@@ -441,18 +438,18 @@ class LeftOut(StrEnum):
 
     @property
     def remedy(self) -> str:
-        """How to use the column all the same."""
+        """The way to use the column nevertheless."""
         if self is LeftOut.DATES:
-            return "if it matters, add a number made of it, such as days until the decision"
-        return "to use it, say something about it: --free NAME, or free=[...]"
+            return "if it matters, add a number computed from it, such as days until the decision"
+        return "to use it, mention it: --free NAME, or free=[...]"
 
 
-def recognised(
+def recognise(
     column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
-) -> Numbers | Texts | LeftOut | None:
-    """What a column of text, dates or row numbers is; None for every other one. ``keep`` leaves none out.
+) -> NumbersInText | CategoriesInText | LeftOut | None:
+    """Recognise columns of text, dates and row numbers; None for all others.
 
-    ``people`` is how many different rows the table has.
+    With ``keep`` no column is left out. ``people`` is the number of distinct rows of the table.
     """
     if column.dtype.kind == "M":
         return None if keep else LeftOut.DATES
@@ -464,7 +461,7 @@ def recognised(
 
 
 def _is_text(column: pd.Series[Any]) -> bool:
-    """Whether every cell that is not empty is text."""
+    """Return True if every cell that is not empty is text."""
     if isinstance(column.dtype, pd.StringDtype):
         return bool(column.notna().any())
     if column.dtype != object:
@@ -475,7 +472,7 @@ def _is_text(column: pd.Series[Any]) -> bool:
 
 def _text(
     column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
-) -> Numbers | Texts | LeftOut:
+) -> NumbersInText | CategoriesInText | LeftOut:
     counts = column.value_counts()
     listed = [str(text) for text in counts.index if text not in codes]
     unknown = tuple(text for text in listed if is_missing_word(text, among_numbers=True))
@@ -489,19 +486,19 @@ def _text(
         return LeftOut.DATES
     if not keep and people >= FEWEST_ROWS and len(values) >= NEARLY_ALL * people:
         return LeftOut.FREE_TEXT
-    return Texts(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
+    return CategoriesInText(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
 
 
 def _format(column: pd.Series[Any], values: list[str], unknown: bool) -> NumberFormat | None:
-    """The format of numbers in these texts; None where they are no numbers, or a few codes."""
+    """Return the format of the numbers in these texts; None if they are no numbers, or a few codes."""
     if len(values) < 3 or number_format(values[:100]) is None:
         return None
     found = number_format(values)
     if isinstance(found, Ambiguous):
         name, could = str(column.name), " or ".join(f"{each.read(found.text):g}" for each in found.formats)
         examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in found.formats)
-        expected = f"numbers that can be read in one way in the column {name!r}"
-        remedy = f"say how it writes 1234.5: --number-format {examples} (number_formats= in Python)"
+        expected = f"numbers in an unambiguous format in the column {name!r}"
+        remedy = f"state how it writes 1234.5: --number-format {examples} (number_formats= in Python)"
         raise DataError(message(expected, f"{found.text!r}, which could be {could}", remedy))
     few = found is not None and found.example == PLAIN and len(values) < FEWEST_NUMBERS
     return None if few and not unknown and all(text.strip().isdigit() for text in values) else found
@@ -513,7 +510,7 @@ def _numbers(
     unknown: tuple[str, ...],
     codes: Sequence[Any],
     counts: pd.Series[Any],
-) -> Numbers:
+) -> NumbersInText:
     words = [*unknown, *codes]
     read = {text: writing.read(text) for text in map(str, counts.index) if text not in words}
     as_numbers = column.map({text: np.nan if value is None else value for text, value in read.items()})
@@ -521,13 +518,13 @@ def _numbers(
     if wrong:
         expected = f"numbers written like {writing.example}"
         _refuse(column, wrong, expected, "correct the cell, or leave it empty")
-    return Numbers(
+    return NumbersInText(
         as_numbers.astype(np.float64), writing, unknown, int(counts[counts.index.isin(words)].sum())
     )
 
 
 def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], counts: pd.Series[Any]) -> None:
-    """Refuse a column that is numbers but for some cells: as categories nobody would want it."""
+    """Refuse a column of numbers with a few other texts, which would be useless as categories."""
     plain = NumberFormat()
     numbers = [text for text in values if number_format([text]) is not None]
     others = [text for text in values if text not in set(numbers)]
@@ -536,20 +533,20 @@ def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], count
     found = number_format(numbers)
     if isinstance(found, NumberFormat) and others:
         name = str(column.name)
-        remedy = f"correct it, or name it in missing_codes={{{name!r}: [...]}}, or declare it categorical"
+        remedy = f"correct it, add it to missing_codes={{{name!r}: [...]}}, or declare the column categorical"
         _refuse(column, others, "numbers" if found == plain else f"numbers like {found.example}", remedy)
 
 
 def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str) -> None:
     where = column.isin(wrong).to_numpy()
     row, cells = column.index[int(where.argmax())], int(where.sum())
-    more = f" and {cells - 1:,} more like it" if cells > 1 else ""
+    more = f" and {cells - 1:,} more" if cells > 1 else ""
     received = f"{str(column.iloc[int(where.argmax())])[:60]!r} in row {row!r}{more}"
     raise DataError(message(f"{expected} in the column {str(column.name)!r}", received, remedy))
 
 
 def _numbers_rows(column: pd.Series[Any], people: int) -> bool:
-    """Whether the numbers count the rows, or are different ones under the name of an identifier."""
+    """Return True for numbers that count the rows, or distinct ones with the name of an identifier."""
     if people < FEWEST_ROWS or column.isna().any():
         return False
     values = column.to_numpy(dtype=np.float64)
@@ -564,14 +561,14 @@ def _numbers_rows(column: pd.Series[Any], people: int) -> bool:
 
 
 def left_out_message(columns: Mapping[str, LeftOut]) -> str:
-    """That columns are left out, and how to use them all the same."""
-    said = "; ".join(f"{name!r} ({why})" for name, why in columns.items())
-    remedy = "left out; say something about a column (free=, --free) to use it, and make numbers of dates"
-    return message("columns that describe people", said, remedy)
+    """Return the warning about columns that are left out."""
+    received = "; ".join(f"{name!r} ({why})" for name, why in columns.items())
+    remedy = "left out; to use a column, mention it (free=, --free), and convert dates to numbers"
+    return message("columns that describe people", received, remedy)
 
 
 def characteristic(name: str) -> str | None:
-    """The protected characteristic that a column of this name looks like; None where it looks like none.
+    """Return the protected characteristic that the name of a column suggests, or None.
 
     >>> characteristic("applicantAge"), characteristic("Familienstand"), characteristic("mortgage")
     ('age', 'marital status', None)
@@ -586,7 +583,7 @@ def characteristic(name: str) -> str | None:
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name in small letters without accents: of ``creditAge`` and ``Credit age`` alike."""
+    """Split a name such as ``creditAge`` or ``Credit age`` into words in lower case without accents."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain)
     return re.findall(r"[a-z]+", spaced.lower())

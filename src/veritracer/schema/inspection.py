@@ -1,6 +1,6 @@
-"""What is worth a look in a table before anything is learned from it.
+"""Report oddities of a table before training.
 
-Nothing here changes a cell: each finding says what was seen, in which column, and what to do about it.
+No cell is changed: each finding states the observation, the column and a remedy.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from veritracer.schema.labels import two
 from veritracer.schema.schema import Schema
 
 MANY = 50
-"""Categories from which on a column is reported."""
+"""Fewest categories for which a column is reported."""
 
 FEW_ROWS = 5
 """A category with fewer rows is rare."""
 
 LEAKAGE_AUC = 0.99
-"""A column that ranks people this well alone probably knows the decision."""
+"""AUC of a single column above which it probably contains the decision."""
 
 FEWEST_LABELS = 10
-"""Rows of either label below which no column is suspected of knowing it."""
+"""Fewest rows of either label for a report of leakage."""
 
 MOST_ROWS = 50_000
-"""Rows, evenly spread, on which columns are held against the labels."""
+"""Maximum number of evenly spread rows on which columns are compared with the labels."""
 
 RARE_CLASS = 0.05
 
@@ -45,7 +45,7 @@ _TARGETS = frozenset(
 
 
 class Topic(StrEnum):
-    """What a finding is about."""
+    """Topics of findings."""
 
     LEFT_OUT = "left out"
     CONSTANT = "constant"
@@ -62,16 +62,16 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a table that somebody should look at.
+    """An oddity of a table.
 
     Attributes
     ----------
     topic
-        What it is about.
+        The kind of oddity.
     column
-        Where; None for the table as a whole.
+        The column; None for the table as a whole.
     seen, remedy
-        What was seen, and what to do about it.
+        The observation, and what to do about it.
     """
 
     topic: Topic
@@ -84,7 +84,7 @@ class Finding:
 
 
 def findings(frame: pd.DataFrame, schema: Schema) -> list[Finding]:
-    """What is worth a look in ``frame``, as ``schema`` describes it; about the labels, where it has them."""
+    """Return the oddities of a table with this schema, including those of its labels."""
     found = [*_left_out(schema), *_of_columns(frame, schema)]
     y = frame[schema.target] if schema.target in frame.columns else None
     if y is not None:
@@ -93,7 +93,7 @@ def findings(frame: pd.DataFrame, schema: Schema) -> list[Finding]:
 
 
 def target_candidates(frame: pd.DataFrame) -> list[str]:
-    """The columns that have two values, those first whose names sound like a decision."""
+    """Return the columns with two values, first those whose names sound like a decision."""
     two = [str(name) for name in frame.columns if _has_two(frame[name])]
     return sorted(two, key=lambda name: not _TARGETS.intersection(words_of(name)))
 
@@ -117,7 +117,7 @@ def _of_columns(frame: pd.DataFrame, schema: Schema) -> Iterator[Finding]:
         gone = column.isna() | column.isin(list(feature.missing_codes))
         if gone.mean() > 0.5:
             seen = f"{format_percent(float(gone.mean()))} of the cells are missing"
-            yield Finding(Topic.MISSING, feature.name, seen, "is it known when people are decided on?")
+            yield Finding(Topic.MISSING, feature.name, seen, "check that it is known before the decision")
         if len(pd.unique(column[~gone])) == 1:
             seen = f"always {format_value(column[~gone].iloc[0])}"
             yield Finding(Topic.CONSTANT, feature.name, seen, "nothing can be learned from it: --ignore it")
@@ -128,7 +128,7 @@ def _of_columns(frame: pd.DataFrame, schema: Schema) -> Iterator[Finding]:
 
 
 def _codes(feature: Feature, values: NDArray[np.float64]) -> Iterator[Finding]:
-    """Numbers that look like a code for missing: usual ones, at an end, far from all others."""
+    """Find numbers that look like codes for missing values: usual ones, at an end, far from all others."""
     present = values[np.isfinite(values)]
     for code in _CODES:
         others, count = present[present != code], int((present == code).sum())
@@ -153,8 +153,8 @@ def _of_categories(feature: Feature, column: pd.Series[Any]) -> Iterator[Finding
         by_form.setdefault(" ".join(text.casefold().split()), []).append(text)
     same = next((texts for texts in by_form.values() if len(texts) > 1), None)
     if same is not None:
-        seen = f"{listing(same)} differ only in capitals or spaces, and are taken for different values"
-        yield Finding(Topic.VARIANTS, feature.name, seen, "write them alike")
+        seen = f"{listing(same)} differ only in capitals or spaces, but count as different values"
+        yield Finding(Topic.VARIANTS, feature.name, seen, "use one spelling")
 
 
 def _of_labels(y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _of_labels(y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
 
 
 def _leakage(frame: pd.DataFrame, y: pd.Series[Any], schema: Schema) -> Iterator[Finding]:
-    """Columns that rank people nearly as the labels do, alone."""
+    """Find single columns that rank people nearly as well as the labels."""
     kept = y.notna().to_numpy()
     at = np.flatnonzero(kept)[:: max(1, int(kept.sum()) // MOST_ROWS)]
     if not _has_two(y):
@@ -184,13 +184,13 @@ def _leakage(frame: pd.DataFrame, y: pd.Series[Any], schema: Schema) -> Iterator
     for feature in schema.features:
         found = _alone(feature, frame[feature.name].iloc[at], first)
         if found > LEAKAGE_AUC:
-            seen = f"knows the label nearly alone (AUC {found:.3f})"
-            remedy = "was it recorded after the decision? then --ignore it"
+            seen = f"predicts the label almost perfectly by itself (AUC {found:.3f})"
+            remedy = "if it was recorded after the decision, --ignore it"
             yield Finding(Topic.LEAKAGE, feature.name, seen, remedy)
 
 
 def _alone(feature: Feature, column: pd.Series[Any], favourable: NDArray[np.bool_]) -> float:
-    """The AUC of one column, its missing values at the better end; categories by the rate of other rows."""
+    """Return the AUC of one column, with missing values at the better end, and categories by their rates."""
     if not feature.is_numeric:
         score = _rates(column.astype(object).where(column.notna(), "\0").astype(str), favourable)
         return area_under_curve(score, favourable)
@@ -201,7 +201,7 @@ def _alone(feature: Feature, column: pd.Series[Any], favourable: NDArray[np.bool
 
 
 def _rates(column: pd.Series[Any], favourable: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """For each row the share of favourable rows of its category, among the rows of the other half."""
+    """Return for each row the favourable share of its category in the other half of the rows."""
     half = np.random.default_rng(0).permutation(len(column)) % 2 == 0
     y = pd.Series(favourable.astype(float), index=column.index)
     score = np.full(len(column), favourable.mean())
@@ -212,7 +212,7 @@ def _rates(column: pd.Series[Any], favourable: NDArray[np.bool_]) -> NDArray[np.
 
 
 def area_under_curve(score: NDArray[np.float64], favourable: NDArray[np.bool_]) -> float:
-    """The chance that a favourable row has a higher score than another one, ties counted half.
+    """Return the probability that a favourable row has a higher score than another one; ties count half.
 
     >>> area_under_curve(np.array([1.0, 2.0, 3.0]), np.array([False, True, True]))
     1.0
@@ -223,7 +223,7 @@ def area_under_curve(score: NDArray[np.float64], favourable: NDArray[np.bool_]) 
 
 
 def numbers_of(feature: Feature, column: pd.Series[Any]) -> NDArray[np.float64]:
-    """The numbers of a numeric feature, NaN where one is missing."""
+    """Return the numbers of a numeric feature, NaN if missing."""
     codes = list(feature.missing_codes)
     present = column.mask(column.isin(codes)) if codes else column
     if pd.api.types.is_numeric_dtype(present.dtype):
@@ -245,30 +245,30 @@ def _of_rows(frame: pd.DataFrame, schema: Schema, y: pd.Series[Any] | None) -> I
     if not again.any():
         return
     seen = f"{int(again.sum()):,} of {len(frame):,} rows repeat an earlier one"
-    yield Finding(Topic.DUPLICATES, None, seen, "drop them if they are the same people, and not only alike")
+    yield Finding(Topic.DUPLICATES, None, seen, "drop them if they are the same people")
     if y is not None:
         alike = frame[list(schema.names)].duplicated(keep=False)
         together = pd.util.hash_pandas_object(frame.loc[alike, list(schema.names)], index=False)
         differing = int((y[alike].astype(str).groupby(together.to_numpy()).nunique() > 1).sum())
         if differing:
             seen = f"{differing:,} groups of equal rows have both labels"
-            yield Finding(Topic.CONTRADICTIONS, None, seen, "no model can be right about all of them")
+            yield Finding(Topic.CONTRADICTIONS, None, seen, "no model can decide all of them correctly")
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """A table looked at: what it was taken for, and what somebody should look at.
+    """The inferred schema of a table, with its oddities.
 
     Attributes
     ----------
     rows, columns
-        How many there are.
+        Their numbers.
     schema
-        What the columns were taken for, and why.
+        The inferred schema, with the reason for each feature in its note.
     findings
-        What is worth a look.
+        The oddities.
     targets
-        Columns that could be the decision, where none was named.
+        Columns that could be the decision, if no target was named.
     shares
         The share of each label, in ascending order of the labels, among the rows that have one; empty
         without a target.
@@ -283,10 +283,10 @@ class Inspection:
 
 
 def inspect_table(frame: pd.DataFrame, target: str | None = None, **hints: Any) -> Inspection:
-    """What is in a table; ``hints`` are those of ``Schema.infer``."""
+    """Inspect a table; ``hints`` are the arguments of ``Schema.infer``."""
     present = frame
     if target is not None and target in frame.columns and frame[target].isna().any():
-        present = frame[frame[target].notna()]  # the schema needs labels; what lacks one is a finding
+        present = frame[frame[target].notna()]  # the schema needs labels; missing ones are a finding
     schema = Schema.infer(present, target, **hints)
     candidates = target_candidates(frame) if target is None else ()
     shares = {} if target is None else _shares(frame[target])
@@ -294,6 +294,6 @@ def inspect_table(frame: pd.DataFrame, target: str | None = None, **hints: Any) 
 
 
 def _shares(y: pd.Series[Any]) -> dict[Value, float]:
-    """Return the share of each of two labels among the rows that have one; nothing for other columns."""
+    """Return the share of each of two labels among the rows that have one; empty for other columns."""
     present = y.dropna()
     return {value: float((present == value).mean()) for value in two(present)} if _has_two(present) else {}

@@ -1,4 +1,4 @@
-"""Raw labels of any type, and the 0 and 1 that a classifier learns (1 is favourable)."""
+"""Map raw labels of any type to 0 and 1, where 1 is favourable."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WELL_KNOWN = frozenset(
         ("pass", "fail"),
     }
 )
-"""Pairs of labels, the favourable one first, that need no statement; any other pair does."""
+"""Pairs of labels, the favourable one first, for which ``favourable`` may be omitted."""
 
 
 BAD_NEWS = re.compile(
     "arrears|bad|bankrupt(cy)?|chargeoff|churn|declined?|default(ed)?|delinquen(cy|t)|den(ial|ied|y)|"
     "fail(ed|ure)?|foreclosure|fraud|late|overdue|refus(al|ed?)|reject(ed|ion)?|risk|unpaid"
 )
-"""Words of a target's name that say what nobody wishes for."""
+"""Words in the name of a target that describe an unfavourable outcome."""
 
 YES = frozenset({"1", "1.0", "t", "true", "y", "yes"})
 
@@ -44,8 +44,8 @@ def label_doubt(target: str | None, favourable: object) -> str | None:
     if str(favourable).casefold() not in YES or not any(map(BAD_NEWS.fullmatch, words)):
         return None
     return (
-        f"{str(target)!r} = {str(favourable)!r} is the favourable label, but does not sound like what people "
-        "want: check --favourable"
+        f"{str(target)!r} = {str(favourable)!r} is the favourable label, but does not sound favourable: "
+        "check --favourable"
     )
 
 
@@ -65,7 +65,7 @@ POSITIVE = Convention.POSITIVE
 
 
 def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    """For each label the position of its value, and the distinct values; refuses what is no column."""
+    """Return the position of each label among the distinct ones, and these; refuse other shapes."""
     if isinstance(y, pd.DataFrame | np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y[:, 0]
     if isinstance(y, str) or not np.iterable(y) or getattr(y, "ndim", 1) != 1:
@@ -96,7 +96,7 @@ def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def two(y: Any) -> list[Value]:
-    """The two distinct labels of ``y``, in ascending order where they have one."""
+    """Return the two distinct labels of ``y``, in ascending order if they have one."""
     _, values = distinct(y)
     if len(values) != 2:
         raise TargetError(_not_two(values))
@@ -126,23 +126,23 @@ def well_known(values: Sequence[Value]) -> Value | None:
 
 
 def not_stated(values: Sequence[Value], target: str | None, statements: Sequence[str], to: str) -> Message:
-    """Return the message for two labels of which nobody said which one is favourable.
+    """Return the message for two labels without a favourable one.
 
-    ``statements`` has one for each label, as it is written, and ``to`` says what they are passed to.
+    ``statements`` has the argument for each label, and ``to`` names the functions that take it.
     """
     of = "" if target is None else f" of {target!r}"
-    received = f"{values[0]!r} and {values[1]!r}, and no statement which of the two people want"
+    received = f"{values[0]!r} and {values[1]!r} without a favourable one"
     return message(f"the favourable label{of}", received, f"pass {' or '.join(statements)} to {to}")
 
 
 def stated_twice(label: Value, in_schema: Value) -> Message:
-    """Return the message for a favourable label that is not the one of the schema."""
+    """Return the message for a favourable label that contradicts the schema."""
     remedy = "leave one of them out, or make them agree"
     return message("one favourable label", f"{label!r}, and {in_schema!r} in the schema", remedy)
 
 
 def as_binary(y: Any, favourable: Value, unfavourable: Value, *, require_both: bool) -> NDArray[np.int64]:
-    """1 where the label is the favourable one, 0 where it is the other, shape (n,)."""
+    """Return 1 for favourable and 0 for unfavourable labels, (n,)."""
     codes, values = distinct(y)
     known = {favourable: 1, unfavourable: 0}
     unknown = [value for value in values if value not in known]
@@ -174,7 +174,7 @@ def _not_two(values: list[Any]) -> str:
         return message(
             "two classes",
             f"one class only: {shown}",
-            "add rows of the other class; nothing can be learned from one",
+            "add rows of the other class",
         )
     remedy = "map them onto two, for example y == 'good'"
     return message("two classes", f"{len(values):,} classes: {shown}", remedy)

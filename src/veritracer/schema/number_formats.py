@@ -1,7 +1,7 @@
-"""How people write numbers, dates and unknown values as text, found out from the texts of a column.
+"""Recognise numbers, dates and unknown values in the texts of a column.
 
-A format is written as the number 1234.5 looks in it: ``"1,234.5"``, ``"€ 1.234,5"``, ``"1234.5%"``. The sign
-of a currency and the percent sign are no part of the value: ``12%`` is 12.
+A format is given as the number 1234.5 in that format: ``"1,234.5"``, ``"€ 1.234,5"``, ``"1234.5%"``. Currency
+and percent signs are not part of the value: ``12%`` is 12.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[APap][Mm])?(?:Z|[+-]\d{
 _DATE = re.compile("(?:" + "|".join(_DATES) + ")" + _TIME)
 
 MISSING = frozenset(("n/a", "#n/a", "na", "n.a.", "nan", "null", "nil", "?", "-", "--", "---", "missing"))
-"""What stands for an unknown value in any column, in small letters."""
+"""Words for an unknown value in any column, in lower case."""
 
 MISSING_NUMBERS = MISSING | {"none", "unknown", "not available", "not known", ".", "x", "nd", "n.d.", "tbd"}
-"""What does so among numbers, where it can be nothing else."""
+"""Words for an unknown value in a column of numbers."""
 
 MISSING_NUMBERS |= {"k.a.", "keine angabe", "unbekannt", "inconnu", "desconocido", "sconosciuto", "onbekend"}
 
 FEWEST_MARKED = 3
-"""From so many different ones on, points before three digits beside numbers without are no coincidence."""
+"""Fewest distinct numbers with a point before three digits that suggest thousands, not decimals."""
 
 PLAIN = "1234.5"
-"""The format of numbers as programs write them."""
+"""The format of numbers in programs."""
 
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How numbers are written: what stands before and after them, and their two marks.
+    """Format of numbers in text: prefix, suffix, and the two separators.
 
     >>> euros = NumberFormat.of("€ 1.234,5")
     >>> euros.read("€ 10.257,01"), euros.read("300"), euros.read("1,234.5"), euros.write(1200.5)
@@ -66,13 +66,13 @@ class NumberFormat:
 
     @classmethod
     def of(cls, example: str) -> Self:
-        """The format in which 1234.5 looks like this."""
+        """Return the format of an example, the number 1234.5."""
         found = _EXAMPLE.fullmatch(example) if isinstance(example, str) else None
         group = found["group"] if found else ""
         decimal = (found["decimal"] if found else None) or ("," if group == "." else ".")
         if found is None or group == decimal:
-            remedy = "write 1234.5 as the table does: '1,234.5', '1.234,5', '€ 1 234,5', '1234.5%'"
-            raise SchemaError(message("a format, as an example", repr(example), remedy))
+            remedy = "write 1234.5 as in the table: '1,234.5', '1.234,5', '€ 1 234,5', '1234.5%'"
+            raise SchemaError(message("an example of a number format", repr(example), remedy))
         return cls(found["prefix"] or "", group, decimal, found["suffix"] or "")
 
     @property
@@ -88,7 +88,7 @@ class NumberFormat:
         return re.compile(rf"(?P<whole>{whole})?(?:{point}(?P<part>[0-9]*))?(?P<power>[eE][+-]?[0-9]+)?")
 
     def read(self, text: str) -> float | None:
-        """The number that a text stands for; None where it is not written like this."""
+        """Parse a text in this format; None for other text."""
         found = _WRITTEN.fullmatch(text.strip())
         if found is None or not self._own_signs(found):
             return None
@@ -105,7 +105,7 @@ class NumberFormat:
         return before in ("", self.prefix.strip()) and after in ("", self.suffix.strip())
 
     def write(self, number: float) -> str:
-        """The number in this format, with all of its digits."""
+        """Write a number in this format, with all of its digits."""
         digits = f"{abs(decimal_of(number)):f}"
         whole, _, part = digits.partition(".")
         part = part.rstrip("0")
@@ -119,18 +119,18 @@ PLAIN_FORMAT = NumberFormat()
 
 @dataclass(frozen=True)
 class Ambiguous:
-    """Texts that are numbers in two ways, and what the first of them could be."""
+    """Texts that are numbers in two formats; ``text`` is the first of them."""
 
     text: str
     formats: tuple[NumberFormat, NumberFormat]
 
 
 def number_format(texts: Iterable[str]) -> NumberFormat | Ambiguous | None:
-    """The one format that all of these are numbers in; None where there is none.
+    """Return the one format in which all of these texts are numbers; None if there is none.
 
-    Where every mark stands before exactly three digits it could separate thousands or decimals. A comma does
-    so for thousands if other numbers, all below 1,000, have none; a point marks decimals, as programs write
-    them, if every number has one. Otherwise nobody can know.
+    A separator before exactly three digits could be one of thousands or of decimals. A comma separates
+    thousands if other numbers, all below 1,000, have none; a point marks decimals, as in programs, if every
+    number has one. Anything else is ambiguous.
 
     >>> number_format(["10,257.01", "300"]).example, number_format(["12%", "7,5%"]).example
     ('1,234.5', '1234,5%')
@@ -152,14 +152,14 @@ def number_format(texts: Iterable[str]) -> NumberFormat | Ambiguous | None:
 
 
 def _spaced(text: str, sign: str) -> str:
-    """The sign with the space that follows it, if one does."""
+    """Return the sign with the space after it, if there is one."""
     return sign + (" " if text[text.index(sign) + len(sign) :][:1].isspace() else "")
 
 
 def _marks(
     listed: Sequence[str], bodies: Sequence[str], prefix: str, suffix: str
 ) -> NumberFormat | Ambiguous | None:
-    """The format with the marks that every body allows."""
+    """Return the format with the separators that fit all bodies."""
     if any(re.match(r"0[0-9]", body) for body in bodies):
         return None  # a leading zero makes it a code
     used = sorted({mark for body in bodies for mark in body if mark in _GROUPS})
@@ -187,7 +187,7 @@ def _marks(
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is written like a date, a time, or both.
+    """Return True for a text in the form of a date, a time, or both.
 
     >>> is_date("2024-02-29"), is_date("29.02.2024 10:30"), is_date("3 Mar 2021"), is_date("12.5")
     (True, True, True, False)
@@ -196,7 +196,7 @@ def is_date(text: str) -> bool:
 
 
 def is_missing_word(text: str, *, among_numbers: bool) -> bool:
-    """Whether a text says that a value is unknown.
+    """Return True for a text that means an unknown value.
 
     >>> is_missing_word("n/a", among_numbers=False), is_missing_word("none", among_numbers=False)
     (True, False)

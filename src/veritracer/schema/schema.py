@@ -1,4 +1,4 @@
-"""The description of a table: its features, its target, and which of the two labels is favourable."""
+"""Describe a table: its features, its target, and the favourable label."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 class IgnoredColumn(BaseModel):
-    """A column of the table that is no feature: it may be there, and nobody looks at it."""
+    """A column that a table may have and that is ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -38,9 +38,9 @@ class IgnoredColumn(BaseModel):
 
 
 class Schema(BaseModel):
-    """A table's features in order, its target, and which of the two labels is favourable.
+    """The features of a table in order, its target, and its favourable label.
 
-    A schema may leave the labels open (both None); nothing is learned or evaluated with it then.
+    Both labels can be None; such a schema cannot be used for training or evaluation.
 
     >>> frame = pd.DataFrame({"savings": [100, 250, 80], "ok": ["no", "yes", "no"]})
     >>> schema = Schema.infer(frame, target="ok", favourable="yes")
@@ -106,14 +106,15 @@ class Schema(BaseModel):
         max_categories: int = 1000,
         yearly: Mapping[str, Sequence[float]] | None = None,
     ) -> Self:
-        """A schema for ``frame``: what is not said here is guessed, and every feature's note says from what.
+        """Infer a schema from ``frame``; arguments override the inference for the columns they name.
 
-        Columns of an array are called ``x0``, ``x1``, …; ``describe()`` shows the result as a table. A column
-        whose name looks like a protected characteristic (age, sex, nationality, …) is immutable unless it is
-        named in ``free``, ``increase_only`` or ``decrease_only``. Numbers written as text (``"10,257.01"``,
-        ``"€ 300"``, ``"12%"``) are read as such; ``number_formats={"income": "1.234,5"}`` says how 1234.5 is
-        written. Identifiers and dates of a DataFrame are left out with a warning, unless something is said
-        about them here; ``ignore`` leaves out others. ``ignored`` remembers both: later tables may have them.
+        The note of each feature states how it was inferred; ``describe()`` shows the result as a table.
+        Columns of an array are called ``x0``, ``x1``, …. A column whose name looks like a protected
+        characteristic (age, sex, nationality, …) is immutable unless ``free``, ``increase_only`` or
+        ``decrease_only`` names it. Numbers in text (``"10,257.01"``, ``"€ 300"``, ``"12%"``) are read as
+        numbers; ``number_formats={"income": "1.234,5"}`` states a format by its form of 1234.5. Identifiers
+        and dates of a DataFrame are left out with a warning unless an argument names them; ``ignore`` leaves
+        out others. ``ignored`` has both, because later tables may contain them.
 
         The favourable label is never guessed: without ``favourable`` both labels stay None, unless they are a
         well-known pair such as approved and denied (``veritracer.schema.labels.WELL_KNOWN``).
@@ -139,7 +140,7 @@ class Schema(BaseModel):
             number_formats=number_formats or {},
             max_categories=max_categories,
         )
-        table, ignored = tables.table(frame), dict.fromkeys(ignore, "as was said")
+        table, ignored = tables.table(frame), dict.fromkeys(ignore, "as requested")
         for name in ignored:
             if name not in table.columns:
                 raise SchemaError(unknown_name("a column to ignore", name, map(str, table.columns)))
@@ -160,16 +161,16 @@ class Schema(BaseModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features' names in the order of the encoding."""
+        """The names of the features in the order of the encoding."""
         return tuple(feature.name for feature in self.features)
 
     @property
     def ignored_names(self) -> tuple[str, ...]:
-        """The columns that may be in a table and are no features."""
+        """The names of columns that a table may have and that are ignored."""
         return tuple(column.name for column in self.ignored)
 
     def ignoring(self, columns: Mapping[str, str]) -> Self:
-        """The schema with these columns ignored too: names, and why."""
+        """Return the schema with more ignored columns: their names and reasons."""
         added = [IgnoredColumn(name=name, why=why) for name, why in columns.items()]
         kept = [column for column in self.ignored if column.name not in columns]
         return self._replace(ignored=(*kept, *added))
@@ -184,11 +185,11 @@ class Schema(BaseModel):
         return len(self.features)
 
     def unconstrained(self) -> Self:
-        """The same table without actionability and without grids: the paper's setting."""
+        """Return the schema without actions and grids, as in the paper."""
         return self._replace(features=[_unconstrained(feature) for feature in self.features])
 
     def describe(self) -> pd.DataFrame:
-        """One row for each feature: kind, range, step, categories, missing, action, note."""
+        """Return a row for each feature: kind, range, step, categories, missing, action, note."""
         rows = [
             {
                 "kind": feature.kind,
@@ -214,21 +215,21 @@ class Schema(BaseModel):
         return "\n".join([head + (f" ({self.note})" if self.note else ""), *map(_line, self.features)])
 
     def frame(self, X: Any) -> pd.DataFrame:
-        """The features of ``X`` as a DataFrame in the schema's order.
+        """Return the features of ``X`` as a DataFrame in the schema's order.
 
-        A DataFrame may have them in any order (its target and what is ignored are left out); an array or a
-        list of rows must have exactly as many columns as there are features.
+        A DataFrame may have them in any order, with its target and ignored columns; an array or a list of
+        rows must have exactly one column for each feature.
         """
         return tables.select(X, self.names, (self.target, *self.ignored_names))
 
     def labels(self, y: Any, *, require_both: bool = True) -> NDArray[np.int64]:
-        """1 where the label in ``y`` is the favourable one and 0 where it is the other, shape (n,)."""
+        """Return 1 for each favourable label in ``y`` and 0 for each other one, (n,)."""
         if self.favourable is None or self.unfavourable is None:
             remedy = "give both to Schema, or call with_labels(y, favourable=...)"
             raise TargetError(
                 message(
-                    "a schema that names the favourable and the unfavourable label",
-                    "one that does not",
+                    "a schema with a favourable and an unfavourable label",
+                    "one without them",
                     remedy,
                 )
             )
@@ -237,9 +238,13 @@ class Schema(BaseModel):
     def with_labels(self, y: Any, favourable: Value | Convention | None = None) -> Self:
         """Return the schema with the two labels of ``y``.
 
-        ``favourable`` is one of them, or ``vt.POSITIVE``; it may be left out where the schema names it, or
-        where the two form a well-known pair. It is an error where nothing says which one is favourable, or
-        where ``favourable`` and the schema disagree.
+        ``favourable`` is one of them, or ``vt.POSITIVE``; it can be omitted if the schema names it, or if the
+        two form a well-known pair.
+
+        Raises
+        ------
+        TargetError
+            If the favourable label is unknown, or if ``favourable`` contradicts the schema.
         """
         return self._with_two(labels.two(y), favourable)
 
@@ -270,10 +275,10 @@ class Schema(BaseModel):
         return self._replace(favourable=values[values.index(chosen)], unfavourable=other, note=note)
 
     def to_pandera(self) -> Any:
-        """The same description as a ``pandera.pandas.DataFrameSchema``, for pipelines that validate with it.
+        """Convert to a ``pandera.pandas.DataFrameSchema``, for pipelines that validate with pandera.
 
-        It is as strict about a table as the schema itself, and stricter where the schema only warns: values
-        outside of a declared range are refused. The target may be there or not.
+        It also refuses values outside a declared range, about which the schema only warns. The target column
+        is optional.
         """
         try:
             import pandera.pandas as pandera
@@ -288,9 +293,9 @@ class Schema(BaseModel):
         return pandera.DataFrameSchema(columns, strict=True, name="veritracer")
 
     def to_json(self) -> str:
-        """The schema as JSON text that :meth:`from_json` reads back exactly, types included."""
+        """Return the schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
-        for entry in content["features"]:  # what is not said is not written: files stay as they were
+        for entry in content["features"]:  # unset fields are omitted
             for field in ("limit", "number_format", "yearly"):
                 if entry[field] is None:
                     del entry[field]
@@ -300,7 +305,7 @@ class Schema(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The schema in ``text``; an unknown version or key is refused."""
+        """Read a schema from JSON text, and refuse unknown versions and keys."""
         content = read_json(text, _FORMAT, _VERSION)
         entries = content.pop("features", None)
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -341,12 +346,12 @@ class Schema(BaseModel):
         both = [name for name in self.ignored_names if name in (*self.names, self.target)]
         if both:
             remedy = "remove it from one of the two"
-            raise SchemaError(message("ignored columns that nobody looks at", listing(both), remedy))
+            raise SchemaError(message("ignored columns that are not used", listing(both), remedy))
 
     def _check_labels(self) -> None:
         labels = (self.favourable, self.unfavourable)
         if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
-            remedy = "an empty cell is no label: drop those rows, or name it"
+            remedy = "an empty cell is no label: drop those rows, or replace it"
             raise SchemaError(message("finite labels", f"{labels[0]!r} and {labels[1]!r}", remedy))
         if self.unfavourable is not None and self.favourable in (None, self.unfavourable):
             raise SchemaError(
@@ -402,7 +407,7 @@ def _line(feature: Feature) -> str:
 
 
 def _pandera_column(pandera: Any, feature: Feature) -> Any:
-    """What pandera checks of a column; an empty cell is one unless the feature refuses it."""
+    """Return the column of a pandera schema; empty cells are legal unless the feature refuses them."""
     legal = [*feature.categories, *feature.missing_codes]
     if not feature.is_numeric:
         check = pandera.Check.isin(legal, name=f"one of {listing(legal)}")

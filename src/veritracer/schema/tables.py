@@ -1,4 +1,4 @@
-"""Anything that is shaped like a table, as a DataFrame whose columns have sound names."""
+"""Convert DataFrames, arrays, lists and Arrow tables to a DataFrame with valid column names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veritracer.errors import DataError, closest, listing, message
 
 
 def table(frame: Any) -> pd.DataFrame:
-    """``frame`` with sound column names; an array gets the names x0, x1 and so on."""
+    """Return the table as a DataFrame; the columns of an array are called x0, x1 and so on."""
     frame = from_arrow(frame)
     if isinstance(frame, np.ndarray) and frame.ndim == 2:
         frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])])
@@ -34,7 +34,7 @@ def table(frame: Any) -> pd.DataFrame:
 
 
 def check_columns(frame: pd.DataFrame) -> None:
-    """Refuse column names that are repeated or that are no text."""
+    """Refuse column names that are repeated or not text."""
     twice = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if twice:
         raise DataError(
@@ -49,7 +49,7 @@ def check_columns(frame: pd.DataFrame) -> None:
 
 
 def select(X: Any, names: Sequence[str], others: Collection[str | None]) -> pd.DataFrame:
-    """The columns ``names`` of ``X`` in this order; refuses no rows, and columns in neither list."""
+    """Return the columns ``names`` of ``X`` in this order; refuse an empty table and unknown columns."""
     X = from_arrow(X)
     table = _named(X, names, others) if isinstance(X, pd.DataFrame) else _unnamed(X, names)
     if len(table) == 0:
@@ -105,15 +105,12 @@ def _rows(X: Any) -> NDArray[Any]:
 
 
 def is_arrow(X: Any) -> bool:
-    """Whether a table of another library can hand over its columns as Arrow has them: polars, Arrow, DuckDB.
-
-    The Arrow PyCapsule interface asks for no library in particular, and copies nothing.
-    """
+    """Return True for a table with the Arrow PyCapsule interface, such as those of polars and pyarrow."""
     return hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame)
 
 
 def from_arrow(X: Any) -> Any:
-    """Such a table as a DataFrame, with dtypes that hold every value as it was; anything else as it is."""
+    """Convert an Arrow table to a DataFrame with Arrow dtypes; return anything else unchanged."""
     if not is_arrow(X):
         return X
     whole = without_decimals(arrow_table(X))
@@ -122,9 +119,9 @@ def from_arrow(X: Any) -> Any:
 
 
 def without_decimals(table: Any) -> Any:
-    """Arrow's table, or a batch of one, with plain numbers instead of decimals.
+    """Return an Arrow table or batch with plain numbers instead of decimals.
 
-    Whole numbers are int64 where that holds them; all others are the float64 that is written alike.
+    Whole numbers become int64 if they fit; all others become the float64 with the same decimal.
     """
     import pyarrow as pa
 
@@ -141,12 +138,12 @@ def _undecimal(column: Any) -> Any:
         try:
             return column.cast(pa.int64())
         except pa.ArrowInvalid:
-            pass  # larger ones
-    return column.cast(pa.string()).cast(pa.float64())  # straight to float64 is off by a rounding at times
+            pass  # too large
+    return column.cast(pa.string()).cast(pa.float64())  # a direct cast to float64 can be off by a rounding
 
 
 def arrow_table(X: Any) -> Any:
-    """The table as Arrow's own, with plain columns instead of dictionaries and views."""
+    """Return the table as a ``pyarrow.Table``, with plain columns instead of dictionaries and views."""
     try:
         import pyarrow as pa
     except ModuleNotFoundError:
@@ -157,7 +154,7 @@ def arrow_table(X: Any) -> Any:
 
 
 def _plain_column(column: Any) -> Any:
-    """The column without a dictionary, and text as Arrow's plain text."""
+    """Return the column without a dictionary, and with text as Arrow's plain strings."""
     import pyarrow as pa
 
     kind = column.type

@@ -175,7 +175,7 @@ def _span(first: Tensor, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[Te
     return first + step * start, torch.where(stop >= start, stop - start, -1.0)
 
 
-class _Columns(NamedTuple):
+class _Variables(NamedTuple):
     """Positions of the first variable of each kind: changed or not, steps, distance; then categories."""
 
     changed: int
@@ -211,7 +211,7 @@ class _Program:
         ]
         self.categories = [group for group in self.categories if len(group) > 1]
         m, k = len(self.numbers), sum(len(group) for group in self.categories)
-        self.at = _Columns(0, m, 2 * m, 3 * m, 3 * m + k)
+        self.at = _Variables(0, m, 2 * m, 3 * m, 3 * m + k)
         self.rows: list[tuple[list[int], list[float], float, float]] = []
 
     def solution(self) -> Tensor | None:

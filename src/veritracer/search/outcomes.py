@@ -1,4 +1,4 @@
-"""How the rows of a search ended: an outcome for programs, and a reason in words."""
+"""Describe the end of the search for each row: an outcome for programs, and a reason in words."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from veritracer.search.problem import SearchProblem
 
 
 class Outcome(Enum):
-    """How the search for one row ended. Reasons begin with the value; programs compare members."""
+    """Ends of the search for one row. Reasons begin with the value; programs compare members."""
 
     FAVOURABLE = "already favourable"
-    TOO_CLOSE = "today's decision on this row is within rounding of the other one, so there is none to leave"
+    TOO_CLOSE = "today's decision on this row is within rounding of the other one"
     CERTIFIED = "certified"
     IMPOSSIBLE = (
         "none exists: under these constraints every row that this person could have is decided as today"
     )
     OUT_OF_TIME = "the time budget ran out before one was found"
     NOT_FOUND = "no certified counterfactual was found under these constraints"
-    UNMET = "the answer that was found does not meet what was required"
+    UNMET = "the counterfactual that was found does not meet the requirements"
 
 
 SO_FAR = "the time budget ran out: the best certified answer so far"
 
 LEAST_AGREEMENT = 0.5
-"""Least share of the panel's held-out members that accept a counterfactual of a letter or a promise."""
+"""Least share of the panel's held-out members that must accept the counterfactual of a notice or promise."""
 
 MOST_ROWS_RELAXED = 2000
-"""Largest number of rows without a certificate whose constraints are tried out one by one."""
+"""Maximum number of rows without a certificate whose constraints are relaxed one by one."""
 
 Outcomes = tuple[NDArray[np.object_], NDArray[np.object_]]
 """An ``Outcome`` and a reason in words for each row, (n,) each."""
@@ -56,7 +56,7 @@ def outcomes_of(
     certificates: Certificates,
     options: ExplainOptions,
 ) -> Outcomes:
-    """Return how the search for each shown counterfactual ended.
+    """Return the outcome and the reason of each shown counterfactual.
 
     Row i of ``problem`` is the row that counterfactual i is for; ``clear`` (n,) is false where rounding could
     change today's decision on it.
@@ -65,7 +65,7 @@ def outcomes_of(
     unclear, complete = ~clear.cpu().numpy(), shown.complete.cpu().numpy()
     outcome, reason = (np.empty(len(problem), dtype=object) for _ in range(2))
     for rows, ended in ((unclear, Outcome.TOO_CLOSE), (favourable, Outcome.FAVOURABLE)):
-        outcome[rows], reason[rows] = ended, ended.value  # favourable last: nobody was turned down
+        outcome[rows], reason[rows] = ended, ended.value  # favourable last: these need no counterfactual
     searched = ~favourable & ~unclear
     certified = searched & certificates.certified
     outcome[certified] = Outcome.CERTIFIED
@@ -82,7 +82,7 @@ def explain_failures(
     options: ExplainOptions,
     rows: NDArray[np.int64],
 ) -> Outcomes:
-    """Return why these rows have no certified counterfactual, and which constraint would have to give."""
+    """Return why these rows have no certified counterfactual, with the constraints that prevent one."""
     helpful = _sufficient(problem, shown, options, rows)
     never = _impossible_rows(problem, certificates, rows)
     outcome, reason = (np.empty(len(rows), dtype=object) for _ in range(2))
@@ -121,7 +121,7 @@ def _describe_certified(
 def _sufficient(
     problem: SearchProblem, shown: Solutions, options: ExplainOptions, rows: NDArray[np.int64]
 ) -> dict[int, list[str]]:
-    """Return, for rows that were searched to the end, the features whose constraint would have to give."""
+    """Return the features of completely searched rows whose constraint prevents a counterfactual."""
     if not options.refine:
         return {}
     some = torch.from_numpy(rows)
@@ -133,7 +133,7 @@ def _sufficient(
 
 
 def _impossible_rows(problem: SearchProblem, certificates: Certificates, rows: NDArray[np.int64]) -> set[int]:
-    """Return the rows of which it is proved that no legal row of theirs is decided otherwise today."""
+    """Return the rows that provably have no legal row with another decision today."""
     some = torch.from_numpy(rows[~certificates.valid[rows]]).to(problem.x.device)
     if len(some) == 0:
         return set()
@@ -142,14 +142,14 @@ def _impossible_rows(problem: SearchProblem, certificates: Certificates, rows: N
 
 
 def _certified(models: ParamSet, method: str, *, conditional: bool, complete: bool) -> str:
-    """Say what was proved."""
+    """Describe the certificate of a row."""
     scope = ", as long as the original row keeps its decision" if conditional else ""
     proof = f"certified at {models} by {method}{scope}"
     return proof if complete else f"{proof} ({SO_FAR})"
 
 
 def _uncertified(models: ParamSet, radius: float, sufficient: Sequence[str], *, complete: bool) -> str:
-    """Say why a valid counterfactual is not certified, up to which kappa it is, and what would help."""
+    """Describe why a valid counterfactual is not certified, its radius, and what would help."""
     proved = "certified at no kappa"
     if radius > 0:
         proved = f"certified only up to {models.at(float(round_down(radius)))}"
@@ -157,12 +157,12 @@ def _uncertified(models: ParamSet, radius: float, sufficient: Sequence[str], *, 
 
 
 def disagreed(share: float) -> str:
-    """Say why a counterfactual is not given that the panel does not accept."""
-    return f"{Outcome.UNMET.value}: {share:.0%} of the independent models that were held out believe it"
+    """Describe why a counterfactual that the panel does not accept is withheld."""
+    return f"{Outcome.UNMET.value}: {share:.0%} of the held-out independent models accept it"
 
 
 def implausible(factor: float) -> str:
-    """Say why a counterfactual is not given that is an outlier."""
+    """Describe why a counterfactual that is an outlier is withheld."""
     unlike = "it is unlike the people who have the wanted label"
     return f"{Outcome.UNMET.value}: {unlike} (outlier factor {factor:.2g})"
 
@@ -183,8 +183,8 @@ def _help(sufficient: Sequence[str]) -> str:
 def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor) -> Tensor:
     """Return a mask (n,) of rows that provably have no counterfactual for today's model.
 
-    All legal rows of a person lie in one box; if the bound over it says that every one of them is decided as
-    ``x`` is, none of them is a counterfactual. Only bounds that assume nothing about ``x`` will do here.
+    All legal rows of a person lie in one box. If the bound over it proves that all of them are decided like
+    ``x``, none is a counterfactual. Only bounds that assume nothing about ``x`` are valid here.
     """
     alone, parts = param_set.at(0.0), []
     for rows in chunks(x):
@@ -196,7 +196,7 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
 
 @torch.no_grad()
 def sufficient_relaxations(problem: SearchProblem, closest: Tensor, most: int | None) -> list[list[str]]:
-    """Return the features of each row that would make a certificate possible if set free alone.
+    """Return the features of each row that would make a certificate possible if only they were free.
 
     Each constrained feature is tried at its ends (or at every category) from the closest point found.
     Those named have been proved to work, with at most ``most`` changes; others may still work together with

@@ -1,4 +1,4 @@
-"""What is searched for a batch of rows: bounds of the columns, cost weights, the region, the proof method."""
+"""State the search for a batch of rows: bounds of the columns, cost weights, region and proof method."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COST_OF_A_CHANGE = 0.01
 
 
 class Drift(NamedTuple):
-    """How far a value may move by itself, in its own units (or levels).
+    """Covered drift of a value in its own units (or levels).
 
-    ``least`` is at most 0 and ``most`` at least 0. Actionability plays no part: savings that a person can
+    ``least`` is at most 0 and ``most`` at least 0. Drift is independent of actions: savings that people can
     only be asked to raise may still fall.
     """
 
@@ -42,15 +42,15 @@ class Drift(NamedTuple):
 
     @property
     def asked(self) -> float | Sequence[float]:
-        """Return the option that gives this drift: a number if both ways are equal, else the two ends."""
+        """Return the value of the option: a number if both ways are equal, else the two ends."""
         return self.most if self.most == -self.least else self
 
 
 class CoveredRegion(NamedTuple):
-    """How far a person may end up from the shown row, in units of each column, (d,) each.
+    """Region around a shown row that a certificate covers, in units of each column, (d,) each.
 
-    ``overshoot`` is how far a changed number may be carried on in the direction of its change; ``down`` and
-    ``up`` are how far a column may drift by itself, whether it was changed or not.
+    A changed number may go further by ``overshoot`` in the direction of its change. Every column may drift by
+    ``down`` and ``up``.
     """
 
     overshoot: Tensor
@@ -59,7 +59,7 @@ class CoveredRegion(NamedTuple):
 
     @property
     def is_point(self) -> bool:
-        """Return whether only the shown row is covered."""
+        """True if only the shown row is covered."""
         return not any(bool(part.any()) for part in self)
 
     def around(self, x_cf: Tensor, x: Tensor) -> Tensor | Box:
@@ -74,7 +74,7 @@ class CoveredRegion(NamedTuple):
         return Box((x_cf - below).clamp(0.0, 1.0), (x_cf + above).clamp(0.0, 1.0))
 
     def widths(self, x_cf: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far below and above the shown row is covered, (n, d) each, not clipped to any range."""
+        """Return the covered widths below and above the shown row, (n, d) each, not clipped."""
         still = torch.zeros_like(x_cf)
         below = torch.where(x_cf < x, self.overshoot, still) + self.down
         above = torch.where(x_cf > x, self.overshoot, still) + self.up
@@ -235,11 +235,11 @@ class SearchProblem:
         return self.encoding.changed(self.upper, self.lower)
 
     def cost(self, x_cf: Tensor) -> Tensor:
-        """Return the cost of all changes (n,), as people are told."""
+        """Return the cost of all changes (n,), without the anchor."""
         return ((x_cf - self.x).abs() * self.cost_weights).sum(-1)
 
     def objective(self, x_cf: Tensor) -> Tensor:
-        """Return what is minimised (n,): cost, distance from the anchor, and number of changed features."""
+        """Return the objective (n,): cost, distance from the anchor, and number of changed features."""
         changes = self.encoding.changed(x_cf, self.x).sum(-1)
         apart = ((x_cf - self.anchor).abs() * self.cost_weights).sum(-1)
         return self.cost(x_cf) + COST_OF_A_CHANGE * changes + self.prototype_weight * apart

@@ -36,7 +36,7 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 from veritracer.training.checkpoints import Checkpoint, digest_of_run, numbered, restore
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import Rows, TrainingData, members, padded
+from veritracer.training.data import TrainingData, TrainingRows, members, padded
 from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
 from veritracer.training.generator import (
     Context,
@@ -55,7 +55,7 @@ from veritracer.training.losses import (
     weighted_mean,
 )
 from veritracer.training.objective import Objective
-from veritracer.training.panel import Labelled, Panel
+from veritracer.training.panel import LabelledRows, Panel
 
 
 class Epoch(NamedTuple):
@@ -76,7 +76,7 @@ class Epoch(NamedTuple):
 
 
 class StopReason(Enum):
-    """Why training stopped; ``TrainedModels.stopped`` is the reason as a phrase."""
+    """Reasons for the end of training; ``TrainedModels.stopped`` is the reason as a phrase."""
 
     DONE = auto()
     NO_PROGRESS = auto()
@@ -112,8 +112,8 @@ class _State(NamedTuple):
 def train(
     config: TrainingConfig,
     encoding: Encoding,
-    rows: Rows,
-    validation: Rows,
+    rows: TrainingRows,
+    validation: TrainingRows,
     seeds: Sequence[int],
     *,
     teacher: Teacher | None = None,
@@ -142,7 +142,7 @@ def train(
 
 
 class _Moment(NamedTuple):
-    """Where a run is: the ramp of the robust loss, from 0 to 1, and the learning rate."""
+    """A point of a run: the ramp of the robust loss, from 0 to 1, and the learning rate."""
 
     robustness: float
     rate: float
@@ -173,8 +173,8 @@ class _Training:
         self,
         config: TrainingConfig,
         encoding: Encoding,
-        rows: Rows,
-        validation: Rows,
+        rows: TrainingRows,
+        validation: TrainingRows,
         seeds: Sequence[int],
         teacher: Teacher | None,
         start: Sequence[Start] | None,
@@ -226,7 +226,7 @@ class _Training:
         """Train to the last epoch, until no model improves any more, or until an interruption."""
         config, models = self.config, len(self.streams)
         epochs = config.epochs_for(len(self.rows.x))
-        best = _Best.none(self.state, models)
+        best = _BestModels.none(self.state, models)
         history: list[Epoch] = []
         if checkpoint is not None:
             best, history = self._restored(*checkpoint, best)
@@ -252,7 +252,7 @@ class _Training:
                 self._write(*checkpoint, best, history)
         return self._trained(best, history, ended, stopped)
 
-    def _write(self, checkpoint: Checkpoint, run: str, best: _Best, history: list[Epoch]) -> None:
+    def _write(self, checkpoint: Checkpoint, run: str, best: _BestModels, history: list[Epoch]) -> None:
         """Write everything that the next epoch depends on."""
         tensors = numbered("stream", [stream.get_state() for stream in self.streams])
         for name, group in self._changing(best).items():
@@ -264,7 +264,9 @@ class _Training:
         document = {"steps": optimisers, "ready": best.ready, "history": records}
         checkpoint.write(run, tensors, document)
 
-    def _restored(self, checkpoint: Checkpoint, run: str, best: _Best) -> tuple[_Best, list[Epoch]]:
+    def _restored(
+        self, checkpoint: Checkpoint, run: str, best: _BestModels
+    ) -> tuple[_BestModels, list[Epoch]]:
         """Continue where the checkpoint ended; return the best state and the records so far."""
         found = checkpoint.read(run)
         if found is None:
@@ -283,7 +285,7 @@ class _Training:
         ]
         return best._replace(ready=bool(document["ready"])), history
 
-    def _changing(self, best: _Best) -> dict[str, list[Tensor]]:
+    def _changing(self, best: _BestModels) -> dict[str, list[Tensor]]:
         """Return the tensors that epochs change, by name."""
         groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
         groups |= {"best.theta": best.theta, "best.generator_theta": best.generator_theta}
@@ -475,7 +477,7 @@ class _Training:
         return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
 
     def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
-        """Return the cross-entropy against the panel at rows to which somebody might move, for each model."""
+        """Return the cross-entropy against the panel at rows that people may move to, for each model."""
         options, x, theta = teacher.options, context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
         goal = goal.to(x) * options.furthest
@@ -556,7 +558,9 @@ class _Training:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, total)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(self, best: _Best, history: list[Epoch], ended: StopReason, stopped: str) -> TrainedModels:
+    def _trained(
+        self, best: _BestModels, history: list[Epoch], ended: StopReason, stopped: str
+    ) -> TrainedModels:
         models = range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
@@ -579,17 +583,17 @@ def _by_crown_ibp(models: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor) -> Te
     return BOUNDS["crown-ibp"](models, x, x_cf, sign).worst_logit
 
 
-def _of_models(rows: Rows, config: TrainingConfig, models: int) -> Rows:
+def _of_models(rows: TrainingRows, config: TrainingConfig, models: int) -> TrainingRows:
     """Return the validation rows with a leading dimension for the models: all rows, or those of each."""
     if config.validation == "stratified":
-        return Rows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
+        return TrainingRows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
     index, live = padded(members(rows))
     index = index.to(rows.x.device)
     weight = rows.weight.gather(1, index)
-    return Rows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
+    return TrainingRows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
 
 
-class _Best(NamedTuple):
+class _BestModels(NamedTuple):
     """The best state so far of each model, its objective and epoch; ready states come first."""
 
     theta: list[Tensor]
@@ -599,7 +603,7 @@ class _Best(NamedTuple):
     epoch: Tensor
 
     @classmethod
-    def none(cls, state: _State, models: int) -> _Best:
+    def none(cls, state: _State, models: int) -> _BestModels:
         copies = [[t.detach().clone() for t in stack] for stack in state]
         return cls(
             copies[0],
@@ -609,7 +613,7 @@ class _Best(NamedTuple):
             torch.zeros(models, dtype=torch.long),
         )
 
-    def updated(self, state: _State, record: Epoch, *, ready: bool) -> _Best:
+    def updated(self, state: _State, record: Epoch, *, ready: bool) -> _BestModels:
         """Return the better of this and the present state, model by model."""
         first = ready and not self.ready
         better = torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective < self.objective
@@ -618,7 +622,7 @@ class _Best(NamedTuple):
             stacks.append([_choose(better, n.detach(), o) for n, o in zip(new, old, strict=True)])
         objective = torch.where(better, record.objective, self.objective)
         epoch = torch.where(better, record.epoch - 1, self.epoch)
-        return _Best(stacks[0], stacks[1], objective, self.ready or ready, epoch)
+        return _BestModels(stacks[0], stacks[1], objective, self.ready or ready, epoch)
 
 
 def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
@@ -761,7 +765,7 @@ class TrainingRun:
         if not panels or self.config.method != "veritracer" or panels[0].strength == 0:
             return None
         options = Distillation().times(panels[0].strength)
-        rows = [Labelled(*(part.to(self.device) for part in mine)) for mine in _labelled(data)]
+        rows = [LabelledRows(*(part.to(self.device) for part in mine)) for mine in _labelled(data)]
         return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
 
 
@@ -803,10 +807,10 @@ class TrainingResult:
         return x[rows], favourable[rows] > 0.5
 
 
-def _labelled(data: TrainingData) -> list[Labelled]:
+def _labelled(data: TrainingData) -> list[LabelledRows]:
     """Return the training rows as the panel of each model sees them, on the CPU."""
     x, y, weight = (part.cpu() for part in data.rows)
-    return [Labelled(x, y, mine) for mine in weight]
+    return [LabelledRows(x, y, mine) for mine in weight]
 
 
 def _double(theta: Theta) -> Theta:

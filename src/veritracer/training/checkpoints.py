@@ -1,6 +1,6 @@
-"""A training run as a file, written while it runs, from which it continues after a stop.
+"""Save the state of a training run, and continue from it after a stop.
 
-The continued run equals the uninterrupted one: parameters, moments, random streams and records are all there.
+The continued run equals the uninterrupted one: the file has parameters, moments, random streams and records.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch import Tensor
 from veritracer.errors import TrainingError, message
 from veritracer.files import write_whole
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import Rows
+from veritracer.training.data import TrainingRows
 
 SECONDS_BETWEEN = 5.0
-"""Least seconds between two writes: a short epoch must not wait for the disk."""
+"""Minimum seconds between two writes, so that short epochs do not wait for the disk."""
 
 
 class Checkpoint:
@@ -34,7 +34,7 @@ class Checkpoint:
     path
         The file; it need not exist yet.
     seconds_between
-        How many seconds to wait at least between two writes.
+        Minimum seconds between two writes.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seconds_between: float = SECONDS_BETWEEN) -> None:
@@ -77,7 +77,11 @@ class Checkpoint:
 
 
 def digest_of_run(
-    config: TrainingConfig, rows: Rows, validation: Rows, seeds: Sequence[int], start: Sequence[Any] | None
+    config: TrainingConfig,
+    rows: TrainingRows,
+    validation: TrainingRows,
+    seeds: Sequence[int],
+    start: Sequence[Any] | None,
 ) -> str:
     """Return the SHA-256 of everything that a run depends on besides the library itself."""
     sha = hashlib.sha256(json.dumps([asdict(config), list(map(int, seeds))]).encode())

@@ -22,7 +22,7 @@ FEWEST_VALIDATION_ROWS = 20
 """With fewer validation rows, the best epoch is chosen on the training rows."""
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Encoded rows (N, d), labels 0 or 1 (N,), and the weight of each row for each model (models, N)."""
 
     x: Tensor
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     weight: Tensor
 
 
-def members(rows: Rows) -> list[Tensor]:
+def members(rows: TrainingRows) -> list[Tensor]:
     """Return the positions of the rows with a weight above 0, for each model, on the CPU."""
     return [weight.nonzero().squeeze(-1) for weight in rows.weight.cpu()]
 
@@ -52,8 +52,8 @@ class TrainingData(NamedTuple):
 
     schema: Schema
     encoding: Encoding
-    rows: Rows
-    validation: Rows
+    rows: TrainingRows
+    validation: TrainingRows
 
 
 def prepare(
@@ -153,9 +153,11 @@ def _check_target(y: Any) -> None:
         raise TargetError(message("two classes", received, "map them onto two, for example y == 'good'"))
 
 
-def _rows(x: Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[Any], device: str) -> Rows:
+def _rows(
+    x: Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[Any], device: str
+) -> TrainingRows:
     y, w = (torch.as_tensor(a[..., part], dtype=x.dtype).to(device) for a in (labels, weight))
-    return Rows(x[torch.as_tensor(part)].to(device), y, w)
+    return TrainingRows(x[torch.as_tensor(part)].to(device), y, w)
 
 
 def _split(labels: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,10 +1,10 @@
 """Losses that keep a classifier close to its panel, and the rows where they apply.
 
 On real rows a classifier learns the panel's expectation (each row by members that did not see it). Beyond
-them it learns the panel's vote at rows to which somebody might move: the generator's counterfactuals, rows
-with some features of other people, and the results of a sparse attack on the classifier itself. At moved rows
-the vote counts less, the further the row is from all rows with a favourable label: nobody is accepted for
-being unlike everybody. Real rows are not weighted in this way.
+them it learns the panel's vote at rows that people may move to: the generator's counterfactuals, rows with
+some features of other people, and the results of a sparse attack on the classifier itself. At moved rows the
+vote counts less, the further the row is from all rows with a favourable label, so that outliers are not
+accepted. Real rows are not weighted in this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network
-from veritracer.training.panel import Labelled, Panel
+from veritracer.training.panel import LabelledRows, Panel
 from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128
@@ -82,7 +82,7 @@ class _Likeness(NamedTuple):
     usual: float
 
     @classmethod
-    def of(cls, ranks: Ranks, rows: Labelled, seed: int) -> _Likeness:
+    def of(cls, ranks: Ranks, rows: LabelledRows, seed: int) -> _Likeness:
         mine = torch.unique(rows.x[(rows.y > 0.5) & (rows.weight > 0)], dim=0)
         order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))
         mine = ranks(mine[order])
@@ -107,7 +107,7 @@ class _Likeness(NamedTuple):
 class Opinions:
     """Votes of panels at any rows: one panel for each of several models, or one for all of them."""
 
-    def __init__(self, panels: Sequence[Panel], rows: Sequence[Labelled]) -> None:
+    def __init__(self, panels: Sequence[Panel], rows: Sequence[LabelledRows]) -> None:
         device = rows[0].x.device
         self.shared = len(panels) == 1
         self.ensembles = [panel.teachers_.to(device) for panel in panels]
@@ -153,7 +153,7 @@ class Teacher(Opinions):
     def __init__(
         self,
         panels: Sequence[Panel],
-        rows: Sequence[Labelled],
+        rows: Sequence[LabelledRows],
         options: Distillation,
         threshold_logit: float = 0.0,
     ) -> None:
@@ -181,7 +181,7 @@ class PanelPenalty:
         panel: Panel,
         encoding: Encoding,
         network: Network,
-        rows: Labelled,
+        rows: LabelledRows,
         *,
         threshold_logit: float,
         accuracy: float,

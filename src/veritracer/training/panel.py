@@ -53,16 +53,16 @@ FOLDS = 4
 """Each teaching network sees three quarters of the rows; trees and held-out members see two thirds."""
 
 
-class Labelled(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows (n, d) with labels 0 or 1 (n,) and weights above 0 (n,)."""
 
     x: Tensor
     y: Tensor
     weight: Tensor
 
-    def select(self, rows: Tensor) -> Labelled:
+    def select(self, rows: Tensor) -> LabelledRows:
         """Return some of the rows."""
-        return Labelled(*(part[rows] for part in self))
+        return LabelledRows(*(part[rows] for part in self))
 
 
 def fold_masks(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
@@ -84,7 +84,7 @@ def fold_masks(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDAr
     return np.stack(seen)
 
 
-def fit_networks(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> Networks:
+def fit_networks(rows: LabelledRows, seen: NDArray[np.bool_], seed: int) -> Networks:
     """Fit a network for each row of ``seen`` (members, n); every second one sees ranks instead of values."""
     run = _NetworkRun(rows, torch.from_numpy(seen), seed)
     return run.best()
@@ -93,7 +93,7 @@ def fit_networks(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> Networks
 class _NetworkRun:
     """All networks of a panel, trained side by side."""
 
-    def __init__(self, rows: Labelled, seen: Tensor, seed: int) -> None:
+    def __init__(self, rows: LabelledRows, seen: Tensor, seed: int) -> None:
         self.rows, self.seen = rows, seen
         self.streams = [torch.Generator().manual_seed(seed + member) for member in range(len(seen))]
         sizes = (rows.x.shape[1], *HIDDEN, 1)
@@ -153,7 +153,7 @@ class _NetworkRun:
         return weighted_mean(each, weight * apart)
 
 
-def fit_trees(rows: Labelled, seen: NDArray[np.bool_], seed: int) -> BoostedTrees:
+def fit_trees(rows: LabelledRows, seen: NDArray[np.bool_], seed: int) -> BoostedTrees:
     """Fit an ensemble of boosted trees for each row of ``seen`` (members, n)."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # imported here: a fitted panel needs none
 
@@ -296,9 +296,9 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         encoding = Encoding.fit(schema, X)
         labels = torch.as_tensor(schema.labels(y), dtype=torch.float32)
         weight = torch.ones_like(labels) if sample_weight is None else torch.as_tensor(sample_weight).float()
-        return self.fit_encoded(encoding, Labelled(encoding.encode(X).float(), labels, weight), seed=0)
+        return self.fit_encoded(encoding, LabelledRows(encoding.encode(X).float(), labels, weight), seed=0)
 
-    def fit_encoded(self, encoding: Encoding, rows: Labelled, *, seed: int) -> Self:
+    def fit_encoded(self, encoding: Encoding, rows: LabelledRows, *, seed: int) -> Self:
         """Fit the panel to encoded rows in float32; members do not see rows of weight 0.
 
         ``soft_labels_`` holds the probability of each row by the teachers that did not see it (for rows of
@@ -420,7 +420,7 @@ def _classes(encoding: Encoding) -> NDArray[Any]:
 
 @torch.no_grad()
 def _describe_members(
-    role: Role, members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]
+    role: Role, members: Ensemble, rows: LabelledRows, seen: Sequence[NDArray[np.bool_]]
 ) -> list[Member]:
     """Describe each member, with its log loss on its unseen rows (on all rows if it saw all)."""
     found = []
@@ -433,7 +433,7 @@ def _describe_members(
 
 
 @torch.no_grad()
-def _unseen_vote(members: Ensemble, rows: Labelled, seen: Sequence[NDArray[np.bool_]]) -> Tensor:
+def _unseen_vote(members: Ensemble, rows: LabelledRows, seen: Sequence[NDArray[np.bool_]]) -> Tensor:
     """Return the vote on each row of the teachers that did not see it; of all if all saw it."""
     halves = []
     for logits, mine in zip(members.logits(rows.x), seen, strict=True):

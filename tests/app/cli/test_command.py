@@ -144,7 +144,7 @@ def test_bad_input_of_a_process(tmp_path: Path) -> None:
 TEXT = b"a,b\n1,2\n"
 KNOWN = f"""
 from veritracer.datasets import loading
-source = loading.Source("t", 1, "s", "l", "h", "-", loading.digest({TEXT!r}), header="a,b")
+source = loading.DatasetSource("t", 1, "s", "l", "h", "-", loading.digest({TEXT!r}), header="a,b")
 loading.SOURCES["ctg"] = source
 """
 

@@ -233,7 +233,7 @@ def test_what_predict_notices_is_a_note(folder: Path) -> None:
     plain, as_json, quiet = run_many([predict, [*predict, "--json"], [*predict, "--quiet"]], folder)
     for done in (plain, as_json):
         assert done.returncode == 0
-        assert done.stderr.startswith("note: expected values inside of the fitted ranges, got 1 in 'income'")
+        assert done.stderr.startswith("note: expected values inside the fitted ranges, got 1 in 'income'")
         assert done.stderr.count("\n") == 1
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 

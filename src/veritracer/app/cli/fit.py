@@ -38,7 +38,7 @@ from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
-    from veritracer.evaluation import Evaluation, Interval
+    from veritracer.evaluation import Estimate, Evaluation
 
 SCHEMA, EVALUATION = "schema.json", "evaluation.json"
 ClassWeight = Annotated[
@@ -263,6 +263,6 @@ def print_evaluation(found: Evaluation, models: str) -> None:
         say(f"WARNING: {sentence}")
 
 
-def _interval(each: Interval, scale: float = 1, digits: int = 3) -> str:
+def _interval(each: Estimate, scale: float = 1, digits: int = 3) -> str:
     value, low, high = (f"{scale * number:.{digits}f}" for number in each)
     return f"{value} ({low}–{high})"

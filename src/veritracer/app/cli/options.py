@@ -27,7 +27,7 @@ from veritracer import distributed, engines, model_folder, streaming, tables
 from veritracer.app.cli.checks import check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
-from veritracer.options import BLOCK_ROWS, allowed_kinds
+from veritracer.options import BLOCK_ROWS, PYTHON_ONLY, allowed_kinds
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from veritracer.distributed import Outcome, RunFolder
     from veritracer.estimator import VeriTraCER
-    from veritracer.model_folder import Columns
+    from veritracer.model_folder import ModelColumns
     from veritracer.schema import Schema
     from veritracer.streaming import PendingOutputs
     from veritracer.tables import Rejects, Sink, TableSource
@@ -167,7 +167,12 @@ def flags_of(group: Any) -> list[inspect.Parameter]:
     """Return the flag of each field of a group, as a parameter that Typer understands."""
     if hasattr(group, "__pydantic_fields__"):
         hints = get_type_hints(group)
-        return [_flag(name, hints[name], field) for name, field in group.__pydantic_fields__.items()]
+        fields: Mapping[str, FieldInfo] = group.__pydantic_fields__
+        return [
+            _flag(name, hints[name], field)
+            for name, field in fields.items()
+            if field.json_schema_extra != PYTHON_ONLY
+        ]
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -416,7 +421,7 @@ class RecourseTableOptions(TableOptions):
     def opened(
         self,
         table: str,
-        known: Columns | None,
+        known: ModelColumns | None,
         keep: Sequence[str],
         *,
         ids: Sequence[str] = (),
