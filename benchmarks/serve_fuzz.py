@@ -57,7 +57,7 @@ def main() -> None:
     start, seed, failed = time.perf_counter(), 0, []
     with tempfile.TemporaryDirectory() as place:
         folder = save_all(Path(place))
-        args = [str(folder / "model"), "--ledger", str(folder / "l.db"), "--workers", "0"]
+        args = [str(folder / "model"), "--ledger", str(folder / "l.db")]
         args += ["--time-budget", "0.01"]
         with running(*args, log=folder / "log") as (url, _):
             while sum(counted(url).values()) < asked.requests:

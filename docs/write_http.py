@@ -25,15 +25,15 @@ those of *Row*. Send a key as `Authorization: Bearer KEY` or as `X-API-Key`. Err
 
 | status | meaning |
 |---|---|
-| 400 | a header is missing or malformed |
+| 400 | the body cannot be read as JSON |
 | 401, 403 | no valid key; the key lacks the scope |
 | 404 | no such promise or address |
 | 408 | the body did not arrive in time |
-| 409 | the request contradicts an earlier one, or another model is deployed |
-| 413, 415 | the body is too large; it is not JSON |
+| 409 | another model is deployed, or somebody else promised meanwhile |
+| 413 | the body is too large, or has too many rows |
 | 421 | the service is not addressed by one of its names |
-| 422 | the body is JSON, but not a valid request |
-| 429 | too many requests: try again after `Retry-After` |
+| 422 | the body, a header or a number in the address is not valid |
+| 429 | too many rows wait, or too many wrong keys: try again after `Retry-After` |
 | 500, 503, 504 | a bug; the ledger or the model is not available; the request took too long |
 """
 

@@ -22,8 +22,8 @@ results with that code, run again, and with the paper. The results of the librar
 [RESULTS.md](../RESULTS.md).
 
 ```console
-$ veritracer bench --recipe paper --datasets heloc,ctg,who --workers 1 --out out/paper
-$ veritracer bench --recipe paper --tables loo --methods veritracer,counternet --workers 1 --out out/paper
+$ veritracer bench --recipe paper --datasets heloc,ctg,who --methods veritracer,counternet \\
+    --workers 1 --out out/paper
 $ python -m benchmarks.paper --runs out/paper
 $ python docs/write_paper.py
 ```

@@ -23,6 +23,7 @@ NUMBERS = ["kappa", "plausibility", "agreement", "time_budget", "overshoot"]
 COUNTS = ["max_changes", "n"]
 FLAGS = ["only_unfavourable", "plausible", "extremes", "refine", "search_radius"]
 MAPPINGS = ["cost", "limits", "drift"]
+NAMES = ["immutable"]
 INF, NAN = float("inf"), float("nan")
 
 
@@ -31,7 +32,7 @@ def encoding() -> vt.Encoding:
 
 
 def test_every_option_is_in_one_of_the_tables_of_this_module() -> None:
-    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS])
+    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS, *NAMES])
 
 
 @pytest.mark.parametrize("options", [ExplainOptions, IssueOptions])
@@ -80,6 +81,20 @@ def test_flags_are_true_or_false(name: str, value: object) -> None:
 def test_mappings_are_mappings(name: str, value: object) -> None:
     with pytest.raises(DataError, match=f"expected a mapping from features to numbers as {name}, got"):
         ExplainOptions(**{name: value})
+
+
+@pytest.mark.parametrize("value", [3, "savings", {"savings": 1.0}, [3]])
+def test_names_are_lists_of_text(value: object) -> None:
+    with pytest.raises(DataError, match="expected a list of names of features as immutable, got"):
+        ExplainOptions(immutable=value)
+
+
+def test_immutable_features_have_an_infinite_price() -> None:
+    options = ExplainOptions(immutable=["savings"], cost={"income": 2.0})
+    assert options.immutable == ("savings",)
+    assert options.checked(encoding()).cost == {"income": 2.0, "savings": INF}
+    with pytest.raises(DataError, match="a feature in immutable, got 'saving' — did you mean 'savings'"):
+        ExplainOptions(immutable=["saving"]).checked(encoding())
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,12 @@ def _drift(value: Any) -> Any:
     return tuple(numbers) if pair else numbers[0]
 
 
+def _names(value: Any) -> Any:
+    """Convert a list of names to a tuple; leave anything else to the type."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Price = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0)]
 Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
@@ -165,6 +171,8 @@ def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> D
 def _expected(name: str, field: FieldInfo) -> str:
     """Describe the values that a field takes."""
     kinds = set(allowed_kinds(field.annotation))
+    if tuple in kinds:
+        return f"a list of names of features as {name}"
     if Mapping in kinds:
         return f"a mapping from features to numbers as {name}"
     if bool in kinds:
@@ -227,6 +235,9 @@ class ExplainOptions:
             description="Price of one full range of each feature: 1 by default, infinite for never.",
         ),
     ] = Field(default_factory=dict)
+    immutable: Annotated[
+        Names, Field(examples=[["savings"]], description="Leave these features unchanged.")
+    ] = ()
     only_unfavourable: Annotated[bool, Field(description="Leave rows alone that are favourable already.")] = (
         True
     )
@@ -309,6 +320,7 @@ class ExplainOptions:
             "max_changes": self.max_changes is not None,
             "n": self.n > 1,
             "cost": bool(self.cost),
+            "immutable": bool(self.immutable),
             "plausibility": bool(self.plausibility),
             "limits": bool(self.limits),
         }
@@ -328,15 +340,16 @@ class ExplainOptions:
         Raises
         ------
         DataError
-            If ``cost``, ``limits`` or ``drift`` names a feature that is unknown or of the wrong kind.
+            If an option names a feature that is unknown or of the wrong kind.
         """
         schema = encoding.schema
-        for option in ("cost", "limits", "drift"):
+        for option in ("cost", "immutable", "limits", "drift"):
             for name in getattr(self, option):
                 if name not in schema.names:
                     raise DataError(unknown_name(f"a feature in {option}", name, schema.names))
                 _check_kind(option, schema[name])
-        return replace(self, drift={**yearly_drift(schema), **self.drift})
+        cost = {**self.cost, **dict.fromkeys(self.immutable, math.inf)}
+        return replace(self, cost=cost, drift={**yearly_drift(schema), **self.drift})
 
 
 @_raises_data_errors

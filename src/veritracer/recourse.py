@@ -120,6 +120,8 @@ class Recourse:
             Change at most this many features.
         cost
             Price of one full range of each feature: 1 by default, infinite for never.
+        immutable
+            Leave these features unchanged, besides those that the schema calls immutable.
         only_unfavourable
             Leave rows alone that are favourable already.
         plausibility

@@ -20,12 +20,12 @@ from veritracer.formatting import ENGLISH
 
 SOURCE = Path(veritracer.__file__).parent
 GERMAN = PLACE / "de" / "LC_MESSAGES" / "veritracer.po"
-WRITERS = ["changes.py", "formatting.py", "app/notices.py"]
+WRITERS = ["changes.py", "formatting.py", "app/notices.py", "app/serve/page.py"]
 KEYWORDS = {"say": None, "_": None, "gettext": None, "ngettext": (1, 2), "plural": (1, 2)}
 
 
 def messages() -> set[str | tuple[str, ...]]:
-    """Every message that the sources of notices translate."""
+    """Return every message that the sources of notices and of the page translate."""
     found = set()
     for path in [SOURCE / name for name in WRITERS] + sorted((SOURCE / "app/templates").iterdir()):
         method = "python" if path.suffix == ".py" else "jinja2.ext:babel_extract"

@@ -24,10 +24,9 @@ import uvicorn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.serve.app import create_app, server_config
-from veritracer.app.serve.observing import Log
-from veritracer.app.serve.rows import Row
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Log, Settings, create_app, server_config
+from veritracer.app.serve.models import Row
+from veritracer.app.serve.operations import deploy
 
 CODES = {
     name: {"code": f"R{i}", "text": f"Your {name} stood in the way", "label": f"your {name}"}
@@ -74,9 +73,10 @@ def save_all(folder: Path) -> Path:
 
 @contextmanager
 def served(settings: Settings, log: io.StringIO | None = None) -> Iterator[str]:
-    """The address of a service that runs in a thread of this process, on a port of its own."""
+    """The address of one process of a service, in a thread of this process, on a port of its own."""
     settings = replace(settings, port=free_port())
-    config = server_config(create_app(settings, Log(log or io.StringIO())), settings)
+    app = create_app(settings, Log(log or io.StringIO()), digest=deploy(settings))
+    config = server_config(app, settings)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -119,13 +119,13 @@ def running(*args: str, log: Path | None = None) -> Iterator[tuple[str, Any]]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def wait_until_ready(url: str, process: Any, seconds: float = 180.0) -> None:
+def wait_until_ready(url: str, process: Any, seconds: float = 500.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

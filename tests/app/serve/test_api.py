@@ -1,9 +1,10 @@
-"""What programs ask of a service: decisions, recourse, certificates, promises, audits, a new model."""
+"""Endpoints for programs: decisions, recourse, certificates, promises, audits."""
 
 from __future__ import annotations
 
 import json
 import threading
+from dataclasses import fields
 from typing import Any
 
 import httpx
@@ -12,7 +13,8 @@ import pytest
 from serving_cases import model, people
 
 import veritracer as vt
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Settings
+from veritracer.options import ExplainOptions
 
 
 def asked(count: int = 1, start: int = 0) -> list[dict[str, Any]]:
@@ -45,12 +47,12 @@ def test_recourse_is_what_the_library_finds(client: httpx.Client) -> None:
     assert "certified" in found.status
 
 
-def test_options_and_letters(client: httpx.Client) -> None:
+def test_options_and_notices(client: httpx.Client) -> None:
     rows = asked(8)
     body = {
         "rows": rows,
-        "options": {"n": 3, "lock": ["income"], "max_changes": 3},
-        "letter": {"recipient": "Ms Doe"},
+        "options": {"n": 3, "immutable": ["income"], "max_changes": 3},
+        "notice": {"recipient": "Ms Doe"},
     }
     answers = client.post("/v1/recourse", json=body).json()["answers"]
     assert max(len(one["alternatives"]) for one in answers) > 1
@@ -58,10 +60,10 @@ def test_options_and_letters(client: httpx.Client) -> None:
         for one in answer["alternatives"]:
             assert "income" not in {change["feature"] for change in one["changes"]}
             assert len(one["changes"]) <= 3
-            assert "Ms Doe" in one["letter"]
-            assert "Bank of Examples" in one["letter"]
-            assert one["letter"].startswith("DRAFT\n")
-            assert "We commit" not in one["letter"]
+            assert "Ms Doe" in one["notice"]
+            assert "Bank of Examples" in one["notice"]
+            assert one["notice"].startswith("DRAFT\n")
+            assert "We commit" not in one["notice"]
 
 
 def test_a_certificate_for_a_counterfactual_from_anywhere(client: httpx.Client) -> None:
@@ -81,7 +83,7 @@ def test_a_certificate_for_a_counterfactual_from_anywhere(client: httpx.Client) 
 
 def test_company_changes_no_answer_and_a_bad_row_harms_nobody(client: httpx.Client) -> None:
     bodies: list[dict[str, Any]] = [{"rows": [row]} for row in asked(8)]
-    bad = {**bodies[3]["rows"][0], "debts": 2.5}  # a whole number is wanted: only the encoding sees that
+    bad = {**bodies[3]["rows"][0], "savings": 2_050}  # not a multiple of 100: only the encoding sees that
     bodies.append({"rows": [bad]})
     alone = [client.post("/v1/recourse", json=body) for body in bodies]
     together: dict[int, httpx.Response] = {}
@@ -104,23 +106,23 @@ def test_company_changes_no_answer_and_a_bad_row_harms_nobody(client: httpx.Clie
 
 
 def test_promises_are_issued_once(client: httpx.Client, settings: Settings) -> None:
-    first = issue(client, "first", expires="365d", letter={})
-    again = issue(client, "first", expires="365d", letter={})
+    first = issue(client, "first", expires="365d", notice={})
+    again = issue(client, "first", expires="365d", notice={})
     assert (first.status_code, again.status_code) == (201, 200)
     one, other = first.json(), again.json()
     assert (one["again"], other["again"]) == (False, True)
     assert [p["number"] for p in one["promises"]] == [p["number"] for p in other["promises"]] != []
-    assert one["head"] == other["head"]
+    assert one["checksum"] == other["checksum"]
     assert one["skipped"] == other["skipped"]
     assert len(one["promises"]) + len(one["skipped"]) == 4
     promise = one["promises"][0]
-    assert f"Promise number: {promise['number']}" in promise["letter"]
-    assert f" {promise['expires'][:4]}, also if we update" in " ".join(promise["letter"].split())
-    assert "DRAFT" not in promise["letter"]
+    assert f"Promise number: {promise['number']}" in promise["notice"]
+    assert f" {promise['expires'][:4]}, also if we update" in " ".join(promise["notice"].split())
+    assert "DRAFT" not in promise["notice"]
     told = client.get(f"/v1/promises/{promise['number']}").json()
     assert told["sentence"] == promise["sentence"]
     with vt.Ledger(settings.ledger or "") as ledger:
-        assert ledger.verify(one["head"]).ok
+        assert ledger.verify(one["checksum"]).ok
         assert ledger.shown(promise["number"])["values"] == told["values"]
     reused = issue(client, "first", count=3)
     assert (reused.status_code, reused.json()["type"]) == (422, "urn:veritracer:problem:request-reused")
@@ -191,8 +193,9 @@ def test_the_document_of_the_interface(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     row = document["components"]["schemas"]["Row"]
     assert set(row["properties"]) == set(people()[0])
-    example = document["paths"]["/v1/recourse"]["post"]["requestBody"]["content"]["application/json"][
-        "example"
-    ]
-    assert client.post("/v1/recourse", json=example).status_code == 200
-    assert json.dumps(document).count("#/components/schemas/ProblemOut") > 20
+    for name in ("Decisions", "Recourse", "Certificates"):
+        (example,) = document["components"]["schemas"][name]["examples"]
+        assert client.post(f"/v1/{name.casefold()}", json=example).status_code == 200
+    options = document["components"]["schemas"]["ExplainOptions"]["properties"]
+    assert set(options) == {one.name for one in fields(ExplainOptions)}
+    assert json.dumps(document).count("#/components/schemas/Problem") > 20

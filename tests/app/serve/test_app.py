@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,8 @@ import typer
 
 from veritracer.app.cli import serve as verb
 from veritracer.app.serve import app as module
-from veritracer.app.serve.app import Gate, Limited, create_app, serve
-from veritracer.app.serve.keys import Keys, add_key
-from veritracer.app.serve.observing import Log, Metrics
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import LimitedBody, Log, Metrics, RequestMiddleware, Settings, create_app, serve
+from veritracer.app.serve.auth import Keys, add_key
 from veritracer.errors import LedgerError, ModelFileError, ServiceError
 
 
@@ -36,8 +35,8 @@ def asked(app: Any, path: str = "/", *, told: bool = True) -> httpx.Response:
     return asyncio.run(ask())
 
 
-def gate(inner: Callable[..., Any], settings: Settings, log: io.StringIO) -> Gate:
-    return Gate(inner, settings, Log(log), Metrics())
+def gate(inner: Callable[..., Any], settings: Settings, log: io.StringIO) -> RequestMiddleware:
+    return RequestMiddleware(inner, settings, Log(log), Metrics())
 
 
 async def breaks(scope: Any, receive: Any, send: Any) -> None:
@@ -72,13 +71,6 @@ def test_an_error_after_the_head_ends_the_connection(settings: Settings) -> None
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["failure", "request"]
 
 
-def test_a_public_address_speaks_of_https(settings: Settings) -> None:
-    public = replace(settings, host="192.0.2.1")
-    header = "strict-transport-security"
-    assert asked(gate(answers, public, io.StringIO())).headers[header] == "max-age=31536000"
-    assert header not in asked(gate(answers, settings, io.StringIO())).headers
-
-
 def test_after_the_body_only_the_end_of_the_connection_is_waited_for() -> None:
     pieces = [{"type": "http.request", "body": b"a"}, {"type": "http.disconnect"}]
 
@@ -86,20 +78,28 @@ def test_after_the_body_only_the_end_of_the_connection_is_waited_for() -> None:
         return pieces.pop(0)
 
     async def read() -> list[str]:
-        limited = Limited(receive, 1, 60.0)
+        limited = LimitedBody(receive, 1, 60.0)
         return [(await limited())["type"], (await limited())["type"]]
 
     assert asyncio.run(read()) == ["http.request", "http.disconnect"]
 
 
-def test_a_service_that_has_not_started_is_not_ready(settings: Settings) -> None:
-    answer = asked(create_app(settings, Log(io.StringIO())), "/readyz")
+def test_a_service_that_completes_no_batch_is_not_ready(settings: Settings) -> None:
+    app = create_app(replace(settings, timeout=0.1), Log(io.StringIO()))
+    assert asked(app, "/readyz").json() == {"status": "ready"}
+    app.state.service.batcher._stuck_since = time.monotonic() - 1.0
+    answer = asked(app, "/readyz")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-    assert asked(create_app(settings, Log(io.StringIO())), "/healthz").json()["status"] == "alive"
+    assert asked(app, "/healthz").json()["status"] == "alive"
+
+
+def test_a_process_refuses_another_model_than_the_audited_one(settings: Settings) -> None:
+    with pytest.raises(ServiceError, match="expected the model 12ab, got"):
+        create_app(settings, Log(io.StringIO()), digest="12ab")
 
 
 def test_limits_that_make_no_sense(saved: Path) -> None:
-    for name, value, least in [("batch_rows", 0, "1"), ("timeout", 0.0, "0.1"), ("workers", -1, "0")]:
+    for name, value, least in [("batch_rows", 0, "1"), ("timeout", 0.0, "0.1"), ("workers", 0, "1")]:
         with pytest.raises(ServiceError, match=f"expected {name} of at least {least}, got {value}"):
             Settings(saved / "model", **{name: value}).checked()
 
@@ -153,7 +153,7 @@ def test_the_verb_says_what_is_to_be_served(
     assert f"Serving {folder} on http://127.0.0.1:8080" in capsys.readouterr().out
 
 
-def test_the_verb_refuses_what_can_not_be_served(saved: Path, tmp_path: Path) -> None:
+def test_the_verb_refuses_what_cannot_be_served(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="expected a model to serve, got none"):
         verb.serve()
     with pytest.raises(ServiceError, match="expected API keys where others can reach the service"):

@@ -1,196 +1,311 @@
-"""How requests become batches."""
+"""Requests become batches, and every reply reaches its own request, whatever happened before."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
+from serving_cases import model
 
-pytest.importorskip("fastapi")
-
-from veritracer.app.serve.workers import Batcher, Operation, Pool, Reply
+from recourse_tables import applicants
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.batching import Batcher, watch
+from veritracer.app.serve.operations import Job, Operations
 from veritracer.errors import ServiceError
 
-
-class Slow:
-    """A worker that notes how many requests each of its batches has."""
-
-    def __init__(self, seen: list[int]) -> None:
-        self.seen = seen
-
-    async def start(self) -> None:
-        pass
-
-    async def run(
-        self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
-    ) -> list[Reply]:
-        self.seen.append(len(requests))
-        await asyncio.sleep(0.05)
-        return [Reply(str(one["number"]).encode()) for one in requests]
-
-    async def stop(self) -> None:
-        pass
+SOON = 0.05
 
 
-async def _asked(workers: int, most: int, arrivals: Sequence[float]) -> tuple[list[int], list[bytes]]:
-    """The sizes of the batches and the answers of requests that come after so many seconds each."""
-    seen: list[int] = []
-    pool = Pool([Slow(seen) for _ in range(workers)])
-    await pool.start()
-    batcher = Batcher(pool, window=0.1, most=most, bound=1000, timeout=10)
-    batcher.start()
+class Model:
+    """Compute that answers every request with itself, and notes the sizes of its batches."""
 
-    async def one(number: int, after: float) -> bytes:
-        await asyncio.sleep(after)
-        return await batcher.ask("explain", {"number": number}, {}, 1)
+    def __init__(self, seconds: float = SOON) -> None:
+        self.seconds, self.sizes = seconds, list[int]()
+        self.open = threading.Event()
+        self.open.set()
 
-    answers = await asyncio.gather(*(one(k, after) for k, after in enumerate(arrivals)))
-    await batcher.close(1)
-    return seen, answers
-
-
-def _sizes(workers: int, most: int, arrivals: Sequence[float]) -> list[int]:
-    seen, answers = asyncio.run(_asked(workers, most, arrivals))
-    assert answers == [str(k).encode() for k in range(len(arrivals))]
-    return seen
+    def __call__(self, kind: Any, payloads: Sequence[Any], until: float) -> list[Any]:
+        self.sizes.append(len(payloads))
+        assert self.open.wait(30)
+        time.sleep(self.seconds)
+        if kind == "broken":
+            raise RuntimeError("a bug")
+        return [ServiceError("no") if one == "refused" else one for one in payloads]
 
 
-def test_idle_workers_share_what_waits() -> None:
-    assert _sizes(2, 100, [0.0] * 10) == [5, 5]
-    assert _sizes(3, 100, [0.0] * 10) == [4, 3, 3]
+def run(use: Callable[[Batcher, Model], Awaitable[Any]], **limits: Any) -> Any:
+    """Use a batcher, and close it."""
+
+    async def life() -> Any:
+        compute = Model()
+        given = {"window": 0.0, "most": 100, "bound": 1000, "timeout": 10.0, **limits}
+        batcher = Batcher(compute, **given)
+        batcher.start()
+        try:
+            return await use(batcher, compute)
+        finally:
+            compute.open.set()
+            await batcher.close(5)
+
+    return asyncio.run(life())
 
 
-def test_no_batch_is_larger_than_it_may_be() -> None:
-    assert max(_sizes(1, 4, [0.0] * 10)) == 4
+async def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def ask(batcher: Batcher, payload: Any = 7, rows: int = 1, kind: str = "explain") -> asyncio.Task[Any]:
+    return asyncio.create_task(batcher.ask(kind, payload, rows))
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_requests_that_arrive_together_are_computed_together() -> None:
+    async def use(batcher: Batcher, compute: Model) -> list[int]:
+        replies = await asyncio.gather(*(ask(batcher, k) for k in range(10)))
+        assert replies == list(range(10))
+        return compute.sizes
+
+    assert run(use) == [10]
+    assert run(use, most=4) == [4, 4, 2]
 
 
 def test_a_batch_waits_while_others_join_it() -> None:
     """Each comes before the window after the one before it is over, the last long after that of the first."""
-    assert _sizes(1, 100, [0.03 * k for k in range(8)]) == [8]
+
+    async def use(batcher: Batcher, compute: Model) -> list[int]:
+        async def one(k: int) -> int:
+            await asyncio.sleep(0.03 * k)
+            return int(await batcher.ask("explain", k, 1))
+
+        assert await asyncio.gather(*(one(k) for k in range(8))) == list(range(8))
+        return compute.sizes
+
+    assert run(use, window=0.1) == [8]
 
 
-class Broken(Slow):
-    """A worker that raises what it is given."""
+def test_kinds_are_computed_apart_and_the_longest_waiting_comes_first() -> None:
+    async def use(batcher: Batcher, compute: Model) -> list[int]:
+        asked = [ask(batcher, k, kind="decide" if k % 2 else "explain") for k in range(5)]
+        assert await asyncio.gather(*asked) == list(range(5))
+        return compute.sizes
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__([])
-        self.error = error
-
-    async def run(
-        self, operation: Operation, requests: Sequence[Any], options: dict[str, Any]
-    ) -> list[Reply]:
-        raise self.error
-
-
-def batching(workers: Sequence[Any], **limits: Any) -> Batcher:
-    """A batcher whose batches are complete at once; without workers nothing is ever answered."""
-    pool = Pool(workers)
-    for one in workers:
-        pool.idle.put_nowait(one)
-    made = Batcher(pool, **{"window": 0.0, "most": 100, "bound": 1000, "timeout": 10, **limits})
-    made.start()
-    return made
-
-
-def ask(batcher: Batcher, rows: int = 1) -> asyncio.Task[bytes]:
-    return asyncio.create_task(batcher.ask("explain", {"number": 7}, {}, rows))
-
-
-def test_who_waits_too_long_is_told_so_and_not_computed() -> None:
-    seen: list[int] = []
-
-    async def asked() -> bytes:
-        batcher = batching([], timeout=0.01)
-        with pytest.raises(ServiceError, match=r"got none after 0\.01 seconds") as late:
-            await ask(batcher)
-        assert late.value.status == 504
-        batcher.pool.idle.put_nowait(Slow(seen))
-        batcher.timeout = 10
-        answer = await ask(batcher)
-        await batcher.close(1)
-        return answer
-
-    assert asyncio.run(asked()) == b"7"
-    assert seen == [1]
-
-
-def test_a_worker_is_not_disturbed_for_those_who_left() -> None:
-    seen: list[int] = []
-
-    async def asked() -> int:
-        batcher = batching([])
-        left = ask(batcher)
-        await asyncio.sleep(0)
-        left.cancel()
-        await asyncio.gather(left, return_exceptions=True)
-        batcher.pool.idle.put_nowait(Slow(seen))
-        while batcher.queued:
-            await asyncio.sleep(0)
-        await batcher.close(1)
-        return batcher.pool.idle.qsize()
-
-    assert asyncio.run(asked()) == 1
-    assert seen == []
-
-
-def test_an_answer_for_somebody_who_left_is_dropped() -> None:
-    seen: list[int] = []
-
-    async def asked() -> bytes:
-        batcher = batching([Slow(seen)])
-        left, stays = ask(batcher), ask(batcher)
-        while not seen:
-            await asyncio.sleep(0)
-        left.cancel()
-        answer = await stays
-        await batcher.close(1)
-        assert left.cancelled()
-        return answer
-
-    assert asyncio.run(asked()) == b"7"
-    assert seen == [2]
+    assert run(use) == [3, 2]
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
-    async def asked() -> ServiceError:
-        batcher = batching([], bound=300)
-        first = ask(batcher, 200)  # at 10 ms a row
+    async def use(batcher: Batcher, compute: Model) -> ServiceError:
+        compute.open.clear()
+        working = ask(batcher)
+        await until(lambda: compute.sizes == [1])
+        waiting = ask(batcher, rows=200)  # at 10 ms a row
         await asyncio.sleep(0)
         with pytest.raises(ServiceError, match="expected up to 300 rows to wait, got 200 waiting") as full:
-            await ask(batcher, 101)
-        await batcher.close(0)
-        with pytest.raises(ServiceError, match="got one that is ending"):
-            await first
-        with pytest.raises(ServiceError, match="got one that is ending"):
-            await ask(batcher)
+            await ask(batcher, rows=101)
+        compute.open.set()
+        assert await asyncio.gather(working, waiting) == [7, 7]
         return full.value
 
-    error = asyncio.run(asked())
-    assert (error.status, error.problem.retry_after) == (429, 2)  # type: ignore[union-attr]
+    error = run(use, bound=300)
+    assert (error.status, error.problem.retry_after) == (429, 2)
 
 
-def test_closing_finishes_what_waits() -> None:
-    async def asked() -> bytes:
-        batcher = batching([Slow([])])
+@pytest.mark.parametrize(("kind", "payload", "status"), [("broken", 7, 500), ("explain", "refused", None)])
+def test_an_error_reaches_those_whom_it_concerns(kind: str, payload: Any, status: int | None) -> None:
+    async def use(batcher: Batcher, compute: Model) -> list[Any]:
+        asked = ask(batcher, payload, kind=kind), ask(batcher, 8, kind=kind)
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    first, second = run(use)
+    assert first.status == status
+    assert second == 8 if kind == "explain" else second.status == 500
+
+
+def test_closing_completes_what_waits_and_refuses_the_rest() -> None:
+    async def use(batcher: Batcher, compute: Model) -> None:
         waits = ask(batcher)
         await asyncio.sleep(0)
         await batcher.close(10)
-        return await waits
+        assert await waits == 7
+        with pytest.raises(ServiceError, match="got one that is ending"):
+            await ask(batcher)
 
-    assert asyncio.run(asked()) == b"7"
+    run(use)
+
+    async def hasty(batcher: Batcher, compute: Model) -> None:
+        compute.open.clear()
+        working = ask(batcher)
+        await until(lambda: compute.sizes == [1])
+        waits = ask(batcher)
+        await asyncio.sleep(0)
+        await batcher.close(0)
+        with pytest.raises(ServiceError, match="got one that is ending"):
+            await waits
+        working.cancel()
+
+    run(hasty)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(ServiceError("it ended", 503), 503), (RuntimeError("a bug"), 500)]
-)
-def test_a_batch_that_fails_fails_for_each(error: Exception, status: int) -> None:
-    async def asked() -> list[Any]:
-        batcher = batching([Broken(error)])
-        found = await asyncio.gather(ask(batcher), ask(batcher), return_exceptions=True)
-        assert batcher.pool.idle.qsize() == 1
-        await batcher.close(1)
-        return found
+# ---------------------------------------------------------------- deadlines
 
-    assert [one.status for one in asyncio.run(asked())] == [status] * 2
+
+def test_who_waits_too_long_is_told_so_and_not_computed() -> None:
+    async def use(batcher: Batcher, compute: Model) -> list[int]:
+        compute.open.clear()
+        first, second = ask(batcher, 1), None
+        await until(lambda: compute.sizes == [1])
+        second = ask(batcher, 2)
+        for late in (first, second):
+            with pytest.raises(ServiceError, match=r"got none after 0\.1 seconds") as error:
+                await late
+            assert error.value.status == 504
+        assert batcher.is_stuck
+        compute.open.set()
+        await until(lambda: batcher.computing_until is None and batcher.queued == 0)
+        assert not batcher.is_stuck
+        assert await ask(batcher, 3) == 3
+        return compute.sizes
+
+    assert run(use, timeout=0.1) == [1, 1]
+
+
+def test_nobody_is_computed_who_left() -> None:
+    async def use(batcher: Batcher, compute: Model) -> list[int]:
+        compute.open.clear()
+        first = ask(batcher, 1)
+        await until(lambda: compute.sizes == [1])
+        left, stays = ask(batcher, 2), ask(batcher, 3)
+        await asyncio.sleep(0)
+        left.cancel()
+        compute.open.set()
+        assert await asyncio.gather(first, stays) == [1, 3]
+        return compute.sizes
+
+    assert run(use) == [1, 1]
+
+
+def test_the_watchdog_notices_a_batch_past_its_deadline_and_no_other() -> None:
+    async def use(batcher: Batcher, compute: Model) -> None:
+        hung = threading.Event()
+        watch(batcher, hung.set, grace=0.2, every=0.01)
+        assert await ask(batcher) == 7
+        await asyncio.sleep(0.3)
+        assert not hung.is_set()
+        compute.open.clear()
+        late = ask(batcher)
+        with pytest.raises(ServiceError, match="got none after"):
+            await late
+        assert not hung.is_set()
+        await until(hung.is_set)
+
+    run(use, timeout=0.2)
+
+
+# ---------------------------------------------------------------- defect 2: answers to the wrong applicant
+
+ASKED = 200
+
+
+@cache
+def rows() -> list[dict[str, Any]]:
+    """Applications whose probabilities all differ, so that no answer can stand in for another."""
+    frame, _ = applicants(2 * ASKED, seed=11)
+    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    by_probability = dict(zip(model().predict_proba(frame)[:, 1].tolist(), plain, strict=True))
+    return list(by_probability.values())[:ASKED]
+
+
+@pytest.fixture(scope="module")
+def operations(settings: Settings) -> Operations:
+    return Operations(settings)
+
+
+class Faulty:
+    """The model, with a fault in the next batch."""
+
+    def __init__(self, operations: Operations) -> None:
+        self.operations, self.fault, self.began = operations, "", threading.Event()
+
+    def __call__(self, kind: Any, jobs: Sequence[Job], until: float) -> list[Any]:
+        fault, self.fault = self.fault, ""
+        self.began.set()
+        if fault == "exception":
+            raise RuntimeError("injected")
+        if fault == "too few replies":
+            return self.operations.run(kind, jobs, until)[1:]
+        if fault in ("time-out", "slow start", "cancellation"):
+            time.sleep(0.6)
+        return self.operations.run(kind, jobs, until)
+
+
+async def decided(batcher: Batcher) -> list[Any]:
+    """Return the replies to one request for each application, some of them at once."""
+    jobs = [Job([row]) for row in rows()]
+    found = []
+    for start in range(0, ASKED, 20):
+        asked = [batcher.ask(job.kind("decide"), job, 1) for job in jobs[start : start + 20]]
+        found += await asyncio.gather(*asked)
+    return found
+
+
+async def suffer(batcher: Batcher, compute: Faulty, fault: str) -> None:
+    """Ask for some rows while the fault happens."""
+    compute.fault = fault
+    compute.began.clear()
+    batcher.timeout = 0.2 if fault in ("time-out", "slow start") else 30.0
+    jobs = [Job([row]) for row in rows()[:5]]
+    tasks = [asyncio.create_task(batcher.ask(job.kind("decide"), job, 1)) for job in jobs]
+    if fault == "cancellation":
+        await until(compute.began.is_set)
+        for task in tasks[:3]:
+            task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    batcher.timeout = 30.0
+    wanted = {"time-out": 504, "slow start": 504, "exception": 500, "too few replies": 500}
+    if fault == "cancellation":
+        assert all(isinstance(one, asyncio.CancelledError) for one in ended[:3])
+        expected = [compute.operations.run(job.kind("decide"), [job], 0.0)[0] for job in jobs[3:]]
+        assert ended[3:] == expected
+    else:
+        assert [getattr(one, "status", None) for one in ended] == [wanted[fault]] * 5
+
+
+@pytest.mark.parametrize("fault", ["time-out", "cancellation", "exception", "slow start", "too few replies"])
+def test_answers_after_a_fault_are_those_of_a_fresh_process(operations: Operations, fault: str) -> None:
+    """A request that ends otherwise than with its own answer changes no other reply."""
+
+    async def life(first: str) -> list[Any]:
+        compute = Faulty(operations)
+        batcher = Batcher(compute, window=0.001, most=16, bound=1000, timeout=30.0)
+        batcher.start()
+        try:
+            if first == "slow start":  # the first batch of the process itself takes too long
+                await suffer(batcher, compute, first)
+            elif first:
+                await asyncio.gather(*(ask_for(batcher, row) for row in rows()[:3]))
+                await suffer(batcher, compute, first)
+            return await decided(batcher)
+        finally:
+            await batcher.close(5)
+
+    async def ask_for(batcher: Batcher, row: dict[str, Any]) -> Any:
+        job = Job([row])
+        return await batcher.ask(job.kind("decide"), job, 1)
+
+    fresh = asyncio.run(life(""))
+    assert len({json.dumps(one) for one in fresh}) == ASKED
+    after = asyncio.run(life(fault))
+    for one, other in zip(after, fresh, strict=True):
+        (a,), (b,) = one["decisions"], other["decisions"]
+        assert (a["decision"], a["favourable"]) == (b["decision"], b["favourable"])
+        assert a["probability"] == pytest.approx(b["probability"], abs=1e-12)

@@ -62,7 +62,20 @@ def test_the_service_may_write_nowhere_else() -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
-    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert service["depends_on"]["ledger"]["condition"] == "service_healthy"
     assert "POSTGRES_PASSWORD" not in document["services"]["ledger"]["environment"]
     assert set(document["secrets"]) == {"postgres_password", "ledger_url"}
+
+
+def test_only_the_proxy_is_reached_from_outside() -> None:
+    document = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    services = document["services"]
+    assert [name for name, one in services.items() if "ports" in one] == ["proxy"]
+    assert set(services["proxy"]["networks"]) & set(services["ledger"]["networks"]) == set()
+    assert document["networks"]["stored"]["internal"] is True
+    assert services["service"]["environment"]["FORWARDED_ALLOW_IPS"] == "*"
+    assert services["proxy"]["environment"]["PROXY_TO"] == "${PROXY_TO:-service:8080}"
+    content = document["configs"]["proxy"]["content"]
+    assert content.count("{") == content.count("}")
+    assert "reverse_proxy {$$PROXY_TO}" in content
+    assert "max_size 1MB" in content

@@ -1,13 +1,11 @@
-"""Which model a service may run: audited at every start, recorded in the ledger, kept across restarts."""
+"""Deployments: a model is audited at every start, recorded in the ledger, and kept across restarts."""
 
 from __future__ import annotations
 
-import asyncio
-import io
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +19,8 @@ pytest.importorskip("fastapi")
 from serving_cases import people
 
 import veritracer as vt
-from veritracer.app.serve.host import ModelHost
-from veritracer.app.serve.keys import EVERYBODY
-from veritracer.app.serve.observing import Log
-from veritracer.app.serve.service import Service
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Settings, refusal_of
+from veritracer.app.serve.operations import Job, Operations, Terms, deploy
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
 
@@ -46,22 +41,18 @@ def issue(folder: Path, place: str) -> None:
 
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
-    """Settings of a service that computes in a thread."""
-    return Settings(folder, place, workers=0, **choices)
+    return Settings(folder, place, **choices)
 
 
-def start(settings: Settings, use: Callable[[Service], Coroutine[Any, Any, Any]] | None = None) -> Any:
-    """What is made of a service that was started, and is stopped afterwards."""
+def start(settings: Settings) -> str:
+    """Audit and deploy as the command does, and return the digest of the model."""
+    return deploy(settings.checked())
 
-    async def life() -> Any:
-        service = Service(settings, Log(io.StringIO()))
-        await service.start()
-        try:
-            return None if use is None else await use(service)
-        finally:
-            await service.stop()
 
-    return asyncio.run(life())
+def answer(operations: Operations, operation: Any, job: Job) -> Any:
+    """Return the reply to one request."""
+    (reply,) = operations.run(job.kind(operation), [job], time.monotonic() + 60)
+    return reply
 
 
 def deployments(place: str) -> list[dict[str, Any]]:
@@ -85,16 +76,15 @@ def test_the_command_refuses_a_model_that_breaks_promises_in_one_sentence(saved:
 
 
 def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path, promised: str) -> None:
-    async def used(service: Service) -> None:
-        row = dict(people()[3])
-        assert json.loads(await service.decide([row]))["decisions"][0]["decision"] == "no"
-        none = dict.fromkeys(("choose", "expires", "letter"))
-        asked = {"rows": [row], "ids": ["new"], "options": {}, "allow_duplicate": False, **none}
-        with pytest.raises(ServiceError, match="although it breaks 2") as refused:
-            await service.issue(EVERYBODY, "k", asked)
-        assert refused.value.status == 409
-
-    start(own(harsh(saved), promised, serve_broken="the old one is unlawful"), used)
+    settings, row = own(harsh(saved), promised, serve_broken="the old one is unlawful"), dict(people()[3])
+    start(settings)
+    operations = Operations(settings)
+    assert answer(operations, "decide", Job([row]))["decisions"][0]["decision"] == "no"
+    refused = answer(operations, "issue", Job([row], terms=Terms(["new"], "k", "{}")))
+    operations.close()
+    assert isinstance(refused, DeploymentError)
+    assert "although it breaks 2" in str(refused)
+    assert refusal_of(refused).status == 409
     (one,) = deployments(promised)
     assert (one["reason"], one["broken"], one["live"]) == ("the old one is unlawful", PROMISED, PROMISED)
     with pytest.raises(DeploymentError, match="that keeps every live promise"):
@@ -104,14 +94,11 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
 def test_another_model_is_refused_unless_it_replaces_the_last_one(saved: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "new.db")
 
-    async def digest(service: Service) -> str:
-        return str(service.host.description["model_digest"])
-
     settings = own(saved / "model", place)
-    before = start(settings, digest)
+    before = start(settings)
     with pytest.raises(DeploymentError, match=f"expected the model deployed last, {before[:12]}.*--replace"):
         start(own(harsh(saved), place))
-    after = start(own(harsh(saved), place, replace=True), digest)
+    after = start(own(harsh(saved), place, replace=True))
     with pytest.raises(DeploymentError, match=f"expected the model deployed last, {after[:12]}.*--replace"):
         start(settings)  # a restart with an old command line undoes nothing
     start(own(harsh(saved), place))
@@ -133,7 +120,7 @@ def test_starts_at_the_same_time_agree(saved: Path, tmp_path: Path) -> None:
     """The same model is recorded once; of two models one is refused."""
     place = str(tmp_path / "shared.db")
     folders = [saved / "model", harsh(saved), saved / "model", harsh(saved)]
-    hosts = [ModelHost(own(one, place)) for one in folders]
+    hosts = [Operations(own(one, place)) for one in folders]
     with ThreadPoolExecutor(len(hosts)) as threads:
         ended = [one.exception() for one in [threads.submit(host.deploy) for host in hosts]]
     for host in hosts:

@@ -19,8 +19,8 @@ pytest.importorskip("fastapi")
 
 import veritracer as vt
 from processes import run_here
-from veritracer.app.serve.messages import PromisesIn
-from veritracer.app.serve.settings import Settings
+from veritracer.app.serve.app import Settings
+from veritracer.app.serve.models import PromiseRequest
 from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
 from veritracer.tables import PromiseTerms
@@ -65,7 +65,7 @@ def by_a_command(*more: str) -> Callable[[Path, Path, Told], Told]:
 def by_the_service(saved: Path, ledger: Path, options: Told) -> Told:
     body = {"rows": list(HELPED), "ids": WHO, "options": options}
     key = {"Idempotency-Key": f"key-{next(NUMBER)}"}
-    with served(Settings(saved / "model", str(ledger), workers=0)) as url:
+    with served(Settings(saved / "model", str(ledger))) as url:
         answer = httpx.post(f"{url}/v1/promises", json=body, headers=key, timeout=60)
     assert answer.status_code == 201, answer.text
     told = answer.json()
@@ -129,5 +129,5 @@ def test_the_defaults_are_stated_once() -> None:
         inspect.signature(vt.Client.issue).parameters["allow_duplicate"].default
         is IssueOptions.allow_duplicate
     )
-    assert PromisesIn.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
+    assert PromiseRequest.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
     assert Settings(Path("model")).expires == "365d"

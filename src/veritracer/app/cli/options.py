@@ -196,6 +196,9 @@ def _flag(name: str, hint: Any, field: FieldInfo) -> inspect.Parameter:
         typed = ",".join(f"{key}={_written(value)}" for key, value in example.items())
         more |= {"metavar": "NAME=VALUE,...", "help": f"{field.description} For example {typed}."}
         hint, default = list[str] | None, None
+    elif tuple in kinds:
+        more["metavar"] = "NAME,..."
+        hint, default = list[str] | None, None
     elif timedelta in kinds:
         hint, default = str, f"{default.days}d"
         more["help"] = f"{field.description} For example 52w, 1y, 2027-01-31 or never."
@@ -229,6 +232,8 @@ def _made(group: Any, given: dict[str, Any]) -> Any:
         if Mapping in kinds:
             ranges = tuple in set(allowed_kinds(get_args(hints[name])[1]))
             given[name] = amounts(FLAGS.get(name, f"--{name}"), value, ranges=ranges)
+        elif tuple in kinds:
+            given[name] = tuple(names(value))
         elif timedelta in kinds:
             given[name] = parse_expiry(value)
     return group(**given)

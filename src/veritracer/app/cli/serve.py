@@ -1,4 +1,4 @@
-"""``veritracer serve``: decisions, certified recourse and promises over HTTP, and a page for people."""
+"""Run ``veritracer serve``: decisions, certified recourse and promises over HTTP, and a page for people."""
 
 from __future__ import annotations
 
@@ -24,49 +24,51 @@ def serve(
         typer.Option(
             metavar="PLACE",
             envvar="VERITRACER_LEDGER",
-            help="Where promises are kept: a SQLite file, or a URL; none are served without.",
+            help="SQLite file or URL of the ledger; no promises without one.",
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 8080,
     keys: Annotated[
         Path | None,
-        typer.Option(help="The file of API keys; needed on a public address.", show_default=False),
+        typer.Option(help="File of API keys; required on a public address.", show_default=False),
     ] = None,
     add_key: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Make a key of this name, print it, and exit.", show_default=False),
+        typer.Option(metavar="NAME", help="Create a key, print it, and exit.", show_default=False),
     ] = None,
     scopes: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SCOPE,...",
-            help="Of the new key: decide, issue, audit, erase, admin.",
+            help="Scopes of the new key: decide, issue, audit, erase, admin.",
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that compute; 0 is a thread.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with the model in memory.")] = 1,
     window: Annotated[
         float,
-        typer.Option(min=0.0, max=1000.0, help="Milliseconds without another request that complete a batch."),
+        typer.Option(min=0.0, max=1000.0, help="Milliseconds without a request that complete a batch."),
     ] = 4.0,
-    batch: Annotated[int, typer.Option(min=1, help="Rows that are explained at once; 1: no batches.")] = 256,
-    queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; more are refused.")] = 2048,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of a batch; 1 turns batches off.")] = 256,
+    queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; more are refused (429).")] = 2048,
     time_budget: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Seconds for each batch, then the best so far.", show_default=False),
+        typer.Option(min=0.0, help="Seconds for each search, then the best so far.", show_default=False),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until a request is given up (504).")
+    ] = 30.0,
     codes: Annotated[
-        Path | None, typer.Option(help="The letters' reason codes (JSON).", show_default=False)
+        Path | None, typer.Option(help="Reason codes of notices (JSON).", show_default=False)
     ] = None,
     field: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TEXT", help="What letters say: institution, ...", show_default=False),
+        typer.Option(metavar="NAME=TEXT", help="What notices say: institution, ...", show_default=False),
     ] = None,
     expires: Annotated[
-        str, typer.Option(help="Until when promises hold: 365d, a date, or never.")
+        str, typer.Option(help="Duration or last day of promises: 365d, a date, or never.")
     ] = f"{PROMISE_TERM.days}d",
     replace: Annotated[
         bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
@@ -75,30 +77,32 @@ def serve(
         str | None,
         typer.Option(
             metavar="REASON",
-            help="Serve MODEL although it breaks promises; the ledger keeps the reason.",
+            help="Serve MODEL although it breaks promises; the ledger records the reason.",
             show_default=False,
         ),
     ] = None,
     original: Annotated[
         Literal["plain", "encrypted", "commitment"],
-        typer.Option(help="How people's own rows are kept: plain, encrypted or commitment."),
+        typer.Option(help="Keep people's own rows plain, encrypted, or as a commitment."),
     ] = "plain",
     key_file: KeyFile = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that the service may be called by.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Name of the service, as its proxy passes it on in Host.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Serve a model: an API for programs, a page for case workers and compliance, and Prometheus' numbers.
+    """Serve a model over HTTP: an API for programs, a page for people, and metrics for Prometheus.
 
-    Single requests are collected for some milliseconds and explained as one batch. Without --keys it listens
-    on a loopback address alone; keys are kept as hashes.
+    Requests that arrive within some milliseconds are computed as one batch. Without --keys the service
+    listens on a loopback address only; keys are stored as hashes.
 
-    With --ledger the model is audited first. One that breaks live promises is refused (exit code 2) unless
-    --serve-broken says why; it then decides and explains, and promises nothing. A model other than the one
-    that the ledger says was deployed last is refused unless --replace is given.
+    With --ledger the model is audited first. A model that breaks live promises is refused (exit code 2)
+    unless --serve-broken gives a reason; it then decides and explains, and promises nothing. A model other
+    than the one deployed last is refused unless --replace is given.
     """
-    from veritracer.app.serve.settings import Settings
+    from veritracer.app.serve.app import Settings
 
     if add_key is not None:
         _add_key(keys, add_key, scopes)
@@ -135,7 +139,7 @@ def serve(
 
 
 def _add_key(path: Path | None, name: str, scopes: list[str] | None) -> None:
-    from veritracer.app.serve.keys import add_key
+    from veritracer.app.serve.auth import add_key
 
     if path is None:
         raise ServiceError(message("a file for the key", "none", "add --keys FILE"))

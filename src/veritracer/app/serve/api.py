@@ -1,316 +1,282 @@
-"""The endpoints for programs: each reads, asks the service, and answers."""
+"""The endpoints for programs."""
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Annotated, Any, TypeVar
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Path, Request
-from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Request, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from veritracer import __version__
-from veritracer.app.serve import messages as m
-from veritracer.app.serve.keys import Caller, Scope
-from veritracer.app.serve.problems import MEDIA_TYPE, refused
-from veritracer.app.serve.service import Service
-from veritracer.errors import LedgerUnavailableError
+from veritracer.app.serve import models as m
+from veritracer.app.serve.auth import Caller, Guard, Keys, Scope, bearer_key
+from veritracer.app.serve.batching import Batcher
+from veritracer.errors import LedgerUnavailableError, VeriTracerWarning
+from veritracer.options import ExplainOptions
 
-Body = TypeVar("Body", bound=BaseModel)
-JSON = "application/json"
-IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
-ACTS_ON: dict[str, type[BaseModel]] = {
-    "decisions": m.DecisionsIn,
-    "recourse": m.RecourseIn,
-    "certificates": m.CertificatesIn,
-    "promises": m.PromisesIn,
-    "erasures": m.ErasureIn,
-    "verify": m.VerifyIn,
-}
-Number = Annotated[int, Path(ge=1, le=2**63 - 1, description="The number of a promise.")]
+if TYPE_CHECKING:
+    from veritracer.app.serve.app import Log, Metrics, Settings
+    from veritracer.app.serve.operations import Job, Operation, Operations
 
-router = APIRouter()
+T = TypeVar("T")
+Plain = dict[str, Any]
+
+
+class Service:
+    """What the endpoints of one process share: the model, its batches, the keys, log and metrics."""
+
+    def __init__(self, settings: Settings, operations: Operations, log: Log, metrics: Metrics) -> None:
+        self.settings, self.operations, self.log, self.metrics = settings, operations, log, metrics
+        self.row = m.row_model(operations.model.schema_)
+        self.guard = Guard(None if settings.keys is None else Keys.read(settings.keys))
+        self.batcher = Batcher(
+            operations.run,
+            window=settings.window,
+            most=settings.batch_rows,
+            bound=settings.queue_rows,
+            timeout=settings.timeout,
+            observe=metrics.batch,
+            queue=metrics.queued.set,
+            failed=log.failure,
+        )
+
+    async def ask(self, operation: Operation, job: Job) -> Plain:
+        """Return the answer to one request."""
+        if len(job.rows) > self.settings.most_rows:
+            expected = f"up to {self.settings.most_rows:,} rows at once"
+            remedy = "send fewer at once, or use veritracer explain"
+            raise m.refused(413, "rows", expected, f"{len(job.rows):,}", remedy)
+        if operation == "issue":
+            _ = self.operations.ledger  # refused without one
+        reply: Plain = await self.batcher.ask(job.kind(operation), job, len(job.rows))
+        if operation == "issue" and not reply["again"]:
+            self.metrics.promises.inc(len(reply["promises"]))
+        return reply
+
+    async def ledger(self, call: Callable[..., T], *args: Any, **given: Any) -> T:
+        """Return the answer of the ledger to a question, which is asked in a thread."""
+        return await asyncio.to_thread(_quietly, partial(call, *args, **given))
+
+
+def _quietly(call: Callable[[], T]) -> T:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VeriTracerWarning)
+        return call()
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request came to."""
-    found: Service = request.app.state.service
-    return found
+    """Return the service that a request came to."""
+    service: Service = request.app.state.service
+    return service
 
 
 def needs(scope: Scope | None) -> Any:
-    """A dependency: who asks, if they have this scope."""
+    """Return a dependency: the caller, who has this scope."""
 
     async def admitted(request: Request) -> Caller:
-        address = request.client.host if request.client else ""
-        caller = service_of(request).admit(_key(request), address, scope)
-        request.state.caller = caller.name
-        return caller
+        return service_of(request).guard.admit(request, bearer_key(request), scope)
 
     return Depends(admitted)
 
 
-def _key(request: Request) -> str | None:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.casefold() == "bearer" and key.strip():
-        return key.strip()
-    return request.headers.get("x-api-key")
+# ---------------------------------------------------------------- decisions and recourse
 
 
-def media_type(request: Request) -> str:
-    """What the body is said to be."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().casefold()
+async def decisions(request: Request, body: Any, caller: Annotated[Caller, needs("decide")]) -> Any:
+    """Return the model's decision about each row, and its probability."""
+    return await service_of(request).ask("decide", _job(body.rows))
 
 
-async def read(request: Request, kind: type[Body]) -> Body:
-    """The body of a request, strictly: it is JSON and nothing but what the endpoint takes."""
-    if media_type(request) != JSON:
-        received = media_type(request)[:60] or "none"
-        raise refused(415, "media-type", JSON, received, f"send Content-Type: {JSON}")
-    return kind.model_validate_json(await request.body())
+async def recourse(request: Request, body: Any, caller: Annotated[Caller, needs("decide")]) -> Any:
+    """Return a certified counterfactual near each row, what was proved of it, or why there is none."""
+    return await service_of(request).ask("explain", _job(body.rows, body.options, notice=body.notice))
 
 
-def raw(body: bytes, status: int = 200) -> Response:
-    """JSON that was written elsewhere."""
-    return Response(body, status, media_type=JSON)
+async def certificates(request: Request, body: Any, caller: Annotated[Caller, needs("decide")]) -> Any:
+    """Certify pairs of a row and a counterfactual, which may come from anywhere."""
+    others = [m.row_of(pair.counterfactual) for pair in body.pairs]
+    job = _job([pair.row for pair in body.pairs], ExplainOptions(kappa=body.kappa), others=others)
+    return await service_of(request).ask("certify", job)
 
 
-def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    told = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
-    every = {*codes, 400, 401, 403, 408, 413, 421, 429, 500, 503}
-    return {code: {"description": "Refused: see its three parts.", **told} for code in sorted(every)}
-
-
-def _takes(name: str, example: Any = None) -> dict[str, Any]:
-    media: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{ACTS_ON[name].__name__}"}}
-    if example is not None:
-        media["example"] = example
-    return {"requestBody": {"required": True, "content": {JSON: media}}}
-
-
-COMPUTES = _problems(415, 422, 504)
-
-
-@router.post(
-    "/v1/decisions",
-    tags=["decide"],
-    response_model=None,
-    responses={200: {"model": m.DecisionsOut}, **COMPUTES},
-    openapi_extra=_takes("decisions"),
-)
-async def decisions(request: Request, caller: Annotated[Caller, needs("decide")]) -> Response:
-    """What the model decides about each row, and with which probability."""
-    asked = await read(request, m.DecisionsIn)
-    return raw(await service_of(request).decide(asked.rows))
-
-
-@router.post(
-    "/v1/recourse",
-    tags=["decide"],
-    response_model=None,
-    responses={200: {"model": m.RecourseOut}, **COMPUTES},
-    openapi_extra=_takes("recourse"),
-)
-async def recourse(request: Request, caller: Annotated[Caller, needs("decide")]) -> Response:
-    """A certified counterfactual near each row: what is proved of it, or why there is none."""
-    asked = await read(request, m.RecourseIn)
-    return raw(await service_of(request).recourse(asked.rows, asked.options, asked.letter))
-
-
-@router.post(
-    "/v1/certificates",
-    tags=["decide"],
-    response_model=None,
-    responses={200: {"model": m.CertificatesOut}, **COMPUTES},
-    openapi_extra=_takes("certificates"),
-)
-async def certificates(request: Request, caller: Annotated[Caller, needs("decide")]) -> Response:
-    """A certificate for each pair of a row and a counterfactual that may come from anywhere."""
-    asked = await read(request, m.CertificatesIn)
-    return raw(await service_of(request).certify([pair.model_dump() for pair in asked.pairs], asked.kappa))
-
-
-@router.post(
-    "/v1/promises",
-    tags=["promises"],
-    status_code=201,
-    response_model=None,
-    responses={
-        201: {"model": m.PromisesOut, "description": "Issued now."},
-        200: {"model": m.PromisesOut, "description": "Issued before, under the same key."},
-        **_problems(404, 415, 422, 504),
-    },
-    openapi_extra=_takes("promises"),
-)
 async def promises(
     request: Request,
+    response: Response,
+    body: Any,
     caller: Annotated[Caller, needs("issue")],
     idempotency_key: Annotated[
-        str, Header(description="A new one for each request; a retry has that of the first time.")
+        str,
+        Header(
+            min_length=1,
+            max_length=200,
+            pattern="^[!-~]+$",
+            description="A new random key for each request; a retry repeats the key of the first time.",
+        ),
     ],
-) -> Response:
-    """Recourse that is promised from now on, all of it or nothing; a retry never issues twice."""
-    if not IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-        remedy = "send a new random one, such as a UUID"
-        raise refused(400, "idempotency-key", "1 to 200 printable characters", "another key", remedy)
-    asked = await read(request, m.PromisesIn)
-    body = await service_of(request).issue(caller, idempotency_key, asked.model_dump())
-    return raw(body, 200 if json.loads(body)["again"] else 201)
+) -> Any:
+    """Promise recourse, all of it or nothing; a retry under the same key never issues twice."""
+    from veritracer.app.serve.operations import Terms
+
+    terms = Terms(
+        body.ids,
+        f"{caller.name}:{idempotency_key}",
+        body.model_dump_json(by_alias=True, exclude_defaults=True),
+        choose=body.choose,
+        expires=body.expires,
+        allow_duplicate=body.allow_duplicate,
+    )
+    job = _job(body.rows, body.options, notice=body.notice, terms=terms)
+    told = await service_of(request).ask("issue", job)
+    response.status_code = 200 if told["again"] else 201
+    return told
 
 
-@router.get(
-    "/v1/promises/{number}",
-    tags=["promises"],
-    response_model=None,
-    responses={200: {"model": m.PromiseOut}, **_problems(404, 422)},
-)
-async def promise(number: Number, request: Request, caller: Annotated[Caller, needs("issue")]) -> Response:
-    """One promise as it was told: values, sentence, dates, certificate."""
-    return JSONResponse(await service_of(request).promise(number))
+def _job(rows: Sequence[Any], options: ExplainOptions | None = None, **more: Any) -> Job:
+    from veritracer.app.serve.operations import Job
+
+    return Job([m.row_of(row) for row in rows], options or ExplainOptions(), **more)
 
 
-@router.delete(
-    "/v1/promises/{number}",
-    tags=["promises"],
-    response_model=None,
-    responses={200: {"model": m.ErasedOut}, **_problems(404, 422)},
-)
-async def erase_promise(
-    number: Number, request: Request, caller: Annotated[Caller, needs("erase")]
-) -> Response:
+# ---------------------------------------------------------------- the ledger
+
+Number = Annotated[int, Path(ge=1, le=2**63 - 1, description="The number of a promise.")]
+
+
+async def promise(request: Request, number: Number, caller: Annotated[Caller, needs("issue")]) -> Any:
+    """Return one promise as the ledger has it: values, sentence, dates, certificate."""
+    service = service_of(request)
+    return await service.ledger(service.operations.promise, number, strict=True)
+
+
+async def erase_promise(request: Request, number: Number, caller: Annotated[Caller, needs("erase")]) -> Any:
     """Erase all records of the person to whom this promise was made; the chain still verifies."""
-    return JSONResponse({"erased": await service_of(request).erase_promise(number)})
+    service = service_of(request)
+    return {"erased": await service.ledger(service.operations.erase, number=number)}
 
 
-@router.post(
-    "/v1/erasures",
-    tags=["promises"],
-    response_model=None,
-    responses={200: {"model": m.ErasedOut}, **_problems(404, 415, 422)},
-    openapi_extra=_takes("erasures", {"id": "customer-4711"}),
-)
-async def erasures(request: Request, caller: Annotated[Caller, needs("erase")]) -> Response:
-    """Erase all records of a person by their id, which is in the body: addresses end up in logs."""
-    asked = await read(request, m.ErasureIn)
-    return JSONResponse({"erased": await service_of(request).erase(asked.id)})
+async def erasures(
+    request: Request, body: m.ErasureRequest, caller: Annotated[Caller, needs("erase")]
+) -> Any:
+    """Erase all records of a person by their id, which is in the body because addresses end up in logs."""
+    service = service_of(request)
+    return {"erased": await service.ledger(service.operations.erase, identity=body.id)}
 
 
-@router.get(
-    "/v1/ledger",
-    tags=["ledger"],
-    response_model=None,
-    responses={200: {"model": m.LedgerOut}, **_problems(404)},
-)
-async def ledger(request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """How many promises there are, and the head of the chain."""
-    return JSONResponse(await service_of(request).standing())
+async def ledger(request: Request, caller: Annotated[Caller, needs("audit")]) -> Any:
+    """Count the promises by status, and return the checksum of the chain."""
+    service = service_of(request)
+    return await service.ledger(service.operations.state)
 
 
-@router.post(
-    "/v1/ledger/verify",
-    tags=["ledger"],
-    response_model=None,
-    responses={200: {"model": m.VerifyOut}, **_problems(404, 415, 422)},
-    openapi_extra=_takes("verify", {"head": None}),
-)
-async def verify(request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
-    """Whether the ledger is what was written, and still goes on from a head that was noted."""
-    asked = await read(request, m.VerifyIn)
-    return JSONResponse(await service_of(request).verify(asked.head))
+async def verify(request: Request, body: m.VerifyRequest, caller: Annotated[Caller, needs("audit")]) -> Any:
+    """Check the chain, and that it goes on from a checksum that was noted earlier."""
+    service = service_of(request)
+    return await service.ledger(service.operations.verify, body.checksum)
 
 
-@router.get(
-    "/v1/audits",
-    tags=["audits"],
-    response_model=None,
-    responses={200: {"model": m.AuditsOut}, **_problems(404)},
-)
-async def audits(request: Request, caller: Annotated[Caller, needs("audit")]) -> Response:
+async def audits(request: Request, caller: Annotated[Caller, needs("audit")]) -> Any:
     """List the audits and deployments that the ledger records, the newest first."""
-    return JSONResponse({"audits": await service_of(request).recorded_audits()})
+    service = service_of(request)
+    return {"audits": await service.ledger(service.operations.audits)}
 
 
-@router.get(
-    "/v1/model",
-    tags=["model"],
-    response_model=None,
-    responses={200: {"model": m.ModelOut}, **_problems()},
-)
-async def model(request: Request, caller: Annotated[Caller, needs(None)]) -> Response:
-    """The model's card: what it is, what it reads, and the digests that certificates name."""
-    return JSONResponse(service_of(request).host.description)
+# ---------------------------------------------------------------- the model and the process
 
 
-@router.get(
-    "/healthz", tags=["operation"], responses={200: {"content": {JSON: {"schema": {"type": "object"}}}}}
-)
+async def model(request: Request, caller: Annotated[Caller, needs(None)]) -> Any:
+    """Return the model card: what the model is, what it reads, and the digests that certificates name."""
+    return service_of(request).operations.description
+
+
 async def healthz() -> dict[str, str]:
-    """Whether the process answers."""
+    """Answer, if the process is alive."""
     return {"status": "alive", "version": __version__}
 
 
-@router.get(
-    "/readyz",
-    tags=["operation"],
-    response_model=None,
-    responses={200: {"content": {JSON: {"schema": {"type": "object"}}}}, **_problems()},
-)
-async def readyz(request: Request) -> Response:
-    """Whether requests would be answered: the model is loaded, and the ledger reachable."""
+async def readyz(request: Request) -> dict[str, str]:
+    """Answer, if requests would be answered: batches are completed, and the ledger is reachable."""
     service = service_of(request)
-    if not service.ready:
-        raise refused(503, "not-ready", "a service that is ready", "one that is not", "wait", retry_after=2)
+    if service.batcher.is_stuck:
+        received = f"no batch completed within {service.settings.timeout:g} seconds"
+        raise m.refused(503, "not-ready", "a service that is ready", received, "wait", retry_after=2)
     if service.settings.ledger is not None:
         try:
-            await service.with_ledger(lambda host: host.ledger.head)
+            await service.ledger(service.operations.head)
         except LedgerUnavailableError:  # where it is, is told to those who may know
-            raise refused(503, "ledger", "a ledger", "none that answers", "wait", retry_after=2) from None
-    return JSONResponse({"status": "ready"})
+            raise m.refused(503, "ledger", "a ledger", "none that answers", "wait", retry_after=2) from None
+    return {"status": "ready"}
 
 
-@router.get(
-    "/metrics",
-    tags=["operation"],
-    response_model=None,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems()},
-)
 async def metrics(request: Request, caller: Annotated[Caller, needs(None)]) -> Response:
-    """Numbers for Prometheus."""
-    text = generate_latest(service_of(request).metrics.registry)
+    """Return numbers for Prometheus, of all processes together."""
+    text = service_of(request).metrics.text()
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-@router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request, caller: Annotated[Caller, needs(None)]) -> Response:
-    """The service as OpenAPI describes it, with what its model knows of a row."""
-    return JSONResponse(request.app.openapi())
+async def openapi(request: Request, caller: Annotated[Caller, needs(None)]) -> Any:
+    """Return this interface as OpenAPI describes it, with the rows of this model."""
+    return request.app.openapi()
 
 
-def complete(document: dict[str, Any], service: Service) -> dict[str, Any]:
-    """The OpenAPI document with the bodies that are read by hand, and what this model knows of a row."""
-    components = document.setdefault("components", {})
-    schemas: dict[str, Any] = components.setdefault("schemas", {})
-    kinds: list[type[BaseModel]] = [*ACTS_ON.values(), m.ProblemOut]
-    _, defined = models_json_schema(
-        [(kind, "validation") for kind in kinds], ref_template="#/components/schemas/{model}"
-    )
-    schemas |= defined["$defs"]
-    schemas["Row"] = service.columns.schema()
-    row, example = {"$ref": "#/components/schemas/Row"}, service.columns.example()
-    for name in ("DecisionsIn", "RecourseIn", "PromisesIn"):
-        schemas[name]["properties"]["rows"] |= {"items": row, "maxItems": service.settings.most_rows}
-    schemas["Pair"]["properties"] = {"row": row, "counterfactual": row}
-    bodies: dict[str, Any] = {
-        "/v1/decisions": {"rows": [example]},
-        "/v1/recourse": {"rows": [example], "options": {"n": 2}},
-        "/v1/certificates": {"pairs": [{"row": example, "counterfactual": example}]},
-        "/v1/promises": {"rows": [example], "ids": ["customer-4711"], "expires": "365d"},
-    }
-    for path, body in bodies.items():
-        document["paths"][path]["post"]["requestBody"]["content"][JSON]["example"] = body
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"key": []}] if service.keys is not None else []
+def describe(app: FastAPI) -> Plain:
+    """Return the OpenAPI document of an application, with the problems that every endpoint refers to."""
+    document: Plain = FastAPI.openapi(app)
+    document["components"]["schemas"].setdefault("Problem", m.Problem.model_json_schema())
     return document
+
+
+# ---------------------------------------------------------------- the router
+
+PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"description": "Refused: see its three parts.", **PROBLEM}
+    for code in (400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503, 504)
+}
+
+
+def make_router(service: Service) -> APIRouter:
+    """Return the endpoints, with bodies that hold rows of the model that is served."""
+    bodies = m.RequestModels.of(service.row, service.operations.example())
+    bearer = HTTPBearer(auto_error=False, description="An API key; or send it in X-API-Key.")
+    router = APIRouter(responses=PROBLEMS)
+    for method, path, endpoint, answer in (
+        ("POST", "/v1/decisions", with_body(decisions, bodies.decisions), m.DecisionsResponse),
+        ("POST", "/v1/recourse", with_body(recourse, bodies.recourse), m.RecourseResponse),
+        ("POST", "/v1/certificates", with_body(certificates, bodies.certificates), m.CertificatesResponse),
+        ("POST", "/v1/promises", with_body(promises, bodies.promises), m.PromisesResponse),
+        ("GET", "/v1/promises/{number}", promise, m.PromiseResponse),
+        ("DELETE", "/v1/promises/{number}", erase_promise, m.ErasureResponse),
+        ("POST", "/v1/erasures", erasures, m.ErasureResponse),
+        ("GET", "/v1/ledger", ledger, m.LedgerResponse),
+        ("POST", "/v1/ledger/verify", verify, m.VerifyResponse),
+        ("GET", "/v1/audits", audits, m.AuditsResponse),
+        ("GET", "/v1/model", model, m.ModelResponse),
+    ):
+        more: Plain = {"methods": [method], "response_model": answer, "dependencies": [Depends(bearer)]}
+        if endpoint.__name__ == "promises":
+            more["responses"] = {201: {"description": "Issued now.", "model": answer}}
+        router.add_api_route(path, endpoint, **more)
+    router.add_api_route("/healthz", healthz)
+    router.add_api_route("/readyz", readyz)
+    router.add_api_route("/metrics", metrics, response_class=Response, dependencies=[Depends(bearer)])
+    router.add_api_route("/openapi.json", openapi, include_in_schema=False)
+    return router
+
+
+def with_body(endpoint: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
+    """Return the endpoint with this type of body, which depends on the model that is served."""
+    written = inspect.signature(endpoint)
+    parameters = [p.replace(annotation=kind) if p.name == "body" else p for p in written.parameters.values()]
+
+    @wraps(endpoint)
+    async def call(**given: Any) -> Any:
+        return await endpoint(**given)
+
+    call.__signature__ = written.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call

@@ -1,8 +1,8 @@
-"""A service from Python: ``vt.Client(url, key)`` with the verbs of the library.
+"""A service from Python: ``vt.Client(url, key)`` has the verbs of the library.
 
-What comes back is what the library gives, as far as it can travel: a frame with the columns, index and dtypes
-of the table that was asked about, arrays with one entry for each counterfactual, sentences. The proof itself
-stays with the model; ``certify`` asks for it again.
+A client returns what the library returns, as far as it can travel: a frame with the columns, index and dtypes
+of the given table, arrays with one entry for each counterfactual, and sentences. The proof itself stays with
+the model; ``certify`` repeats it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from veritracer.encoding.exact import Texts
 
 PIECE = 250
-"""Rows that are sent at once."""
+"""Rows of one request."""
 
 RETRIES = 5
 AGAIN = (429, 503)
-"""What is tried again, after the time that the service asks for."""
+"""Statuses of requests that are repeated, after the time that the service names."""
 
 NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional", "cost", "n_changes")
 
 
 @dataclass(frozen=True, repr=False)
 class RemoteRecourse:
-    """What a service answered: a counterfactual for each row, as arrays with one entry for each.
+    """The answer of a service: a counterfactual for each row, as arrays with one entry for each.
 
-    The names are those of ``Counterfactuals``; ``documents`` has all that the service said of each, ``about``
-    the set of models that the certificates speak of.
+    The names are those of ``Counterfactuals``. ``documents`` has everything that the service said about each
+    counterfactual, ``about`` the set of models that the certificates are about.
     """
 
     frame: pd.DataFrame
     original: pd.DataFrame
     documents: list[dict[str, Any]]
-    person: NDArray[np.int64]
+    row: NDArray[np.int64]
     alternative: NDArray[np.int64]
     decision: NDArray[np.object_]
     favourable: NDArray[np.bool_]
@@ -71,42 +71,42 @@ class RemoteRecourse:
 
     @property
     def status(self) -> NDArray[np.object_]:
-        """``certified``, ``valid`` or ``none``."""
+        """Return ``certified``, ``valid`` or ``none``."""
         return self._array("status", object)
 
     @property
     def reason(self) -> NDArray[np.object_]:
-        """Why, in words."""
+        """Return the reason of each status in words."""
         return self._array("reason", object)
 
     @property
     def certified(self) -> NDArray[np.bool_]:
-        """Whether every model of the set decides otherwise."""
+        """Return whether every model of the set decides otherwise."""
         return self._array("certified", bool)
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """Whether today's model decides otherwise."""
+        """Return whether today's model decides otherwise."""
         return self._array("valid", bool)
 
     @property
     def radius(self) -> NDArray[np.float64]:
-        """The largest kappa at which a proof was found."""
+        """Return the largest kappa at which a proof was found."""
         return self._array("radius", float)
 
     @property
     def agreement(self) -> NDArray[np.float64]:
-        """The share of the panel's held-out members that decide so; NaN where there is none."""
+        """Return the share of the panel's held-out members that accept it; NaN without a panel."""
         return self._array("agreement", float)
 
     @property
     def table(self) -> pd.DataFrame:
-        """Status, reason and numbers of each counterfactual, with the index of ``frame``."""
+        """Return status, reason and numbers of each counterfactual, with the index of ``frame``."""
         names = ("status", "reason", *NUMBERS, "agreement")
         return pd.DataFrame({n: [one[n] for one in self.documents] for n in names}, index=self.frame.index)
 
     def changes(self) -> pd.DataFrame:
-        """A long table with a line for each changed feature: row, feature, from, to."""
+        """Return a long table with a line for each changed feature: row, feature, from, to."""
         lines = [
             (self.original.index[i], c["feature"], c["from"], c["to"])
             for i, one in enumerate(self.documents)
@@ -115,20 +115,20 @@ class RemoteRecourse:
         return pd.DataFrame(lines, columns=["row", "feature", "from", "to"])
 
     def sentence(self, i: int) -> str:
-        """Counterfactual ``i`` as a person should read it."""
+        """Return counterfactual ``i`` as a person should read it."""
         return str(self.documents[i]["sentence"])
 
-    def letter(self, i: int) -> str | None:
-        """The letter of counterfactual ``i``, where letters were asked for."""
-        found: str | None = self.documents[i]["letter"]
+    def notice(self, i: int) -> str | None:
+        """Return the notice of counterfactual ``i``, where notices were requested."""
+        found: str | None = self.documents[i]["notice"]
         return found
 
 
 class Client:
-    """A service at ``url``, asked with an API ``key``; can be used in a ``with`` block.
+    """A client of the service at ``url``, with an API ``key``; it can be used in a ``with`` block.
 
-    What the service refuses is a ``ServiceError`` with its ``status`` and its ``problem``, whose three parts
-    are the message. 429 and 503 are tried again, after the time that the service asks for.
+    A refusal is a ``ServiceError`` with its ``status`` and its ``problem``; its three parts are the message.
+    Requests that are answered with 429 or 503 are repeated after the time that the service names.
     """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = 60.0) -> None:
@@ -138,7 +138,7 @@ class Client:
             self._http: httpx.Client = package.Client(base_url=url, headers=headers, timeout=timeout)
         except (package.InvalidURL, TypeError, UnicodeError) as error:
             raise ServiceError(message("the URL of a service", repr(url), str(error))) from None
-        self._described: dict[str, Any] | None = None
+        self._card: dict[str, Any] | None = None
         self._texts: dict[str, Texts] | None = None
 
     def __enter__(self) -> Self:
@@ -154,49 +154,40 @@ class Client:
         self._http.close()
 
     def model(self) -> dict[str, Any]:
-        """The model's card: what it is, its features, its digests."""
-        self._described, self._texts = self._ask("GET", "/v1/model"), None
-        return self._described
+        """Return the model card: what the model is, its features, its digests."""
+        self._card, self._texts = self._ask("GET", "/v1/model"), None
+        return self._card
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
-        """The decision about each row."""
+        """Return the decision about each row."""
         return np.array([one["decision"] for one in self.decide(X)])
 
     def decide(self, X: pd.DataFrame) -> list[dict[str, Any]]:
-        """Decision, whether it is favourable, and its probability, for each row."""
+        """Return decision, whether it is favourable, and its probability, for each row."""
         found: list[dict[str, Any]] = []
         for rows, _ in self._pieces(X):
             found += self._ask("POST", "/v1/decisions", {"rows": rows})["decisions"]
         return found
 
     def explain(
-        self,
-        X: pd.DataFrame,
-        *,
-        letter: Mapping[str, Any] | None = None,
-        watch: Callable[[int, float | None], None] | None = None,
-        **options: Any,
+        self, X: pd.DataFrame, *, notice: Mapping[str, Any] | None = None, **options: Any
     ) -> RemoteRecourse:
-        """A certified counterfactual near each row; ``options`` are those of ``Recourse.explain``.
+        """Return a certified counterfactual near each row; ``options`` are those of ``Recourse.explain``.
 
-        ``lock`` names features that must not change. With ``letter={}`` each answer has a letter.
+        With ``notice={}`` each answer has a draft of a notice.
         """
         answers: list[dict[str, Any]] = []
         about: dict[str, Any] = {}
         notes: list[str] = []
         for rows, first in self._pieces(X):
-            body = {"rows": rows, "options": options} | ({} if letter is None else {"letter": dict(letter)})
-            told = self._ask("POST", "/v1/recourse", body)
-            answers += told.pop("answers")
-            notes += [f"(from row {first}) {note}" for note in told.pop("notes")]
-            about = told
-            if watch is not None:
-                watch(len(answers), len(answers) / len(X))
-        writings = self._writings()
-        return _recourse(X, answers, about, notes, writings, several=options.get("n", 1) > 1)
+            body = {"rows": rows, "options": options} | ({} if notice is None else {"notice": dict(notice)})
+            about = self._ask("POST", "/v1/recourse", body)
+            answers += about.pop("answers")
+            notes += [f"(from row {first}) {note}" for note in about.pop("notes")]
+        return _recourse(X, answers, about, notes, self._writings(), several=options.get("n", 1) > 1)
 
     def certify(self, X: pd.DataFrame, X_cf: pd.DataFrame, *, kappa: float | None = None) -> pd.DataFrame:
-        """Certificates for counterfactuals from anywhere: a line for each pair."""
+        """Return a certificate for each pair of a row and a counterfactual from any source."""
         if len(X) != len(X_cf):
             received = f"{len(X_cf):,} for {len(X):,}"
             raise DataError(message("one counterfactual for each row", received, "pass them in pairs"))
@@ -213,39 +204,39 @@ class Client:
         ids: Sequence[Any],
         expires: str | None = None,
         choose: Sequence[int] | None = None,
-        letter: Mapping[str, Any] | None = None,
+        notice: Mapping[str, Any] | None = None,
         allow_duplicate: bool = IssueOptions.allow_duplicate,
-        request: str | None = None,
+        request_id: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Issue promises; return them with the ``skipped`` rows, their counts, and the ``head``.
+        """Issue promises; return them with the ``skipped`` rows, their counts, and the ``checksum``.
 
         An application (an id and its row) with a live promise gets no second one unless ``allow_duplicate``.
-
-        All rows are one request, under the key ``request`` or a new one: whatever goes wrong on the way, the
-        same call with the same key issues nothing twice. It is retried so here where the service asks for it.
+        All rows are one request under ``request_id`` or a new id: whatever goes wrong on the way, the same
+        call with the same id issues nothing twice, and is repeated here where the service asks for it.
         """
         rows = [row for piece, _ in self._pieces(X, len(X)) for row in piece]
         body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
-        body |= {"expires": expires, "choose": None if choose is None else list(choose)}
-        body |= {} if letter is None else {"letter": dict(letter)}
-        body |= (
-            {"allow_duplicate": allow_duplicate} if allow_duplicate != IssueOptions.allow_duplicate else {}
-        )
-        headers = {"Idempotency-Key": request or str(uuid.uuid4())}
-        return self._ask("POST", "/v1/promises", body, headers, lost=True)
+        given = {
+            "expires": expires,
+            "choose": None if choose is None else list(choose),
+            "notice": None if notice is None else dict(notice),
+            "allow_duplicate": allow_duplicate,
+        }
+        headers = {"Idempotency-Key": request_id or str(uuid.uuid4())}
+        return self._ask("POST", "/v1/promises", {**body, **given}, headers, may_repeat=True)
 
     def promise(self, number: int) -> dict[str, Any]:
-        """Everything about one promise."""
+        """Return everything about one promise."""
         return self._ask("GET", f"/v1/promises/{int(number)}")
 
     def erase(self, identity: Any) -> list[int]:
-        """The numbers of the promises to this person, whose records are gone now."""
+        """Erase the records of a person; return the numbers of their promises."""
         erased: list[int] = self._ask("POST", "/v1/erasures", {"id": str(identity)})["erased"]
         return erased
 
     def ledger(self) -> dict[str, Any]:
-        """How many promises there are, by what has become of them, and the head."""
+        """Return the numbers of promises by status, and the checksum."""
         return self._ask("GET", "/v1/ledger")
 
     def audits(self) -> list[dict[str, Any]]:
@@ -253,16 +244,14 @@ class Client:
         recorded: list[dict[str, Any]] = self._ask("GET", "/v1/audits")["audits"]
         return recorded
 
-    def verify(self, head: str | None = None) -> dict[str, Any]:
-        """What checking the chain found."""
-        return self._ask("POST", "/v1/ledger/verify", {"head": head})
+    def verify(self, checksum: str | None = None) -> dict[str, Any]:
+        """Return the result of checking the chain, from a checksum that was noted earlier."""
+        return self._ask("POST", "/v1/ledger/verify", {"checksum": checksum})
 
     def _pieces(self, X: pd.DataFrame, size: int = PIECE) -> Iterator[tuple[list[dict[str, Any]], int]]:
-        """The rows as they travel, some at once, and the position of the first."""
-        names, writings = (
-            [one["name"] for one in (self._described or self.model())["features"]],
-            self._writings(),
-        )
+        """Yield the rows as they travel, some at once, and the position of the first."""
+        names = [one["name"] for one in (self._card or self.model())["features"]]
+        writings = self._writings()
         lacking = [name for name in names if name not in X.columns]
         if lacking:
             raise DataError(message(f"{len(names)} columns", f"none called {listing(lacking)}", "add them"))
@@ -276,20 +265,14 @@ class Client:
             yield [_row(cells, names) for cells in zip(*columns, strict=True)], start
 
     def _writings(self) -> dict[str, Texts]:
-        """The columns that write numbers as text, and how; read once for each card of the model."""
-        if self._texts is not None:
-            return self._texts
-        from veritracer.encoding.exact import Texts
-        from veritracer.schema import Schema
+        """Return the columns that write numbers as text, and how."""
+        if self._texts is None:
+            from veritracer.encoding.exact import Texts
+            from veritracer.schema import Schema
 
-        told = (self._described or self.model()).get("schema")
-        schema = None if told is None else Schema.from_json(json.dumps(told))
-        written = (
-            []
-            if schema is None
-            else [feature for feature in schema.features if feature.number_format is not None]
-        )
-        self._texts = {feature.name: Texts.of(feature) for feature in written}
+            given = (self._card or self.model()).get("schema")
+            features = [] if given is None else Schema.from_json(json.dumps(given)).features
+            self._texts = {one.name: Texts.of(one) for one in features if one.number_format is not None}
         return self._texts
 
     def _ask(
@@ -299,16 +282,16 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         *,
-        lost: bool = False,
+        may_repeat: bool = False,
     ) -> dict[str, Any]:
-        """What is answered; ``lost`` requests may be sent again though nobody knows what became of them."""
+        """Return the answer; with ``may_repeat`` a request whose answer was lost is sent again."""
         package = _httpx()
         for attempt in range(RETRIES):
             last = attempt == RETRIES - 1
             try:
                 answer = self._http.request(method, path, json=body, headers=headers)
             except (package.TransportError, package.InvalidURL) as error:
-                if lost and not last and not isinstance(error, package.ConnectError):
+                if may_repeat and not last and not isinstance(error, package.ConnectError):
                     time.sleep(0.2 * 2**attempt)
                     continue
                 received = f"{type(error).__name__} from {self._http.base_url}"
@@ -350,7 +333,7 @@ def _row(cells: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """A cell as JSON has it: numpy's and pandas' own become Python's, what is missing null."""
+    """Return a cell as JSON has it: Python's own value, and None where it is missing."""
     if value is None or value is pd.NA or value is pd.NaT:
         return None
     plain = value.item() if isinstance(value, np.generic) else value
@@ -368,13 +351,13 @@ def _recourse(
     *,
     several: bool,
 ) -> RemoteRecourse:
-    documents, person, number = [], [], []
+    documents, row, number = [], [], []
     for i, answer in enumerate(answers):
         for k, one in enumerate(answer["alternatives"]):
             documents.append(one)
-            person.append(i)
+            row.append(i)
             number.append(k)
-    rows = np.array(person, dtype=np.int64)
+    rows = np.array(row, dtype=np.int64)
     original, changes = X.iloc[rows], [one["changes"] for one in documents]
     frame = pd.DataFrame(
         {name: _column(original[name], changes, writings.get(str(name))) for name in original.columns}
@@ -387,11 +370,11 @@ def _recourse(
         frame=frame,
         original=original,
         documents=documents,
-        person=rows,
+        row=rows,
         alternative=np.array(number, np.int64),
-        decision=np.array([answers[i]["decision"] for i in person], object),
-        favourable=np.array([answers[i]["favourable"] for i in person], bool),
-        probability=np.array([answers[i]["probability"] for i in person], float),
+        decision=np.array([answers[i]["decision"] for i in row], object),
+        favourable=np.array([answers[i]["favourable"] for i in row], bool),
+        probability=np.array([answers[i]["probability"] for i in row], float),
         about=about,
         notes=notes,
     )
@@ -400,7 +383,7 @@ def _recourse(
 def _column(
     column: pd.Series[Any], changes: list[list[dict[str, Any]]], writing: Texts | None
 ) -> pd.Series[Any]:
-    """The column with what changes in it, in its own type where that can, as it writes numbers."""
+    """Return the column with its changes, in its own type where that is possible, as it writes numbers."""
     new = {i: c["to"] for i, some in enumerate(changes) for c in some if c["feature"] == column.name}
     if not new:
         return column

@@ -1,4 +1,4 @@
-"""Files of keys, and who may ask how often."""
+"""Files of keys, and clients that fail to log in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from veritracer.app.serve.keys import Keys, RateLimit, add_key
+from veritracer.app.serve import auth
+from veritracer.app.serve.auth import FAILURES, FailedLogins, Keys, add_key
 from veritracer.errors import ServiceError
 
 
@@ -52,7 +53,7 @@ def test_a_file_without_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "scopes", "said"),
     [
-        ("My Desk", ["decide"], "expected a name of small letters, digits and hyphens, got 'My Desk'"),
+        ("My Desk", ["decide"], "expected a name of lower-case letters, digits and hyphens, got 'My Desk'"),
         ("desk", ["decode"], "expected a scope of API keys, got 'decode' — did you mean 'decide'"),
         ("desk", [], "expected scopes for the key, got none"),
     ],
@@ -70,8 +71,12 @@ def test_a_key_of_the_same_name_is_replaced(tmp_path: Path) -> None:
     assert [key for key in (old, other, new) if found.caller(key)] == [other, new]
 
 
-def test_only_so_many_names_are_remembered() -> None:
-    limit = RateLimit(rate=1, burst=1, most=2)
-    assert [limit.wait(name, now=0.0) for name in "aabbc"] == [0.0, 1.0, 0.0, 1.0, 0.0]
-    assert list(limit.buckets) == ["b", "c"]
-    assert limit.wait("a", now=0.0) == 0.0  # forgotten
+def test_wrong_keys_are_counted_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    logins = FailedLogins()
+    assert [logins.wait("a", now=0.0) for _ in range(FAILURES)] == [0.0] * FAILURES
+    assert logins.wait("a", now=0.0) == 6.0
+    assert logins.wait("b", now=0.0) == 0.0
+    assert logins.wait("a", now=6.0) == 0.0
+    monkeypatch.setattr(auth, "MOST_CLIENTS", 2)
+    logins.wait("c", now=6.0)
+    assert list(logins.buckets) == ["a", "c"]
