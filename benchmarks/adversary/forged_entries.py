@@ -252,9 +252,8 @@ def _renumbered(content: Content, gone: int) -> None:
         if row["kind"] == "request":
             about = header(row)
             inside = about["first"] <= gone < about["first"] + about["count"]
-            row["header"] = as_header(
-                {**about, "first": new(about["first"]), "count": about["count"] - inside}
-            )
+            count = about["count"] - inside
+            row["header"] = as_header({**about, "first": new(about["first"]), "count": count})
 
 
 def _exchanged(content: Content, a: int, b: int) -> None:
