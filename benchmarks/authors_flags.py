@@ -2,13 +2,13 @@
 
 ``VERITRACER_REFERENCE=FOLDER python -m benchmarks.authors_flags``
 
-The authors' code sets the radii after every step of the optimiser, and reloads the weights of the best epoch
-without setting them again (``train_IBP_counternet`` and ``CounterNet.load``). So the flags of a run belong to
-the weights of the best epoch with the radii of the last one, which are not stored. Where both are the same
-epoch, the flags must be ours or fewer. A *missing* row has their flag and not our certificate at the radii of
-the stored weights, an *extra* one the other way round. The exact stage takes the missing rows, a second for
-each: *broken* is a row for which it finds a model inside those radii that breaks it, so that no sound bound
-certifies it there; it may also certify the row.
+The authors' code sets the radii after every step of the optimiser. As we read it, it reloads the weights of
+the best epoch without setting them again (``train_IBP_counternet`` and ``CounterNet.load``), so that the
+flags of a run belong to those weights with the radii of the last epoch, which are not stored. Where both
+are the same epoch, the flags must be ours or fewer. A *missing* row has their flag and not our certificate
+at the radii of the stored weights, an *extra* one the other way round. The exact stage takes the missing
+rows, a second for each: *broken* is a row for which it finds a model inside those radii that breaks it, so
+that no sound bound certifies it there; it may also certify the row.
 """
 
 from __future__ import annotations

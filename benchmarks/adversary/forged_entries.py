@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import time
@@ -25,49 +26,58 @@ from benchmarks.adversary.victims import (
 )
 
 
-def field(place: int, value: float) -> Callable[[bytes], bytes]:
-    """Another float64 in the header of a promise: issued, expires, kappa, radius, worst logit are 0 to 4."""
-    at = 4 + 8 * place
-    return lambda h: h[:at] + struct.pack("<d", value) + h[at + 8 :]
+def said(**changes: Any) -> Callable[[bytes], bytes]:
+    """A header with other values."""
+    return lambda h: as_header({**json.loads(h), **changes})
 
 
-def byte(place: int, value: int | None = None, flip: int = 0) -> Callable[[bytes], bytes]:
-    """Another byte there: layout, flags, method, how the original row is kept."""
-    return lambda h: h[:place] + bytes([h[place] ^ flip if value is None else value]) + h[place + 1 :]
+def without(name: str) -> Callable[[bytes], bytes]:
+    """A header without a field."""
+    return lambda h: as_header({key: value for key, value in json.loads(h).items() if key != name})
+
+
+def turned(name: str) -> Callable[[bytes], bytes]:
+    """A header with the opposite truth value."""
+    return lambda h: as_header({**json.loads(h), name: not json.loads(h)[name]})
 
 
 def headers() -> dict[str, Callable[[bytes], bytes]]:
     """Changes to the header of a promise."""
     now, nan = time.time(), math.nan
     return {
-        "kappa 10": field(2, 10.0),
-        "kappa 0": field(2, 0.0),
-        "kappa nan": field(2, nan),
-        "kappa negative": field(2, -1.0),
-        "kappa infinite": field(2, math.inf),
-        "radius 10": field(3, 10.0),
-        "radius nan": field(3, nan),
-        "worst logit -100": field(4, -100.0),
-        "expired yesterday": field(1, now - DAY),
-        "never expires": field(1, math.inf),
-        "expires nan": field(1, nan),
-        "issued in 1971": field(0, 4e7),
-        "issued tomorrow": field(0, now + DAY),
-        "issued nan": field(0, nan),
-        "issued at infinity": field(0, math.inf),
-        "conditional turned": byte(1, flip=1),
-        "favourable turned": byte(1, flip=2),
-        "region turned": byte(1, flip=4),
-        "certified turned": byte(1, flip=8),
-        "all flags": byte(1, 255),
-        "method 200": byte(2, 200),
-        "kept in way 9": byte(3, 9),
-        "said to be encrypted": byte(3, 1),
-        "said to be committed to": byte(3, 2),
-        "layout 99": byte(0, 99),
-        "layout 0": byte(0, 0),
+        "kappa 10": said(kappa=10.0),
+        "kappa 0": said(kappa=0.0),
+        "kappa nan": said(kappa=nan),
+        "kappa negative": said(kappa=-1.0),
+        "kappa infinite": said(kappa=math.inf),
+        "kappa a text": said(kappa="0.02"),
+        "radius 10": said(radius=10.0),
+        "radius nan": said(radius=nan),
+        "worst logit -100": said(worst_logit=-100.0),
+        "worst logit a list": said(worst_logit=[-1.0]),
+        "expired yesterday": said(expires=now - DAY),
+        "never expires": said(expires=None),
+        "expires at infinity": said(expires=math.inf),
+        "expires nan": said(expires=nan),
+        "issued in 1971": said(time=4e7),
+        "issued tomorrow": said(time=now + DAY),
+        "issued nan": said(time=nan),
+        "issued at infinity": said(time=math.inf),
+        "conditional turned": turned("conditional"),
+        "favourable turned": turned("favourable"),
+        "region turned": turned("region"),
+        "certified turned": turned("certified"),
+        "all of them a number": said(conditional=7, favourable=7, region=7, certified=7),
+        "another method": said(method="ouija"),
+        "kept in another way": said(original="in a drawer"),
+        "said to be encrypted": said(original="encrypted"),
+        "said to be committed to": said(original="commitment"),
+        "one field more": said(layout=99),
+        "without kappa": without("kappa"),
+        "without a time": without("time"),
         "shorter": lambda h: h[:-1],
         "longer": lambda h: h + b"\x00",
+        "other spaces": lambda h: h.replace(b": ", b":"),
         "empty": lambda h: b"",
     }
 
@@ -76,24 +86,24 @@ def parts() -> dict[str, tuple[str, Callable[[bytes], bytes]]]:
     """Changes to the parts of a promise's record."""
     nan = struct.pack("<d", math.nan)
     return {
-        "another person": ("who", lambda b: b + b"2"),
-        "a person who is no text": ("who", lambda b: b"\xff\xfe"),
-        "nobody": ("who", lambda b: b""),
+        "another person": ("id", lambda b: b + b"2"),
+        "a person who is no text": ("id", lambda b: b"\xff\xfe"),
+        "nobody": ("id", lambda b: b""),
         "other numbers": ("x_cf", lambda b: struct.pack("<d", 0.123) + b[8:]),
         "numbers beyond the range": ("x_cf", lambda b: struct.pack("<d", 1e300) + b[8:]),
         "nan among the numbers": ("x_cf", lambda b: nan + b[8:]),
         "fewer numbers": ("x_cf", lambda b: b[:-8]),
         "half a number": ("x_cf", lambda b: b[:-3]),
         "no numbers": ("x_cf", lambda b: b""),
-        "other values shown": ("shown", lambda b: b.replace(b'"savings": ', b'"savings": 1')),
-        "unreadable values shown": ("shown", lambda b: b"not JSON"),
-        "a list shown": ("shown", lambda b: b"[1, 2]"),
-        "nothing shown": ("shown", lambda b: b"{}"),
-        "a category that is none": ("shown", lambda b: b.replace(b'"job": "', b'"job": "astro')),
+        "other values shown": ("public", lambda b: b.replace(b'"savings": ', b'"savings": 1')),
+        "unreadable values shown": ("public", lambda b: b"not JSON"),
+        "a list shown": ("public", lambda b: b"[1, 2]"),
+        "nothing shown": ("public", lambda b: b"{}"),
+        "a category that is none": ("public", lambda b: b.replace(b'"job": "', b'"job": "astro')),
         "another original row": ("x", lambda b: struct.pack("<d", 0.321) + b[8:]),
         "a shorter original row": ("x", lambda b: b[:-8]),
-        "another sentence": ("original", lambda b: b.replace(b"e", b"a")),
-        "an unreadable sentence": ("original", lambda b: b"\x80not JSON"),
+        "another sentence": ("private", lambda b: b.replace(b"e", b"a")),
+        "an unreadable sentence": ("private", lambda b: b"\x80not JSON"),
     }
 
 
@@ -101,9 +111,9 @@ def promises_of_each_kind(content: Content) -> dict[str, int]:
     """A promise of each way in which a row can be kept and of each model, whose record is there."""
     entries = {row["seq"]: row for row in content["entries"]}
     found = {}
-    for row in content["encoded"]:
+    for row in content["records"]:
         entry = entries[row["seq"]]
-        found.setdefault(f"model {entry['model']}, kept {entry['header'][3]}", row["seq"])
+        found.setdefault(f"model {entry['model']}, {header(entry)['original']}", row["seq"])
     return found
 
 
@@ -118,8 +128,7 @@ def rewritten_promises(content: Content) -> Iterator[Forgery]:
 
             yield rewritten(f"promise {seq} ({which}): {name}", change)
         for name, (part, edit) in parts().items():
-            text, record = one(content, "texts", seq), one(content, "encoded", seq)
-            old = {**record, **text}[part]
+            old = one(content, "records", seq)[part]
             new = old if old is None else edit(old)
             if new != old:
                 yield rewritten(
@@ -179,9 +188,9 @@ def events() -> dict[str, dict[str, Callable[[dict[str, Any]], Any]]]:
             "a year earlier": lambda h: {**h, "time": h["time"] - 365 * DAY},
             "without numbers": lambda h: {k: v for k, v in h.items() if k != "sequence"},
         },
-        "migration": {
+        "ledger": {
             "another ledger": lambda h: {**h, "ledger": "00" * 16},
-            "another name": lambda h: {**h, "name": "other"},
+            "another format": lambda h: {**h, "format": "other"},
             "another version": lambda h: {**h, "version": 77},
             "a year earlier": lambda h: {**h, "time": h["time"] - 365 * DAY},
         },
@@ -238,14 +247,13 @@ def _renumbered(content: Content, gone: int) -> None:
     for row in content["entries"]:
         row["model"] = new(row["model"])
         if row["kind"] in ("release", "erasure"):
-            said = header(row)
-            row["header"] = as_header({**said, "sequence": [new(n) for n in said["sequence"] if n != gone]})
+            about = header(row)
+            row["header"] = as_header({**about, "sequence": [new(n) for n in about["sequence"] if n != gone]})
         if row["kind"] == "request":
-            said = header(row)
-            inside = said["first"] <= gone < said["first"] + said["count"]
-            row["header"] = as_header({**said, "first": new(said["first"]), "count": said["count"] - inside})
-    for row in content["migrations"]:
-        row["seq"] = new(row["seq"])
+            about = header(row)
+            inside = about["first"] <= gone < about["first"] + about["count"]
+            count = about["count"] - inside
+            row["header"] = as_header({**about, "first": new(about["first"]), "count": count})
 
 
 def _exchanged(content: Content, a: int, b: int) -> None:
@@ -297,7 +305,7 @@ def odd_events(content: Content) -> Iterator[Forgery]:
         )
     headers_ = {"no JSON": b"{", "a list": b"[]", "a number": b"7", "empty": b"", "no text": b"\xff"}
     for name, raw in headers_.items():
-        for kind in ("release", "erasure", "migration", "model", "gift"):
+        for kind in ("release", "erasure", "ledger", "model", "gift"):
             yield added(
                 f"a {kind} whose header is {name}", lambda c, k=kind, r=raw: append(c, k, r), must=True
             )
@@ -312,7 +320,6 @@ def misplaced_events(content: Content) -> Iterator[Forgery]:
         "an erasure of what never was": (lambda c: _erase(c, 999_999, time.time()), False),
         "an entry of another kind": (lambda c: append(c, "gift", as_header({"time": time.time()})), True),
         "a second beginning": (lambda c: _again(c, c["entries"][0]), True),
-        "a migration to version 99": (lambda c: _migration(c, 99), True),
         "a model that is there already": (lambda c: _again(c, one(c, "entries", model), ("models",)), False),
         "a model without its content": (lambda c: _again(c, one(c, "entries", model)), True),
     }
@@ -456,22 +463,11 @@ def _new_promise(
 ) -> None:
     new = _again(content, one(content, "entries", seq), RECORDS)
     entry = one(content, "entries", new)
-    entry["header"] = edit(field(0, time.time())(entry["header"]))
+    entry["header"] = edit(said(time=time.time())(entry["header"]))
     for part, change in changes.items():
-        old = {**one(content, "encoded", new), **one(content, "texts", new)}[part]
-        recommitted(content, new, part, change(old))
+        recommitted(content, new, part, change(one(content, "records", new)[part]))
 
 
 def _new_model(content: Content, seq: int, edit: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> None:
     new = _again(content, one(content, "entries", seq), ("models",))
     _other_model(content, new, edit)
-
-
-def _migration(content: Content, version: int) -> None:
-    example = header(one(content, "entries", numbers(content, "migration")[-1]))
-    seq = append(
-        content, "migration", as_header({**example, "version": version, "name": "later", "time": time.time()})
-    )
-    content["migrations"].append(
-        {**content["migrations"][-1], "version": version, "name": "later", "seq": seq}
-    )

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.adversary.victims import Content, Row, as_header, header, numbers, one, relinked
 
-RECORDS = ("encoded", "texts")
-APART = ("encoded", "texts", "models", "requests")
+RECORDS = ("records",)
+APART = ("records", "models", "requests")
 
 
 class Forgery(NamedTuple):
@@ -51,11 +51,6 @@ def other(value: Any) -> Any:
     return value + 1_000 if isinstance(value, int) else value + "x"
 
 
-def key_of(row: Row) -> str:
-    """The name of the column that numbers the rows of a table."""
-    return "seq" if "kind" in row or "version" not in row else "version"
-
-
 def examples(content: Content, table: str) -> list[int]:
     """Places of rows that differ in kind: of every kind of entry, model, and way in which a row is kept."""
     if table not in ("entries", *RECORDS):
@@ -64,7 +59,8 @@ def examples(content: Content, table: str) -> list[int]:
     seen: dict[Any, int] = {}
     for place, row in enumerate(content[table]):
         entry = entries[row["seq"]]
-        kept = entry["header"][:4] if entry["kind"] == "promise" else b""
+        about = header(entry) if entry["kind"] == "promise" else {}
+        kept = tuple(about.get(name) for name in ("original", "certified", "conditional", "region", "method"))
         seen.setdefault((entry["kind"], entry["model"], kept), place)
         seen[entry["kind"], "last"] = place
     return sorted(set(seen.values()))
@@ -126,16 +122,7 @@ def changed_rows(content: Content, erased: Content, rng: np.random.Generator) ->
                 lambda c, t=table, p=place, n=last + 1: c[t].append({**c[t][p], "seq": n}),
             )
         yield plain(f"all of {table} deleted", lambda c, t=table: c[t].clear())
-    yield plain("all migrations deleted", lambda c: c["migrations"].clear())
-    yield plain(
-        "a migration that no entry speaks of",
-        lambda c: c["migrations"].append({**c["migrations"][0], "version": 0, "name": "none"}),
-    )
-    for tables in (RECORDS, ("encoded",), ("texts",)):
-        yield plain(
-            f"what was erased is put back into {' and '.join(tables)}",
-            lambda c, t=tables: _put_back(c, erased, t),
-        )
+    yield plain("what was erased is put back", lambda c: _put_back(c, erased, RECORDS))
     for seq in numbers(content, "promise")[::4]:
         yield plain(
             f"the record of {seq} deleted without an erasure", lambda c, s=seq: forget(c, {s}, RECORDS)
@@ -150,13 +137,13 @@ def changed_rows(content: Content, erased: Content, rng: np.random.Generator) ->
                     f"request {place} with the {column} of another",
                     lambda c, p=place, n=column, v=beside: c["requests"][p].update({n: v}),
                 )
-    for kind in ("promise", "model", "release", "erasure", "migration"):
+    for kind in ("promise", "model", "release", "erasure", "ledger"):
         seq = numbers(content, kind)[0]
         yield plain(
             f"a {kind} with the row of a request",
             lambda c, s=seq: c["requests"].append({**c["requests"][0], "seq": s}),
         )
-    for kind in ("model", "release", "erasure", "migration", "request"):
+    for kind in ("model", "release", "erasure", "ledger", "request"):
         seq = numbers(content, kind)[0]
         yield plain(f"a {kind} with the record of a promise", lambda c, s=seq: _lend(c, s))
 
@@ -193,10 +180,8 @@ def _lend(content: Content, seq: int) -> None:
 
 def cut_ends(content: Content) -> Iterator[Forgery]:
     """The newest entries gone, with all that belongs to them or without, and others in their place."""
-    last, migrations = content["entries"][-1]["seq"], set(numbers(content, "migration"))
-    for k in range(1, last):
-        if last - k + 1 in migrations:
-            break  # what is left is no ledger of this version
+    last = content["entries"][-1]["seq"]
+    for k in range(1, last):  # without its first entry it is no ledger
 
         def cut(c: Content, at: int = last - k) -> None:
             for table in ("entries", *APART):
@@ -253,17 +238,13 @@ def by_statements(content: Content) -> Iterator[Forgery]:
         return Forgery(name, kind, lambda c: None, made, must)
 
     columns = [("entries", c) for c in ("kind", "model", "header", "commitments", "link")]
-    columns += [("encoded", c) for c in ("salts", "who", "x_cf", "x")] + [
-        ("texts", "shown"),
-        ("texts", "original"),
-    ]
-    columns += [("models", "document"), ("models", "tensors"), ("migrations", "name")]
+    columns += [("records", c) for c in ("salts", "id", "x_cf", "x", "public", "private")]
+    columns += [("models", "document"), ("models", "tensors")]
     columns += [("requests", "salt"), ("requests", "digest"), ("requests", "response")]
     for k, (table, column) in enumerate(columns):
         last_row = content[table][-1]
         value: Any = next(v for v in (["text", 1.5, 7, b""] * 2)[k % 4 :] if v != last_row[column])
-        at = last_row[key_of(last_row)]
-        text = f"UPDATE veritracer_{table} SET {column} = ? WHERE {key_of(last_row)} = {at}"
+        text = f"UPDATE veritracer_{table} SET {column} = ? WHERE seq = {last_row['seq']}"
         yield forged(f"{table}.{column} is {value!r}", "plain", text, values=(value,))
     last = content["entries"][-1]["seq"]
     for table in ("entries", *APART):

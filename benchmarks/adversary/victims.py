@@ -134,7 +134,7 @@ def build(place: str) -> Written:
                 with connected(place) as (engine, tables):
                     before = rows_of(engine, tables)
                 gone = set(ledger.erase(issued.ids[0]))
-                erased = {t: [r for r in before[t] if r["seq"] in gone] for t in ("encoded", "texts")}
+                erased = {t: [r for r in before[t] if r["seq"] in gone] for t in ("records",)}
                 erased["requests"] = before["requests"][-1:]
                 heads.append(ledger.head)
         heads.append(ledger.release([int(issued.sequence[-1])], "moved away"))
@@ -304,19 +304,27 @@ def postgres() -> Any:
     return None if folder is None else lambda: Server(folder)
 
 
+COMMITTED = ("id",), ("x_cf", "public"), ("x", "private")
+"""The columns of a record under each commitment of its entry."""
+
+
+def committed(*columns: bytes) -> bytes:
+    """Return columns as they are hashed, from docs/reference/file-formats.md."""
+    if len(columns) == 1:
+        return columns[0]
+    encoded, text = columns
+    return f"{len(encoded)}\n".encode() + encoded + text
+
+
 def recommitted(content: Content, seq: int, part: str, new: bytes) -> None:
-    """Nothing; a part of a promise's record is another one, with its commitment, whichever that is."""
-    entry = one(content, "entries", seq)
-    record = one(content, "encoded", seq)
-    text = one(content, "texts", seq)
-    home = record if part in record else text
-    salts, seen = record["salts"], entry["commitments"]
-    for k in range(len(salts) // SALT):
-        salt = salts[SALT * k : SALT * k + SALT]
-        if sha256(salt + home[part]).digest() == seen[HASH * k : HASH * k + HASH]:
-            made = sha256(salt + new).digest()
-            entry["commitments"] = seen[: HASH * k] + made + seen[HASH * k + HASH :]
-    home[part] = new
+    """Replace a column of a promise's record, and the commitment to it."""
+    entry, record = one(content, "entries", seq), one(content, "records", seq)
+    record[part] = new
+    k = next(k for k, held in enumerate(COMMITTED) if part in held)
+    salt = record["salts"][SALT * k : SALT * k + SALT]
+    made = sha256(salt + committed(*(record[name] for name in COMMITTED[k]))).digest()
+    seen = entry["commitments"]
+    entry["commitments"] = seen[: HASH * k] + made + seen[HASH * k + HASH :]
 
 
 def one(content: Content, table: str, seq: int) -> Row:
@@ -330,7 +338,7 @@ def numbers(content: Content, kind: str) -> list[int]:
 
 
 def header(row: Row) -> dict[str, Any]:
-    """The header of an entry that is not a promise."""
+    """The header of an entry."""
     found: dict[str, Any] = json.loads(row["header"])
     return found
 

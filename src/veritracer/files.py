@@ -15,6 +15,9 @@ from typing import Any, BinaryIO
 
 from veritracer.errors import DataError, SchemaError, listing, message
 
+PARTIAL = ".partial"
+"""The end of the name of a file or folder that is being written."""
+
 
 @contextmanager
 def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
@@ -29,7 +32,7 @@ def whole_file(place: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         with place.open("wb") as file:
             yield file
         return
-    partial = _own_partial(place) if shared else place.with_name(f"{place.name}.partial")
+    partial = _own_partial(place) if shared else place.with_name(f"{place.name}{PARTIAL}")
     try:
         with partial.open("wb") as file:
             yield file
@@ -56,7 +59,7 @@ def whole_folder(place: Path) -> Iterator[Path]:
 
     Its files, their names and its own name are on the disk when the block ends.
     """
-    partial = place.with_name(f"{place.name}.partial")
+    partial = place.with_name(f"{place.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
@@ -179,7 +182,7 @@ def document_text(content: Mapping[str, Any], path: str | os.PathLike[str] | Non
 
 
 def _own_partial(place: Path) -> Path:
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".partial", dir=place.parent)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=PARTIAL, dir=place.parent)
     os.close(handle)
     Path(name).chmod(0o644)
     return Path(name)

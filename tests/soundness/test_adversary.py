@@ -108,7 +108,8 @@ def test_forgeries_are_found_and_a_blind_check_is_noticed(
     assert not [v for v in result["violations"] if "not found" in v["what"]]
     blind = vt.Ledger.verify
     monkeypatch.setattr(vt.Ledger, "verify", lambda self, head=None: replace(blind(self), count=0))
-    forgeries.attempt(victim, some[0], "sqlite", result)
+    relinked = next(one for one in some if one.kind == "relinked")
+    forgeries.attempt(victim, relinked, "sqlite", result)
     assert "not found with the head that was noted" in {v["what"] for v in result["violations"]}
     victim.close()
     stranger.close()

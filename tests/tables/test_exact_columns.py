@@ -290,7 +290,7 @@ def test_a_fraction_of_a_whole_number_is_refused(sink: str, tmp_path: Path) -> N
 def test_a_text_that_stands_for_two_values_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": pd.Series([1, "1", 1, "1"], dtype=object), "b": [0.0, 1, 2, 3]})
     schema = Schema([Feature("a", "categorical", categories=[1, "1"]), Feature("b", "continuous")])
-    assert "both written as" in refused(schema, frame, "CSV", tmp_path)
+    assert "got '1' for both 1 and '1'" in refused(schema, frame, "CSV", tmp_path)
 
 
 def test_a_number_that_reads_as_a_code_is_refused(tmp_path: Path) -> None:

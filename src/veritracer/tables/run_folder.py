@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from veritracer.errors import DataError, message
-from veritracer.files import document_text, envelope, make_folders, write_whole
+from veritracer.files import PARTIAL, document_text, envelope, make_folders, write_whole
 from veritracer.tables.jobs import Batch, BatchResult
 from veritracer.tables.places import file_system, is_url, local_path, without_password
 from veritracer.tables.rejects import Reject
@@ -119,7 +119,7 @@ class RunFolder:
         try:
             self.name = self._open(_as_json({**asked, "kind": kind}))
             for file in self.files.below():  # what a killed process was writing
-                if file.endswith(".partial"):
+                if file.endswith(PARTIAL):
                     self.files.remove(file)
         except BaseException:
             self._close()

@@ -123,8 +123,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "missing model": (explain("people.csv", model="modell"), "model folder"),
     "a file as model": (explain("people.csv", model="people.csv"), "model folder"),
     "an empty folder": (explain("people.csv", model="void"), "expected a model folder with model.json"),
-    "truncated tensors": (explain("people.csv", model="cut_model"), "take it from a backup"),
-    "edited model": (explain("people.csv", model="edited"), "an altered one"),
+    "truncated tensors": (explain("people.csv", model="cut_model"), "restore it from a backup"),
+    "edited model": (explain("people.csv", model="edited"), "altered content"),
     "model of no JSON": (explain("people.csv", model="no_json"), "JSON"),
     "newer model": (explain("people.csv", model="newer"), "the release that wrote it"),
     # the schema
@@ -272,7 +272,10 @@ BAD |= {
     "ignored and a feature": (fit("train.csv", "--schema", "ignored_age.json"), "'age'"),
     "ignored for no name": (fit("train.csv", "--schema", "ignored_key.json"), "unknown 'column'"),
     "format of the schema": (fit("train.csv", "--schema", "format.json"), "write 1234.5 as"),
-    "format of a category": (fit("train.csv", "--schema", "format_region.json"), "a format of numbers only"),
+    "format of a category": (
+        fit("train.csv", "--schema", "format_region.json"),
+        "number_format only for numeric features",
+    ),
     # ledgers and updates
     "no ledger": (["audit", "--ledger", "nobody.db", "--model", "model"], "no file nobody.db"),
     "negative loss": (["update", "model", "people.csv", "--out", "new", "--max-loss", "-1"], "equal to 0"),

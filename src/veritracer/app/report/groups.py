@@ -28,6 +28,7 @@ from veritracer.app.report.figures import (
     shortened,
 )
 from veritracer.app.report.people import FeatureChanges, changed_features, most_frequent_change
+from veritracer.encoding.cells import numbers
 from veritracer.formatting import format_count, format_number, format_own_value, format_value, to_python
 from veritracer.schema import Feature
 
@@ -72,7 +73,7 @@ def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
     absent = (column.isna() | column.isin(list(feature.missing_codes))).to_numpy(dtype=bool)
     values = column[~absent]
     if feature.is_numeric and values.nunique() > BINS + 1:
-        named = _bins(values.astype(np.float64))
+        named = _bins(numbers(feature, values)[0])
     else:
         named = _values(feature, values)
     found = []
@@ -220,15 +221,14 @@ def _gap(c: Comparison) -> float:
     return -1.0 if math.isnan(c.ratio) else c.ratio
 
 
-def _bins(values: pd.Series[Any]) -> list[tuple[str, NDArray[np.int64]]]:
+def _bins(values: NDArray[np.float64]) -> list[tuple[str, NDArray[np.int64]]]:
     """Split the values into quarters, named by the smallest and the largest value in each."""
-    numbers = values.to_numpy(dtype=np.float64)
-    inner = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
-    place = np.searchsorted(inner, numbers, side="left")
+    inner = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
+    place = np.searchsorted(inner, values, side="left")
     named = []
     for k in np.unique(place):
         members = np.flatnonzero(place == k)
-        low, high = (float(f"{end(numbers[members]):.4g}") for end in (np.min, np.max))
+        low, high = (float(f"{end(values[members]):.4g}") for end in (np.min, np.max))
         dash = "–" if low >= 0 else " to "  # a dash before a minus sign would not be read as one
         ends = format_value(low) if low == high else f"{format_value(low)}{dash}{format_value(high)}"
         named.append((ends, members))

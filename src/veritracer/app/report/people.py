@@ -34,6 +34,7 @@ from veritracer.app.report.figures import (
 from veritracer.changes import Change
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Block
+from veritracer.encoding.cells import numbers
 from veritracer.formatting import (
     as_written,
     decimal_of,
@@ -194,13 +195,13 @@ def _feature_changes(
     if feature.kind == "ordinal":
         typical = _commonest(before, after)
     else:
-        typical = _usual_amounts(before[known], after[known])
+        typical = _usual_amounts(feature, before[known], after[known])
     return FeatureChanges(feature, changed, moves, known, up, down, typical)
 
 
-def _usual_amounts(before: pd.Series[Any], after: pd.Series[Any]) -> str:
+def _usual_amounts(feature: Feature, before: pd.Series[Any], after: pd.Series[Any]) -> str:
     """Format the median increase and the median decrease, in the feature's own units."""
-    amount = after.to_numpy(dtype=np.float64) - before.to_numpy(dtype=np.float64)
+    amount = numbers(feature, after)[0] - numbers(feature, before)[0]
     said = [
         f"{sign}{format_value(float(f'{np.median(part):.3g}'))}"
         for part, sign in ((amount[amount > 0], "+"), (-amount[amount < 0], "−"))
