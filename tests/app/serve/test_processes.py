@@ -20,7 +20,9 @@ from serving_cases import free_port, people, running, wait_until_ready
 
 import veritracer as vt
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are looked up with ps")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc"
+)
 
 HANGS = """
 import sys, time
@@ -43,10 +45,16 @@ if __name__ == "__main__":
 
 def children(pid: int) -> list[int]:
     """Return the processes of a service: its children that Python's multiprocessing started."""
-    command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    return [int(number) for number, command in lines if "spawn_main" in command]
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (folder / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended since
+            continue
+        if parent == pid and b"spawn_main" in command:
+            found.append(int(folder.name))
+    return sorted(found)
 
 
 def is_alive(pid: int) -> bool:
