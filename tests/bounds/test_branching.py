@@ -379,5 +379,5 @@ def test_a_row_without_time_is_unknown_with_a_bound() -> None:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_other_norms_are_refused(norm: str) -> None:
     case = make_case(seed=0, norm=norm)
-    with pytest.raises(NotSupportedError, match="norm 'linf' for effort='exact'"):
+    with pytest.raises(NotSupportedError, match="norm 'linf' for the exact stage"):
         decided(case, case.x_cf)

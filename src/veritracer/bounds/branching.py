@@ -63,7 +63,7 @@ class Counterexample(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """How one row ended: a proof where ``worst_logit`` is below 0, or a counterexample, or neither.
+    """The outcome of one row: a proof where ``worst_logit`` is below 0, or a counterexample, or neither.
 
     ``worst_logit`` is an upper bound of sign * logit(x_cf) over the set, slack included, rounded up;
     ``programs`` counts the linear programs.
@@ -86,8 +86,8 @@ class _Part(NamedTuple):
 def check_exact(param_set: ParamSet) -> None:
     """Refuse sets other than boxes, whose rows of weights do not move independently."""
     if param_set.norm != "linf":
-        expected, received = "a set of norm 'linf' for effort='exact'", repr(param_set.norm)
-        raise NotSupportedError(message(expected, received, "use effort='fast'"))
+        expected, received = "a set of norm 'linf' for the exact stage", repr(param_set.norm)
+        raise NotSupportedError(message(expected, received, "use certify, which takes every norm"))
 
 
 def decide_rows(problem: BoundProblem, time_budget: float | None = None) -> list[Decided]:

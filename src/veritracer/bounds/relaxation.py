@@ -59,7 +59,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Link:
-    """How a layer follows from the activations below it: the ends of its weights, rounded outwards.
+    """A layer as a function of the activations below it: the ends of its weights, rounded outwards.
 
     ``slope`` is that of the activation below.
     """

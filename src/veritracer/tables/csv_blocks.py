@@ -44,7 +44,7 @@ Ragged = Callable[[int, str, Sequence[str]], None]
 
 @dataclass(frozen=True)
 class CSVFormat:
-    r"""How a CSV file is written.
+    r"""The format of a CSV file.
 
     Parameters
     ----------

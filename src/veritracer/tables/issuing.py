@@ -68,7 +68,7 @@ DRAFT = b"veritracer.draft"
 
 
 class PromiseTerms(NamedTuple):
-    """What is the same for all promises of a run."""
+    """The terms of all promises of a run."""
 
     id_column: str
     expires: timedelta | datetime | None = IssueOptions.expires

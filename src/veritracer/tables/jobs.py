@@ -74,7 +74,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch.
+    """The results of a batch.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Job:
-    """What is done with every row of a table.
+    """The work to do on every row of a table.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from veritracer.tables.writing import FORMATS, Format, Sink, format_of, join_par
 
 
 class Output(Protocol):
-    """Where the results of a run go; to be used in a ``with`` block."""
+    """The destination of the results of a run; use it in a ``with`` block."""
 
     def done(self, batch: Batch) -> Record | None:
         """Return the record of a batch that is done already."""
@@ -38,12 +38,12 @@ class Output(Protocol):
 
     @property
     def is_begun(self) -> bool:
-        """Whether some batches are done."""
+        """Return whether some batches are done."""
         ...
 
     @property
     def is_stream(self) -> bool:
-        """Whether batches have to come in their order."""
+        """Return whether batches must come in order."""
         ...
 
     def count(self) -> int:

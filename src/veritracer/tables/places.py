@@ -1,4 +1,4 @@
-"""Where tables are: files, folders, glob patterns and fsspec URLs, and how messages name them.
+"""Places of tables: files, folders, glob patterns and fsspec URLs, and their names in messages.
 
 A local name may have any characters; only a name with ``://`` (or ``file:``) is a URL.
 """

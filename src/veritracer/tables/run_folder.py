@@ -170,7 +170,7 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is anything besides what was asked."""
+        """Return whether the run has written anything besides its request."""
         return (self.files.names() or set()) > {RUN}
 
     def count(self) -> int:

@@ -29,7 +29,7 @@ Progress = Callable[[int, float | None], None]
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes
     ----------

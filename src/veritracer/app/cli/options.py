@@ -296,7 +296,7 @@ def texts(option: str, given: Sequence[str] | None) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CSVOptions:
-    """How CSV files are written."""
+    """The format of CSV files."""
 
     separator: Annotated[
         str | None,
@@ -324,7 +324,7 @@ class CSVOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(CSVOptions):
-    """How tables are read: from files, or as the answer of a database."""
+    """Options for reading tables from files or from a database."""
 
     query: Annotated[
         str | None,
@@ -352,7 +352,7 @@ class ReadOptions(CSVOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(ReadOptions):
-    """How a command goes through a table, and where its results go."""
+    """Options for running a command over a table, and for its results."""
 
     out: Annotated[
         str | None,
@@ -470,7 +470,7 @@ class TableOptions(ReadOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RecourseTableOptions(TableOptions):
-    """How ``explain`` and ``issue`` go through a table."""
+    """Options for running ``explain`` and ``issue`` over a table."""
 
     schema: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""How the command line speaks: frames and colour on a terminal, plain text in a pipe, JSON when asked."""
+"""Output of the command line: frames and colour on a terminal, plain text in a pipe, JSON on request."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Plain = dict[str, Any]
 
 
 class Service:
-    """What the endpoints of one process share: the model, its batches, the keys, log and metrics."""
+    """The state that the endpoints of one process share: model, batches, keys, log and metrics."""
 
     def __init__(self, settings: Settings, operations: Operations, log: Log, metrics: Metrics) -> None:
         self.settings, self.operations, self.log, self.metrics = settings, operations, log, metrics

@@ -29,7 +29,7 @@ MOST_ALTERNATIVES = 10
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a problem says besides its three parts: its kind, a time to wait, and further members."""
+    """The members of a problem besides its three parts: its kind, a time to wait, and others."""
 
     kind: str
     retry_after: int | None = None

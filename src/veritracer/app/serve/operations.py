@@ -60,7 +60,7 @@ REPEATED = "promised"
 
 
 class Kind(NamedTuple):
-    """What requests of one batch have in common."""
+    """The operation and options that the requests of one batch share."""
 
     operation: Operation
     options: str = ""
@@ -68,7 +68,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a request for promises adds: ids, terms, and the key and the content that a retry must repeat.
+    """The additions of a request for promises: ids, terms, and the key and content that a retry must repeat.
 
     ``preview`` is the digest of the result that was shown before; another result is refused.
     """
