@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veritracer.files import write_whole
-from veritracer_bench.reproduction import ABLATION, ACROSS, Summary, printed_of
+from veritracer_bench.reproduction import ABLATION, ACROSS, IN_ABLATION, Summary, printed_of
 from veritracer_bench.results import PAPER, settled
 
 DISTANCES, DISTANCE_SHARE = ("proximity", "DDM"), 0.15
@@ -141,6 +141,11 @@ def read_summaries(path: Path) -> list[Summary]:
     return list(found.values())
 
 
+def merged(stored: Iterable[Summary], found: Iterable[Summary]) -> list[Summary]:
+    """Return the stored summaries with the found ones in place of those of the same models, sorted."""
+    return sorted({each[:3]: each for each in (*stored, *found)}.values(), key=lambda each: each[:3])
+
+
 # ---------------------------------------------------------------- the page
 
 
@@ -181,6 +186,15 @@ def _text(number: Number | None) -> str:
         return "–"
     spread = "" if number.spread is None else f" ({number.spread:.3f})"
     return f"{number.mean:.3f}{spread}, {number.models}"
+
+
+def ablation_text(summary: Summary, column: str) -> str:
+    """Return a number of a summary, with that of the paper's ablation in brackets."""
+    if column not in summary.numbers:
+        return "–"
+    mean, spread, _ = summary.numbers[column]
+    printed = PAPER.get((f"ablation {IN_ABLATION[column]}", summary.dataset, ABLATION[summary.method]))
+    return f"{mean:.3f} ({spread:.3f})" + ("" if printed is None else f" [{printed.mean:g}]")
 
 
 def sections(found: Sequence[Comparison]) -> list[str]:

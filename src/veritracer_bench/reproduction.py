@@ -44,7 +44,7 @@ from veritracer.training.recipes import PANEL_FREE, settings_of
 from veritracer.training.recipes import names as recipe_names
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
 from veritracer_bench.plan import Subject
-from veritracer_bench.results import PAPER, Printed, write_json
+from veritracer_bench.results import PAPER, Printed, where, write_json
 
 METHODS: dict[str, dict[str, Any]] = {
     "veritracer": {"method": "veritracer", "bound": "simul-crown"},
@@ -116,6 +116,7 @@ def run_jobs(jobs: Sequence[Job], options: Options) -> None:
             **job._asdict(),
             "recipe": options.recipe,
             "changes": dict(options.changes),
+            "commit": where()["commit"],
             "numbers": numbers,
         }
         write_json(out / f"{job.name}.json", document)
@@ -302,6 +303,16 @@ PRINTED = {"δ-robust": "delta", "proximity": "proximity", "sparsity": "sparsity
 ABLATION = {"veritracer": "generator", "crown-ibp": "generator-crown-ibp", "ibp": "generator-ibp"}
 """Names of the paper's tables by column, and of the methods in its ablation."""
 
+IN_ABLATION = {
+    "δ-robust": "certified",
+    ACROSS[0]: "keeps",
+    "accuracy": "accuracy",
+    "proximity": "proximity",
+    "sparsity": "sparsity",
+    "DDM": "ddm",
+}
+"""Names of the numbers in the paper's ablation, by column."""
+
 
 class Summary(NamedTuple):
     """Numbers of one method on one dataset by column: mean, deviation (ddof 0), how many; and the paper's."""
@@ -349,9 +360,7 @@ def printed_of(experiment: str, dataset: str, method: str) -> dict[str, Printed]
     """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
     tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
     found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
-    ablation = {"δ-robust": "certified", ACROSS[0]: "keeps", "accuracy": "accuracy"}
-    ablation |= {"proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm"}
-    for column, name in ablation.items():
+    for column, name in IN_ABLATION.items():
         if found[column] is None and method in ABLATION and experiment == "ri":
             found[column] = PAPER.get((f"ablation {name}", dataset, ABLATION[method]))
     return {column: printed for column, printed in found.items() if printed is not None}
