@@ -122,7 +122,8 @@ def constraint_line(models: Sequence[dict[str, str]]) -> str:
     binding = sum(share > 0 for share in shares)
     most = f", for at most {max(shares):.2%} of the rows of one model" if binding else ""
     return (
-        f"The constraint of Simul-CROWN binds for a counterfactual of {binding} of {len(shares)} models{most}; all "
+        "The constraint of Simul-CROWN binds for a counterfactual of "
+        f"{binding} of {len(shares)} models{most}; all "
         "other certificates are those of CROWN-IBP and IBP (column `conditional` of "
         "`benchmarks/results/paper/models.csv`)."
     )

@@ -73,6 +73,12 @@ def read(folder: Path, key: Key) -> Cell | None:
     return cell if cell.key == key else None
 
 
+def read_all(folder: Path) -> list[Cell]:
+    """Return all results in a folder, sorted."""
+    paths = folder.glob("*.json")
+    return sorted((_cell(json.loads(p.read_text(encoding="utf-8"))) for p in paths), key=lambda c: c.key)
+
+
 def write_results(folder: Path, cells: Iterable[Cell]) -> list[Path]:
     """Write all results as tables, a file for each dataset and experiment, and return where.
 
