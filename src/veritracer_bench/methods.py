@@ -200,7 +200,10 @@ METHODS: dict[str, Method] = {
         from_baseline(BASELINES["sns"], "SNS", 6.0),
         from_baseline(BASELINES["wachter"], "Wachter", 3.0),
         from_baseline(BASELINES["neighbour"], "nearest neighbour", 0.5),
+        from_baseline(BASELINES["rnce"], "RNCE", 1.0),
+        from_baseline(BASELINES["proplace"], "PROPLACE", 5000.0),
         from_baseline(BASELINES["dice"], "DiCE", 200.0),
+        from_baseline(BASELINES["ellice"], "ElliCE", 500.0),
         *(
             Method(
                 f"algorithm-1-{kappa}",
@@ -227,7 +230,7 @@ METHODS: dict[str, Method] = {
 }
 """Every method of the library by its name."""
 
-SEARCHED = ("roar", "sns", "wachter", "neighbour", "dice")
+SEARCHED = ("roar", "sns", "wachter", "neighbour", "rnce", "proplace", "dice", "ellice")
 """Baselines that search on a classifier trained for accuracy, and have options."""
 
 COMPARED = ("veritracer", "algorithm-1", "generator", "counternet", "roar", "sns", "wachter", "neighbour")
