@@ -4,7 +4,8 @@
 
 ``--runs`` is the folder of ``veritracer bench --recipe paper``. Its models replace the stored numbers of the
 same experiment, dataset and method; all other stored numbers stay. Without ``VERITRACER_REFERENCE`` the
-summary of the authors' runs stays as it is. ``python docs/write_paper.py`` then writes the page.
+summary of the authors' runs stays as it is. ``--retrained`` names folders of runs with other settings, for
+the distance of retrained models. ``python docs/write_paper.py`` then writes the page.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from veritracer.models.network import Network, to_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.training.recipes import settings_of
 from veritracer_bench.agreement import merged, read_summaries, write_summaries
+from veritracer_bench.assumption import rows_of, write_rows
 from veritracer_bench.authors import later_encoding, paper_subject, unclipped
 from veritracer_bench.plan import Subject
 from veritracer_bench.reproduction import (
@@ -141,10 +143,12 @@ def main() -> None:
     """Merge the summary of our runs with the stored one, and write that of the authors' runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True)
-    runs: Path = parser.parse_args().runs
+    parser.add_argument("--retrained", type=Path, nargs="*", default=[], help="folders of other settings")
+    given = parser.parse_args()
     torch.set_num_threads(1)
     STORED.mkdir(parents=True, exist_ok=True)
-    merge(runs, STORED)
+    merge(given.runs, STORED)
+    write_rows(STORED / "assumption.csv", rows_of(given.runs, given.retrained))
     if reference := os.environ.get("VERITRACER_REFERENCE"):
         files = sorted((Path(reference) / "authors_runs").glob("*.npz"))
         write_summaries(STORED / "authors.csv", [authors_summary(path) for path in files])

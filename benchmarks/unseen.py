@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +32,12 @@ from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.estimator import VeriTraCER
 from veritracer.models.param_sets import ParamSet
+from veritracer.persistence import load
 from veritracer.search.reference import Neighbours
 from veritracer.training.recipes import settings_of
 from veritracer_bench import unseen_tables
 from veritracer_bench.authors import later_encoding, paper_subject
+from veritracer_bench.curves import STRENGTHS, sweep
 from veritracer_bench.judges import Jury, Labelled, labelled
 from veritracer_bench.methods import Problem, arguments, resolve
 from veritracer_bench.plan import Subject
@@ -95,26 +98,25 @@ def stage_of(dataset: str, split: int, sizes: Sizes) -> Stage:
 
 
 def judges_cell(out: Path, dataset: str, split: int, sizes: Sizes) -> None:
-    """Measure the judges themselves."""
+    """Measure the judges themselves, always on all people."""
+    sizes = sizes._replace(people=0)
     key = Key(f"split-{split}", dataset, "judges", 0)
     if not done(out, key, sizes):
         start = time.perf_counter()
-        stage = stage_of(dataset, split, sizes)
+        stage = stage_of(dataset, split, sizes._replace(people=0))
         numbers = accuracies(stage.jury, stage.people)
-        finish(out, key, sizes, numbers | {"people": float(len(stage.people.y))}, time.perf_counter() - start)
+        numbers |= {"people": float(len(stage.people.y))}
+        finish(out, key, sizes, numbers, time.perf_counter() - start)
 
 
 def answers_cells(
     out: Path, dataset: str, split: int, trainer: str, wanted: list[tuple[str, int]], sizes: Sizes
 ) -> None:
     """Train the models of some seeds together, ask the methods and measure their counterfactuals."""
-    stage = stage_of(dataset, split, sizes)
+    stage = stage_of(dataset, split, sizes._replace(people=0))
     subject, x_people = stage.subject, torch.from_numpy(stage.people.x)
     seeds = sorted({seed for _, seed in wanted})
-    start = time.perf_counter()
-    template = VeriTraCER(subject.schema, epochs=sizes.epochs, **arguments(trainer))
-    models = dict(zip(seeds, template.fit_many(subject.X_train, subject.y_train, seeds), strict=True))
-    fit_seconds = (time.perf_counter() - start) / len(seeds)
+    models = models_of(out, stage, split, trainer, seeds, sizes)
     train = torch.from_numpy(stage.train.x), torch.from_numpy(stage.train.y).double()
     neighbours = Neighbours(train[0], train[1] == 1)
     for name, seed in wanted:
@@ -123,7 +125,7 @@ def answers_cells(
         decided = (model.logits(x_people) > 0).numpy()
         rows = np.flatnonzero(~decided)
         rows = rows[: sizes.people or None]
-        numbers = {"accuracy": float(np.mean(decided == stage.people.y)), "fit seconds": fit_seconds}
+        numbers = {"accuracy": float(np.mean(decided == stage.people.y))}
         if len(rows):
             X, x = subject.X_test.iloc[rows], x_people[rows]
             x_cf = resolve(name).answer(Problem(model, X, x, *train, seed))
@@ -132,6 +134,22 @@ def answers_cells(
             explained = Explained.of(model)
             numbers |= numbers_of(measured(explained, Answers(rows, X, x, x_cf), stage.jury, neighbours))
         finish(out, Key(f"split-{split}", dataset, name, seed), sizes, numbers, time.perf_counter() - start)
+
+
+def models_of(
+    out: Path, stage: Stage, split: int, trainer: str, seeds: list[int], sizes: Sizes
+) -> dict[int, VeriTraCER]:
+    """Return the models of some seeds; those that are not stored yet are trained together, and stored."""
+    subject, names = stage.subject, ("split", split, trainer, sizes.epochs, sizes.rows)
+    folder = out / "models" / subject.name / "-".join(map(str, names))
+    missing = [seed for seed in seeds if not (folder / str(seed)).exists()]
+    if missing:
+        template = VeriTraCER(subject.schema, epochs=sizes.epochs, **arguments(trainer))
+        for seed, model in zip(
+            missing, template.fit_many(subject.X_train, subject.y_train, missing), strict=True
+        ):
+            model.save(folder / str(seed))
+    return {seed: load(folder / str(seed)) for seed in seeds}
 
 
 def finish(out: Path, key: Key, sizes: Sizes, numbers: dict[str, float], seconds: float) -> None:
@@ -171,8 +189,8 @@ def authors_cells(out: Path, path: Path, sizes: Sizes) -> None:
     encoding, train, test = authors_rows(dataset)
     jury = authors_jury(dataset, sizes)
     key = Key("authors", dataset, "judges", 0)
-    if not done(out, key, sizes):
-        finish(out, key, sizes, accuracies(jury, test), 0.0)
+    if not done(out, key, sizes._replace(people=0)):
+        finish(out, key, sizes._replace(people=0), accuracies(jury, test), 0.0)
     neighbours = Neighbours(torch.from_numpy(train.x), torch.from_numpy(train.y == 1))
     kappa = settings_of(f"paper:{dataset}", "veritracer")["kappa"]
     for seed, key in keys.items():
@@ -226,6 +244,10 @@ def tables(out: Path, stored: Path) -> None:
         write_results(stored, cells)
     text = unseen_tables.page(read_results(stored))
     stored.with_suffix(".md").write_text(text, encoding="utf-8")
+    if find_spec("matplotlib") is not None:
+        from veritracer_bench.plots import acceptance_curves
+
+        acceptance_curves(read_results(stored), stored / "curves.png")
     print(text)
 
 
@@ -233,6 +255,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
     parser.add_argument("--methods", nargs="+", default=["veritracer"])
+    parser.add_argument(
+        "--sweep", nargs="*", metavar="METHOD", help="also each strength; without a name: all"
+    )
     parser.add_argument("--splits", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(3)), help="trained side by side")
     parser.add_argument("--people", type=int, default=0, help="declined people that are explained; 0: all")
@@ -242,8 +267,9 @@ def main() -> None:
     parser.add_argument("--stored", type=Path, default=STORED, help="folder of the tables")
     parser.add_argument("--table", action="store_true", help="only write the tables of what is there")
     chosen = parser.parse_args()
+    methods = [*chosen.methods, *([] if chosen.sweep is None else sweep(chosen.sweep or list(STRENGTHS)))]
     sizes = Sizes(chosen.people, chosen.epochs, chosen.rows)
-    for name in chosen.methods:
+    for name in methods:
         resolve(name)  # refuses an unknown method before anything is trained
     if not chosen.table:
         torch.set_num_threads(1)
@@ -253,7 +279,7 @@ def main() -> None:
             print(f"left out, not installed: {', '.join(missing)}", file=sys.stderr)
         for split in chosen.splits:
             for dataset in chosen.datasets:
-                measure(chosen.out, dataset, split, chosen.methods, chosen.seeds, sizes)
+                measure(chosen.out, dataset, split, methods, chosen.seeds, sizes)
         if reference := os.environ.get("VERITRACER_REFERENCE"):
             for path in sorted((Path(reference) / "authors_runs").glob("*.npz")):
                 if path.stem.partition("-")[0] in chosen.datasets:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from veritracer_bench import agreement
+from veritracer_bench import agreement, assumption
 from veritracer_bench.reproduction import ABLATION, METHODS, Summary
 
 PAGE = Path(__file__).with_name("reference") / "paper-results.md"
@@ -53,6 +53,17 @@ parts of a long run can be made one after another.
   VeriTraCER and CounterNet. Other numbers are listed and not counted.
 - δ-robustness is the share of valid counterfactuals that Simul-CROWN certifies at the recipe's κ, with any
   method of training. The paper's number for VeriTraCER is that of its ablation.
+"""
+
+
+ASSUMPTION = """\
+## What the paper assumes
+
+A certificate covers the models of a box around today's parameters. Later models: other seeds (RI), other rows
+left out (LOO), fine-tuned on later rows (DS), or retrained from scratch with another setting. Displacement is
+the mean distance of each tensor from today's in radii of the box, and a model is inside if none is above 1.
+A counterfactual survives if the later model gives it the decision of today's model. The condition of
+Simul-CROWN binds if the proof needs it, and adds what neither CROWN-IBP nor IBP certifies.
 """
 
 
@@ -141,6 +152,8 @@ def text() -> str:
     lines += ["## Agreement", "", *agreement.counted_lines(found), "", constraint_line(models), ""]
     lines += [NOTES.read_text(encoding="utf-8").rstrip(), ""]
     lines += ["## Bounds in training", "", *ablation_lines(ours), ""]
+    if (path := STORED / "assumption.csv").exists():
+        lines += [ASSUMPTION, *assumption.table(assumption.read_rows(path)), ""]
     lines += ["## All numbers", "", *agreement.sections(found)]
     return "\n".join(lines).rstrip() + "\n"
 

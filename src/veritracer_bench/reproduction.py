@@ -256,7 +256,7 @@ def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
     """Measure RI or LOO of the finished jobs in both definitions of the paper."""
     found = [load_file(out / f"{job.name}.safetensors") for job in jobs]
     answers = [(tensors["x"], tensors["x_cf"]) for tensors in found]
-    return judged_pairs([_module(tensors) for tensors in found], answers)
+    return judged_pairs([module_of(tensors) for tensors in found], answers)
 
 
 def judged_pairs(modules: Sequence[nn.Module], answers: Sequence[tuple[Tensor, Tensor]]) -> Pairs:
@@ -273,11 +273,13 @@ def judged_pairs(modules: Sequence[nn.Module], answers: Sequence[tuple[Tensor, T
     return Pairs(*(np.array(numbers) for numbers in zip(*each, strict=True)))
 
 
-def _module(tensors: dict[str, Tensor]) -> nn.Sequential:
-    """Build the classifier of a job's file; the paper's networks have LeakyReLU and two logits."""
-    theta = tuple(
-        tensors[f"classifier.{i}"] for i in range(sum(n.startswith("classifier.") for n in tensors))
-    )
+def module_of(tensors: dict[str, Tensor], which: str = "classifier") -> nn.Sequential:
+    """Build a classifier of a job's file: that of the job, or the ``later`` one after fine-tuning.
+
+    The paper's networks have LeakyReLU and two logits.
+    """
+    count = sum(name.startswith(f"{which}.") for name in tensors)
+    theta = tuple(tensors[f"{which}.{i}"] for i in range(count))
     slope = TrainingConfig(**settings_of("paper", "veritracer")).slope
     network = Network((slope,) * (len(theta) // 2 - 1), (-1.0, 1.0))
     return to_module(network, theta).eval()

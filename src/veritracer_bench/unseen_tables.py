@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from veritracer_bench import curves
 from veritracer_bench.judges import MLPS, UNSEEN
 from veritracer_bench.methods import METHODS
 from veritracer_bench.plan import TITLES
@@ -47,8 +48,11 @@ def page(cells: Sequence[Cell]) -> str:
     parts.append("## Judges: accuracy on the people (control of the same size on the model's rows)")
     parts.append(_judges_table([c for c in ours if c.key.method == "judges"]))
     for dataset in datasets:
-        if methods := _methods(ours, dataset):
+        if methods := [name for name in _methods(ours, dataset) if "[" not in name]:
             parts += [f"## {_title(dataset)}: acceptance (control)", _table(ours, dataset, methods)]
+        found = curves.points(ours, dataset)
+        if any("[" in point.method for point in found):
+            parts += [f"## {_title(dataset)}: at equal distance", curves.sentence(found), _curve_table(found)]
     if theirs:
         parts.append("## The authors' own counterfactuals")
         parts.append(
@@ -70,9 +74,9 @@ def verdict(dataset: str, cells: Sequence[Cell]) -> str:
         kinds = {KINDS[each.judge] for each in found if each.qualifies}
         count = sum(each.qualifies for each in found)
         return f"{title}: missed, only {count} judges of {len(kinds)} kinds qualify."
-    mine = _of(cells, dataset, "veritracer")
+    mine = [cell for cell in _of(cells, dataset, "veritracer") if "distance" in cell.numbers]
     if not mine:
-        return f"{title}: the default was not measured."
+        return f"{title}: the default was not measured, or declined nobody."
     said = {each.judge: acceptance(mine, each.judge + UNSEEN) for each in found if each.qualifies}
     below = [
         f"{judge} {each.mean:.3f} ± {each.half_width:.3f}"
@@ -139,6 +143,23 @@ def _table(cells: Sequence[Cell], dataset: str, methods: Sequence[str]) -> str:
         label = judge if standing.qualifies else f"*{judge}*"
         lines.append([label, *(_accepted(of_method[m], judge) for m in methods)])
     return _markdown(["", *(_method_title(m) for m in methods)], lines)
+
+
+def _curve_table(found: Sequence[curves.Point]) -> str:
+    """Return a line for each method and strength: distance, LOF and the lowest judge."""
+    ours = {c.point: c.ours for c in curves.compared(found)}
+    lines = [
+        [
+            point.method,
+            f"{point.distance:.3f}",
+            f"{point.lof:.2f}",
+            f"{point.lowest.mean:.3f} ± {point.lowest.half_width:.3f}",
+            point.judge,
+            "–" if ours.get(point) is None else f"{ours[point]:.3f}",
+        ]
+        for point in found
+    ]
+    return _markdown(["method", "distance", "LOF", "lowest judge", "which", "ours at this distance"], lines)
 
 
 def _mean(cells: Sequence[Cell], name: str) -> str:

@@ -114,9 +114,12 @@ def test_the_page_names_the_judges_that_accept_too_little() -> None:
     names = ("boosting", "forest", "logistic", "RBF SVM", "neighbours", MLPS)
     accurate = {f"accuracy, {n}{end}": 0.8 for n in names for end in ("", UNSEEN)}
     said = {f"acceptance, {n}{UNSEEN}": 0.95 for n in names} | {f"acceptance, {n}": 0.99 for n in names}
-    cells = [cell(0, "judges", **accurate), cell(0, rows=10.0, distance=0.05, **said)]
+    cells = [cell(0, "judges", **accurate), cell(0, rows=10.0, distance=0.05, LOF=1.0, **said)]
     assert "HELOC: reached; the lowest of 6 is" in unseen_tables.page(cells)
-    low = [cells[0], cell(0, **{**said, f"acceptance, RBF SVM{UNSEEN}": 0.85})]
+    low = [
+        cells[0],
+        cell(0, rows=10.0, distance=0.05, LOF=1.0, **{**said, f"acceptance, RBF SVM{UNSEEN}": 0.85}),
+    ]
     assert "HELOC: missed by RBF SVM 0.850" in unseen_tables.page(low)
     few = [cell(0, "judges", **{f"accuracy, {MLPS}{e}": 0.8 for e in ("", UNSEEN)}), cells[1]]
     assert "HELOC: missed, only 1 judges of 1 kinds qualify" in unseen_tables.page(few)
@@ -125,13 +128,13 @@ def test_the_page_names_the_judges_that_accept_too_little() -> None:
 def test_a_run_continues_where_it_was_and_writes_its_tables(tmp_path: Path) -> None:
     sizes = benchmark.Sizes(people=8, epochs=2)
     benchmark.measure(tmp_path / "out", "breast_cancer", 0, ["veritracer"], [0], sizes)
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.json")}
     assert sorted(before) == [
         "split-0.breast_cancer.judges.0.json",
         "split-0.breast_cancer.veritracer.0.json",
     ]
     benchmark.measure(tmp_path / "out", "breast_cancer", 0, ["veritracer", "neighbour"], [0], sizes)
-    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.json")}
     assert before.items() < after.items()
     assert set(after) - set(before) == {"split-0.breast_cancer.neighbour.0.json"}
     benchmark.tables(tmp_path / "out", tmp_path / "stored")
