@@ -45,7 +45,7 @@ parts of a long run can be made one after another.
 ## How numbers are compared
 
 - A number is the mean over models, its standard deviation in parentheses, and how many models there are. RI
-  and LOO are means over ordered pairs of models.
+  and LOO are means over ordered pairs of models, as in the paper; *by model* has the deviation over models.
 - The reference is the authors' code, run again with the authors' settings and test rows. Models of each
   method: {authors}. Where there is no such run the reference is the paper, with ten models.
 - **Rates** (accuracy, δ-robustness, RI or LOO as the code computes it, DS) agree if the difference is at most

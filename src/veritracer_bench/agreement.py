@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veritracer.files import write_whole
-from veritracer_bench.reproduction import ABLATION, ACROSS, IN_ABLATION, Summary, printed_of
+from veritracer_bench.reproduction import ABLATION, ACROSS, BY_MODEL, IN_ABLATION, Summary, printed_of
 from veritracer_bench.results import PAPER, settled
 
 DISTANCES, DISTANCE_SHARE = ("proximity", "DDM"), 0.15
@@ -27,7 +27,10 @@ OF_MAIN_METHODS = (*DISTANCES, SPARSITY)
 MAIN_METHODS = ("veritracer", "counternet")
 """The methods whose distances and sparsity count."""
 
-COLUMNS = ("accuracy", "valid", "δ-robust", *ACROSS, "DS", "accuracy after", "proximity", "sparsity", "DDM")
+COLUMNS = (
+    *("accuracy", "valid", "δ-robust", *ACROSS, *BY_MODEL),
+    *("DS", "accuracy after", "proximity", "sparsity", "DDM"),
+)
 """All columns, in the order of the page."""
 
 FIELDS = ("experiment", "dataset", "method", "models", "column", "mean", "spread", "count")
@@ -86,7 +89,7 @@ def comparisons(ours: Iterable[Summary], authors: Iterable[Summary]) -> list[Com
         _compared(summary, column, theirs.get(summary[:3]))
         for summary in ours
         for column in COLUMNS
-        if column in summary.numbers and (summary.experiment == "ri" or column in ACROSS)
+        if column in summary.numbers and (summary.experiment == "ri" or column in (*ACROSS, *BY_MODEL))
     ]
 
 

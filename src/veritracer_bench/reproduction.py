@@ -16,13 +16,14 @@ import argparse
 import copy
 import json
 import math
-import multiprocessing
 import os
+import signal
+import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.encoding import Encoding
+from veritracer.engines import make_engine
 from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
@@ -45,6 +47,7 @@ from veritracer.training.recipes import names as recipe_names
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
 from veritracer_bench.plan import Subject
 from veritracer_bench.results import PAPER, Printed, where, write_json
+from veritracer_bench.running import attempt
 
 METHODS: dict[str, dict[str, Any]] = {
     "veritracer": {"method": "veritracer", "bound": "simul-crown"},
@@ -301,6 +304,9 @@ SHOWN = {
 ACROSS = ("RI or LOO, f_m(x′) ≠ f_m(x)", "f_m(x′) = f(x′)")
 """Columns of the summary that concern pairs of models."""
 
+BY_MODEL = tuple(f"{column}, by model" for column in ACROSS)
+"""The same numbers as means of each model over all others, so that their deviation is one over models."""
+
 PRINTED = {"δ-robust": "delta", "proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm", "DS": "shift"}
 ABLATION = {"veritracer": "generator", "crown-ibp": "generator-crown-ibp", "ibp": "generator-ibp"}
 """Names of the paper's tables by column, and of the methods in its ablation."""
@@ -355,6 +361,8 @@ def summary_of(key: tuple[str, str, str], models: Sequence[dict[str, float]], pa
             numbers[column] = _spread(values)
     if pairs is not None:
         numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
+        by_model = (each.reshape(len(models), -1) for each in pairs)
+        numbers |= {column: _spread(each.mean(1)) for column, each in zip(BY_MODEL, by_model, strict=True)}
     return Summary(*key, len(models), numbers, printed_of(*key))
 
 
@@ -403,29 +411,44 @@ def _text(summary: Summary, column: str) -> str:
 # ---------------------------------------------------------------- the run
 
 
+class _TimeIsOver(BaseException):
+    """Raised when a run has to stop; nothing that handles the errors of a task may hold it up."""
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Leave the block after so many seconds, wherever it is; in the main thread only."""
+
+    def stop(*_: object) -> None:
+        raise _TimeIsOver
+
+    if seconds <= 0:
+        seconds = 1e-6  # 0 would mean no limit
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.0 if math.isinf(seconds) else seconds)
+    try:
+        yield
+    except _TimeIsOver:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) -> int:
     """Run jobs in other processes until all are done or the time is over; return how many are open.
 
-    A process that is stopped leaves a checkpoint, and the next run continues from there if it has as many
+    Training that is stopped leaves a checkpoint, and the next run continues from there if it has as many
     processes, which decide how the jobs are divided.
     """
-    end = time.monotonic() + stop_after
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    waiting = batches_of([job for job in jobs if not (out / f"{job.name}.json").exists()], workers)
-    context = multiprocessing.get_context("spawn")
-    running: list[BaseProcess] = []
-    while (waiting or running) and time.monotonic() < end:
-        running = [process for process in running if process.is_alive()]
-        while waiting and len(running) < workers:
-            process = context.Process(target=run_jobs, args=(waiting.pop(0), options), daemon=True)
-            process.start()
-            running.append(process)
-        time.sleep(0.2)
-    for left in running:
-        left.terminate()
-    for left in running:
-        left.join()
+    open_jobs = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    calls = ((run_jobs, (batch, options)) for batch in batches_of(open_jobs, workers))
+    with _time_limit(stop_after):
+        for done in make_engine("local", workers).map(attempt, calls):
+            if done.failure is not None:
+                print(f"{done.args[0][0].name} failed: {done.failure}", file=sys.stderr, flush=True)
     return sum(not (out / f"{job.name}.json").exists() for job in jobs)
 
 

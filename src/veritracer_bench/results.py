@@ -25,6 +25,8 @@ from veritracer.files import document_text, write_whole
 
 FORMAT = "veritracer-bench-1"
 CONDITIONS = ".conditions.json"
+SQUARE = ", mean square"
+"""The end of the name of a number's mean square over other models, beside its mean."""
 _FIRST = ("method", "seed", "conditions", "seconds")
 
 
