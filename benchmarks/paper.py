@@ -14,7 +14,7 @@ import argparse
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,16 @@ from veritracer.models.network import Network, to_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.training.recipes import settings_of
 from veritracer_bench.agreement import merged, read_summaries, write_summaries
-from veritracer_bench.assumption import rows_of, write_rows
+from veritracer_bench.assumption import (
+    SHIFT,
+    Models,
+    Row,
+    kappa_of,
+    others_of,
+    rows_for,
+    rows_of,
+    write_rows,
+)
 from veritracer_bench.authors import later_encoding, paper_subject, unclipped
 from veritracer_bench.plan import Subject
 from veritracer_bench.reproduction import (
@@ -89,6 +98,19 @@ def authors_summary(path: Path) -> Summary:
     own = np.array([each["own_radii"] for each in numbers])
     summary.numbers[OWN_RADII] = (float(own.mean()), float(own.std()), len(own))
     return summary
+
+
+def authors_rows(path: Path) -> Iterator[Row]:
+    """Measure where the later models of one file of the authors' runs are."""
+    dataset, _, method = path.stem.partition("-")
+    run = np.load(path)
+    x = torch.from_numpy(run["x"]).double()
+    today: dict[int, nn.Module] = {seed: classifier_of(run, seed) for seed in seeds_of(run)}
+    answers = {seed: (x, torch.from_numpy(run[f"{seed}/x_cf"]).double()) for seed in today}
+    later = {"ri": others_of(today)}
+    if all(f"{seed}/finetuned_weight0" in run for seed in today):
+        later[SHIFT] = {seed: [classifier_of(run, seed, "finetuned_")] for seed in today}
+    yield from rows_for(dataset, f"authors' {method}", Models(today, answers, kappa_of(dataset), later))
 
 
 def _accuracy(module: nn.Module, encoding: Encoding, subject: Subject) -> float:
@@ -152,6 +174,7 @@ def main() -> None:
     if reference := os.environ.get("VERITRACER_REFERENCE"):
         files = sorted((Path(reference) / "authors_runs").glob("*.npz"))
         write_summaries(STORED / "authors.csv", [authors_summary(path) for path in files])
+        write_rows(STORED / "assumption.csv", (row for path in files for row in authors_rows(path)))
 
 
 if __name__ == "__main__":

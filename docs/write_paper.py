@@ -153,7 +153,8 @@ def text() -> str:
     lines += [NOTES.read_text(encoding="utf-8").rstrip(), ""]
     lines += ["## Bounds in training", "", *ablation_lines(ours), ""]
     if (path := STORED / "assumption.csv").exists():
-        lines += [ASSUMPTION, *assumption.table(assumption.read_rows(path)), ""]
+        rows = sorted(assumption.read_rows(path), key=lambda row: (row.dataset, row.experiment, row.method))
+        lines += [ASSUMPTION, *assumption.table(rows), ""]
     lines += ["## All numbers", "", *agreement.sections(found)]
     return "\n".join(lines).rstrip() + "\n"
 

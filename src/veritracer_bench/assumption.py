@@ -95,38 +95,68 @@ class Row(NamedTuple):
     adds: float
 
 
+class Models(NamedTuple):
+    """Models of one experiment by seed: today's, rows and counterfactuals (x, x_cf), and κ of their sets.
+
+    ``later`` has other models by the name of their experiment and by the seed of today's model.
+    """
+
+    today: dict[int, nn.Module]
+    answers: dict[int, tuple[Tensor, Tensor]]
+    kappa: float
+    later: dict[str, dict[int, list[nn.Module]]]
+
+
+def rows_for(dataset: str, method: str, models: Models) -> Iterator[Row]:
+    """Yield a line for each experiment that has later models."""
+    sets = {seed: ParamSet.around(module, models.kappa) for seed, module in models.today.items()}
+    conditions = [condition_of(sets[s], module, *models.answers[s]) for s, module in models.today.items()]
+    for experiment, later in models.later.items():
+        found = [
+            later_models(sets[s], models.today[s], others, *models.answers[s])
+            for s, others in later.items()
+            if others
+        ]
+        if found:
+            yield _row((experiment, dataset, method), found, conditions)
+
+
+def others_of(today: dict[int, nn.Module]) -> dict[int, list[nn.Module]]:
+    """Return for each model all others, as its later ones."""
+    return {seed: [each for i, each in today.items() if i != seed] for seed in today}
+
+
+def kappa_of(dataset: str) -> float:
+    """Return the κ of the paper's recipe for a dataset; that of HELOC if it has none."""
+    name = f"paper:{dataset}"
+    kappa: float = settings_of(name if name in recipe_names() else "paper", "veritracer")["kappa"]
+    return kappa
+
+
 def rows_of(out: Path, retrained: Iterable[Path] = ()) -> Iterator[Row]:
     """Yield a line for each group of finished jobs in a folder, for DS, and for each retrained folder.
 
     A folder of ``retrained`` has jobs with other settings; the sets are those of the jobs in ``out``, and
     every job is compared with all retrained ones of other seeds.
     """
-    groups = _groups(out)
-    for (experiment, dataset, method), seeds in groups.items():
+    for (experiment, dataset, method), seeds in _groups(out).items():
         files = {
             seed: load_file(out / f"{experiment}.{dataset}.{method}.{seed}.safetensors") for seed in seeds
         }
         if any("x_cf" not in tensors for tensors in files.values()):
             continue  # a standard model has no generator
-        today = {seed: module_of(tensors) for seed, tensors in files.items()}
-        name = f"paper:{dataset}"
-        kappa = settings_of(name if name in recipe_names() else "paper", "veritracer")["kappa"]
-        sets = {seed: ParamSet.around(module, kappa) for seed, module in today.items()}
+        today: dict[int, nn.Module] = {seed: module_of(tensors) for seed, tensors in files.items()}
         answers = {seed: (tensors["x"].double(), tensors["x_cf"].double()) for seed, tensors in files.items()}
-        conditions = [condition_of(sets[seed], today[seed], *answers[seed]) for seed in seeds]
-        others = {experiment: {s: [today[i] for i in seeds if i != s] for s in seeds}}
+        later = {experiment: others_of(today)}
         if all("later.0" in tensors for tensors in files.values()):
-            others[SHIFT] = {seed: [module_of(files[seed], "later")] for seed in seeds}
+            later[SHIFT] = {seed: [module_of(tensors, "later")] for seed, tensors in files.items()}
         for folder in retrained:
             key = experiment, dataset, method
             if key in (there := _groups(folder)):
                 paths = {i: folder / f"{'.'.join(key)}.{i}.safetensors" for i in there[key]}
                 again = {i: module_of(load_file(path)) for i, path in paths.items()}
-                others[_changed(folder)] = {s: [m for i, m in again.items() if i != s] for s in seeds}
-        for what, later in others.items():
-            found = [later_models(sets[s], today[s], later[s], *answers[s]) for s in seeds if later[s]]
-            if found:
-                yield _row((what, dataset, method), found, conditions)
+                later[_changed(folder)] = {s: [m for i, m in again.items() if i != s] for s in seeds}
+        yield from rows_for(dataset, method, Models(today, answers, kappa_of(dataset), later))
 
 
 def _groups(out: Path) -> dict[tuple[str, str, str], list[int]]:
