@@ -149,7 +149,7 @@ def test_roars_worst_model_is_the_linear_programs(square) -> None:
     encoding, x, y = square
     weights, bias = (2.0, -1.0), -0.4
     explainer = Roar(plane(*weights, bias=bias), encoding, x, y)
-    local = explainer._local(x)
+    local = explainer._local(x, explainer.samples[0])
     for goal in (1.0, -1.0):
         goals = torch.full((len(x),), goal, dtype=torch.float64)
         found, _ = Problem(x, goals, *local, torch.zeros_like(goals)).objective(x, 0.1)
