@@ -175,6 +175,18 @@ def test_the_default_comes_first_and_is_not_compared_with_the_paper() -> None:
     assert "| VeriTraCER (default) | 0.900 |" in markdown(table)
 
 
+@pytest.mark.parametrize(
+    ("table", "method"),
+    [("ablation", "generator-ibp"), ("curve", "algorithm-1-0.3"), ("start", "algorithm-1-torch")],
+)
+def test_the_default_comes_first_in_tables_of_algorithm_1_alone(table: str, method: str) -> None:
+    some = [cell(name, keeps=0.9, certified=0.5) for name in (method, "veritracer")]
+    (made,) = tables_of(Results(some), [table])
+    titles = [title for title, line in made.lines if any(line)]
+    assert titles[0] == "VeriTraCER (default)"
+    assert all(title.startswith("Algorithm 1 alone") for title in titles[1:])
+
+
 def test_nobody_wins_within_one_deviation() -> None:
     def best(*leader: float) -> list[bool]:
         some = [cell("algorithm-1", i, keeps=each) for i, each in enumerate(leader)]
