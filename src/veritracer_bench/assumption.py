@@ -211,16 +211,23 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 def read_rows(path: Path) -> list[Row]:
     """Read the lines of a table."""
     with path.open(encoding="utf-8", newline="") as file:
-        return [
-            Row(
-                *(line[name] for name in Row._fields[:3]),
-                int(line["models"]),
-                int(line["later"]),
-                tuple(map(float, line["displacement"].split())),
-                *(float(line[name]) for name in Row._fields[6:]),
-            )
-            for line in csv.DictReader(file)
-        ]
+        return [_read(line) for line in csv.DictReader(file)]
+
+
+def _read(line: dict[str, str]) -> Row:
+    return Row(
+        experiment=line["experiment"],
+        dataset=line["dataset"],
+        method=line["method"],
+        models=int(line["models"]),
+        later=int(line["later"]),
+        displacement=tuple(map(float, line["displacement"].split())),
+        inside=float(line["inside"]),
+        survives=float(line["survives"]),
+        survives_outside=float(line["survives_outside"]),
+        binds=float(line["binds"]),
+        adds=float(line["adds"]),
+    )
 
 
 def table(rows: Iterable[Row]) -> list[str]:

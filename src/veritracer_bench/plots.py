@@ -171,10 +171,8 @@ def acceptance_curves(cells: Sequence[Cell], path: Path) -> Path | None:
                 means = [point.lowest.mean for point in curve]
                 bars = [point.lowest.half_width for point in curve]
                 label = METHODS[base].title
-                style = {"lw": 2.0 if base == OURS else 1.0, "ms": 3, "elinewidth": 0.8}
-                axis.errorbar(
-                    where, means, bars, marker="o", color=_colour(base, bases), label=label, **style
-                )
+                colour, width = _colour(base, bases), 2.0 if base == OURS else 1.0
+                axis.errorbar(where, means, bars, marker="o", ms=3, lw=width, color=colour, label=label)
             axis.set_ylim(-0.04, 1.04)
             axis.set_title(TITLES.get(dataset, dataset), fontsize=9)
             axis.set_xlabel("LOF" if name == "lof" else name, fontsize=8)

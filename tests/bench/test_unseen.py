@@ -121,6 +121,8 @@ def test_the_page_names_the_judges_that_accept_too_little() -> None:
         cell(0, rows=10.0, distance=0.05, LOF=1.0, **{**said, f"acceptance, RBF SVM{UNSEEN}": 0.85}),
     ]
     assert "HELOC: missed by RBF SVM 0.850" in unseen_tables.page(low)
+    assert "- HELOC: missed by RBF SVM" in unseen_tables.section(low, "results/unseen")
+    assert unseen_tables.section([], "results/unseen") == ""
     few = [cell(0, "judges", **{f"accuracy, {MLPS}{e}": 0.8 for e in ("", UNSEEN)}), cells[1]]
     assert "HELOC: missed, only 1 judges of 1 kinds qualify" in unseen_tables.page(few)
 
