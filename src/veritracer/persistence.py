@@ -124,7 +124,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
     model._saved_settings = content.settings  # recipes of a later release may differ
-    config = model.training_config()
+    config = model.settings_
     model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
     model.schema_ = model.encoding_.schema

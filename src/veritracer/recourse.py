@@ -28,8 +28,7 @@ from veritracer.schema.labels import stated_twice
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
 from veritracer.threads import one_thread
 from veritracer.training import Panel
-from veritracer.training.data import as_table
-from veritracer.training.panel import LabelledRows
+from veritracer.training.data import LabelledRows, as_table
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -12,7 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer.training import Panel
-from veritracer.training.panel import Ensemble, LabelledRows
+from veritracer.training.data import LabelledRows
+from veritracer.training.panel import Ensemble
 from veritracer.training.panel_members import BoostedTrees, Ranks
 
 

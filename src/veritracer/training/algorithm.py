@@ -4,8 +4,8 @@ All models of a call are trained side by side, over parameters with a leading di
 run. Each model has its own random stream (its start, the order of its rows), its own row weights, its own
 gradient clipping and its own best epoch, so that it equals the run alone.
 
-``monitor`` shows a progress bar and turns Ctrl-C into a stop after the current batch.
-``TrainingRun`` prepares a run (panels and threshold) and ``TrainingResult`` holds its models.
+``monitor`` shows a progress bar and turns Ctrl-C into a stop after the current batch. ``fit_models`` is a
+whole run: panels, threshold, training, and the threshold of an approval rate at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from types import FrameType
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 from veritracer.training.checkpoints import Checkpoint, digest_of_run, numbered, restore
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingData, TrainingRows, members, padded
+from veritracer.training.data import LabelledRows, TrainingData, members, padded
 from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
 from veritracer.training.generator import (
     Context,
@@ -55,7 +54,7 @@ from veritracer.training.losses import (
     weighted_mean,
 )
 from veritracer.training.objective import Objective
-from veritracer.training.panel import LabelledRows, Panel
+from veritracer.training.panel import Panel
 
 
 class Epoch(NamedTuple):
@@ -75,17 +74,14 @@ class Epoch(NamedTuple):
     objective: Tensor
 
 
-class StopReason(Enum):
-    """Reasons for the end of training; ``TrainedModels.stopped`` is the reason as a phrase."""
-
-    DONE = auto()
-    NO_PROGRESS = auto()
-    INTERRUPTED = auto()
-
-
 @dataclass(frozen=True)
 class TrainedModels:
-    """Classifier and generator of each model, with the epoch they are from and the records of all epochs."""
+    """The models of a run on the CPU in double precision, each with its best epoch and all records.
+
+    ``stopped`` is the reason for the end of training as a phrase, ``interrupted`` is true if it was Ctrl-C.
+    ``panels`` has one for each model, one that all share, or none. ``thresholds`` has the probability at
+    which each model decides, if an approval rate set it.
+    """
 
     network: Network
     generator: Generator | None
@@ -93,9 +89,10 @@ class TrainedModels:
     generator_theta: list[Theta]
     best_epoch: list[int]
     history: list[list[dict[str, float]]]
-    stop_reason: StopReason
     stopped: str
-    threshold_logit: float
+    interrupted: bool = False
+    panels: Sequence[Panel] = ()
+    thresholds: Sequence[float] = ()
 
 
 Start = tuple[Theta, Theta]
@@ -112,8 +109,8 @@ class _State(NamedTuple):
 def train(
     config: TrainingConfig,
     encoding: Encoding,
-    rows: TrainingRows,
-    validation: TrainingRows,
+    rows: LabelledRows,
+    validation: LabelledRows,
     seeds: Sequence[int],
     *,
     teacher: Teacher | None = None,
@@ -173,8 +170,8 @@ class _Training:
         self,
         config: TrainingConfig,
         encoding: Encoding,
-        rows: TrainingRows,
-        validation: TrainingRows,
+        rows: LabelledRows,
+        validation: LabelledRows,
         seeds: Sequence[int],
         teacher: Teacher | None,
         start: Sequence[Start] | None,
@@ -230,7 +227,7 @@ class _Training:
         history: list[Epoch] = []
         if checkpoint is not None:
             best, history = self._restored(*checkpoint, best)
-        ended, stopped = StopReason.DONE, "all epochs done"
+        stopped, was_interrupted = "all epochs done", False
         for epoch in range(len(history), epochs):
             start = time.perf_counter()
             kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
@@ -243,14 +240,14 @@ class _Training:
             if on_epoch is not None:
                 on_epoch(record)
             if not kept_going:
-                ended, stopped = StopReason.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
+                stopped, was_interrupted = f"interrupted in epoch {epoch + 1} of {epochs}", True
                 break
             if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
-                ended, stopped = StopReason.NO_PROGRESS, f"no progress for {config.patience} epochs"
+                stopped = f"no progress for {config.patience} epochs"
                 break
             if checkpoint is not None and (checkpoint[0].is_due() or epoch + 1 == epochs):
                 self._write(*checkpoint, best, history)
-        return self._trained(best, history, ended, stopped)
+        return self._trained(best, history, stopped, was_interrupted)
 
     def _write(self, checkpoint: Checkpoint, run: str, best: _BestModels, history: list[Epoch]) -> None:
         """Write everything that the next epoch depends on."""
@@ -288,7 +285,7 @@ class _Training:
     def _changing(self, best: _BestModels) -> dict[str, list[Tensor]]:
         """Return the tensors that epochs change, by name."""
         groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
-        groups |= {"best.theta": best.theta, "best.generator_theta": best.generator_theta}
+        groups |= {f"best.{name}": group for name, group in best.state._asdict().items()}
         groups |= {"best.numbers": [best.objective, best.epoch]}
         for name, optimiser in self._optimisers().items():
             groups |= {f"{name}.first": optimiser.first, f"{name}.second": optimiser.second}
@@ -559,23 +556,22 @@ class _Training:
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
     def _trained(
-        self, best: _BestModels, history: list[Epoch], ended: StopReason, stopped: str
+        self, best: _BestModels, history: list[Epoch], stopped: str, was_interrupted: bool
     ) -> TrainedModels:
         models = range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
-            return tuple(t[model].detach().clone() for t in stack)
+            return tuple(t[model].detach().to("cpu", torch.float64, copy=True) for t in stack)
 
         return TrainedModels(
             self.network,
             self.generator,
-            [take(best.theta, m) for m in models],
-            [take(best.generator_theta, m) for m in models],
+            [take(best.state.theta, m) for m in models],
+            [take(best.state.generator_theta, m) for m in models],
             [int(best.epoch[m]) + 1 for m in models],
             [[_record(epoch, m) for epoch in history] for m in models],
-            ended,
             stopped,
-            self.config.threshold_logit,
+            was_interrupted,
         )
 
 
@@ -583,46 +579,42 @@ def _by_crown_ibp(models: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor) -> Te
     return BOUNDS["crown-ibp"](models, x, x_cf, sign).worst_logit
 
 
-def _of_models(rows: TrainingRows, config: TrainingConfig, models: int) -> TrainingRows:
+def _of_models(rows: LabelledRows, config: TrainingConfig, models: int) -> LabelledRows:
     """Return the validation rows with a leading dimension for the models: all rows, or those of each."""
     if config.validation == "stratified":
-        return TrainingRows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
+        return LabelledRows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
     index, live = padded(members(rows))
     index = index.to(rows.x.device)
     weight = rows.weight.gather(1, index)
-    return TrainingRows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
+    return LabelledRows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
 
 
 class _BestModels(NamedTuple):
     """The best state so far of each model, its objective and epoch; ready states come first."""
 
-    theta: list[Tensor]
-    generator_theta: list[Tensor]
+    state: _State
     objective: Tensor
     ready: bool
     epoch: Tensor
 
     @classmethod
     def none(cls, state: _State, models: int) -> _BestModels:
-        copies = [[t.detach().clone() for t in stack] for stack in state]
-        return cls(
-            copies[0],
-            copies[1],
-            torch.full((models,), math.inf, dtype=torch.float64),
-            False,
-            torch.zeros(models, dtype=torch.long),
-        )
+        """Return the initial state, which any state after an epoch replaces."""
+        copies = _State(*([t.detach().clone() for t in stack] for stack in state))
+        worst = torch.full((models,), math.inf, dtype=torch.float64)
+        return cls(copies, worst, False, torch.zeros(models, dtype=torch.long))
 
     def updated(self, state: _State, record: Epoch, *, ready: bool) -> _BestModels:
         """Return the better of this and the present state, model by model."""
         first = ready and not self.ready
         better = torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective < self.objective
-        stacks = []
-        for old, new in zip((self.theta, self.generator_theta), state, strict=True):
-            stacks.append([_choose(better, n.detach(), o) for n, o in zip(new, old, strict=True)])
+        stacks = [
+            [_choose(better, new.detach(), old) for new, old in zip(*both, strict=True)]
+            for both in zip(state, self.state, strict=True)
+        ]
         objective = torch.where(better, record.objective, self.objective)
         epoch = torch.where(better, record.epoch - 1, self.epoch)
-        return _BestModels(stacks[0], stacks[1], objective, self.ready or ready, epoch)
+        return _BestModels(_State(*stacks), objective, self.ready or ready, epoch)
 
 
 def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
@@ -693,125 +685,80 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 # ---------------------------------------------------------------- one run, from data to models
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """Settings of one run: ``panel`` is not fitted yet, ``approval_rate`` replaces the threshold."""
+def fit_models(
+    config: TrainingConfig,
+    data: TrainingData,
+    seeds: Sequence[int],
+    *,
+    panel: Panel | None,
+    threshold: float,
+    approval_rate: float | None,
+    share_panel: bool = False,
+    start: Sequence[Start] | None = None,
+    checkpoint: Checkpoint | None = None,
+    verbose: bool = False,
+) -> TrainedModels:
+    """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch.
 
-    config: TrainingConfig
-    panel: Panel | None
-    threshold: float
-    approval_rate: float | None
-    device: str
-    verbose: bool
-
-    def fit(
-        self,
-        data: TrainingData,
-        seeds: list[int],
-        *,
-        share_panel: bool = False,
-        start: Sequence[Start] | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> TrainingResult:
-        """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch."""
-        panels = self._panels(data, seeds[:1] if share_panel else seeds)
-        threshold = self._first_threshold(data, panels)
-        config = replace(self.config, threshold_logit=threshold_logit(threshold))
-        teacher = self._teacher(data, panels, threshold)
-        with monitor(verbose=self.verbose) as (on_epoch, interrupted):
-            trained = train(
-                config,
-                data.encoding,
-                data.rows,
-                data.validation,
-                seeds,
-                teacher=teacher,
-                start=start,
-                checkpoint=checkpoint,
-                on_epoch=on_epoch,
-                interrupted=interrupted,
-            )
-        if trained.stop_reason is StopReason.INTERRUPTED:
-            kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
-            warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=4)
-        return TrainingResult(data, panels, trained, self.approval_rate)
-
-    def _panels(self, data: TrainingData, seeds: Sequence[int]) -> list[Panel]:
-        """Fit a panel for each seed on the rows that its model may see; return none if none is wanted."""
-        if self.panel is None:
-            return []
-        return [
-            clone(self.panel).fit_encoded(data.encoding, rows, seed=seed)
-            for seed, rows in zip(seeds, _labelled(data), strict=False)
-        ]
-
-    def _first_threshold(self, data: TrainingData, panels: list[Panel]) -> float:
-        """Return the given threshold, or an estimate of the one that accepts the wanted share of people."""
-        if self.approval_rate is None:
-            return self.threshold
-        x, y, weight = (part.cpu() for part in data.rows)
-        if panels:
-            score = torch.logit(panels[0].vote(x), eps=1e-6)
-        else:
-            from sklearn.linear_model import LogisticRegression  # imported here: few models need it
-
-            linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
-            score = torch.from_numpy(linear.decision_function(x.numpy()))
-        at = float(rate_threshold(score[weight[0] > 0], self.approval_rate))
-        return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
-
-    def _teacher(self, data: TrainingData, panels: list[Panel], threshold: float) -> Teacher | None:
-        """Return the teacher of the classifiers if there is a panel with a weight in training."""
-        if not panels or self.config.method != "veritracer" or panels[0].strength == 0:
-            return None
-        options = Distillation().times(panels[0].strength)
-        rows = [LabelledRows(*(part.to(self.device) for part in mine)) for mine in _labelled(data)]
-        return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
+    ``panel`` is the one to fit for each model; with ``share_panel`` there is one for all. An
+    ``approval_rate`` replaces the threshold.
+    """
+    panels: list[Panel] = []
+    if panel is not None:
+        pairs = zip(seeds[:1] if share_panel else seeds, data.rows.to("cpu").of_models(), strict=False)
+        panels = [clone(panel).fit_encoded(data.encoding, rows, seed=seed) for seed, rows in pairs]
+    if approval_rate is not None:
+        threshold = _first_threshold(data.rows, panels, approval_rate)
+    config = replace(config, threshold_logit=threshold_logit(threshold))
+    teacher = None
+    if panels and config.method == "veritracer" and panels[0].strength != 0:
+        rows, weights = data.rows.of_models()[: len(panels)], Distillation().times(panels[0].strength)
+        teacher = Teacher(panels, rows, weights, config.threshold_logit)
+    with monitor(verbose=verbose) as (on_epoch, interrupted):
+        trained = train(
+            config,
+            data.encoding,
+            data.rows,
+            data.validation,
+            seeds,
+            teacher=teacher,
+            start=start,
+            checkpoint=checkpoint,
+            on_epoch=on_epoch,
+            interrupted=interrupted,
+        )
+    if trained.interrupted:
+        remedy = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
+        warnings.warn(message("a whole run", trained.stopped, remedy), TrainingWarning, stacklevel=4)
+    trained = replace(trained, panels=panels)
+    return trained if approval_rate is None else _accepting(approval_rate, trained, config, data)
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """The models of a run, by index; on the CPU, in double precision."""
+def _first_threshold(rows: LabelledRows, panels: Sequence[Panel], approval_rate: float) -> float:
+    """Estimate the threshold that accepts this share of people, before there is a classifier."""
+    x, y, weight = rows.to("cpu")
+    if panels:
+        score = torch.logit(panels[0].vote(x), eps=1e-6)
+    else:
+        from sklearn.linear_model import LogisticRegression  # imported here: few models need it
 
-    data: TrainingData
-    panels: list[Panel]
-    trained: TrainedModels
-    approval_rate: float | None
-
-    def panel(self, index: int) -> Panel | None:
-        """Return the panel of a model: its own, or the one that all share."""
-        return self.panels[min(index, len(self.panels) - 1)] if self.panels else None
-
-    def generator_theta(self, index: int) -> Theta:
-        """Return the parameters of a model's generator."""
-        return _double(self.trained.generator_theta[index])
-
-    def classifier(self, index: int) -> tuple[Theta, float | None]:
-        """Return a classifier, shifted to accept the wanted share of people, and its threshold (or None)."""
-        theta, offset = _double(self.trained.theta[index]), self.trained.threshold_logit
-        if self.approval_rate is None:
-            return theta, None
-        both = (self.data.rows, self.data.validation)
-        parts = [(part.x.cpu(), part.weight[index].cpu() > 0) for part in both]
-        logits = torch.cat([self.trained.network.logit(theta, x[seen].double()) for x, seen in parts])
-        at = rate_threshold(logits, self.approval_rate)
-        threshold = float(torch.sigmoid(at + offset))
-        shift = threshold_logit(threshold) - offset
-        readout = theta[-1].new_tensor(self.trained.network.readout)
-        return (*theta[:-1], theta[-1] - shift * readout / readout.square().sum()), threshold
-
-    def seen(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return the training rows (n, d) that a model saw, and which of them are favourable (n,)."""
-        x, favourable, weight = (part.cpu() for part in self.data.rows)
-        rows = weight[index] > 0
-        return x[rows], favourable[rows] > 0.5
+        linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
+        score = torch.from_numpy(linear.decision_function(x.numpy()))
+    at = float(rate_threshold(score[weight[0] > 0], approval_rate))
+    return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
 
 
-def _labelled(data: TrainingData) -> list[LabelledRows]:
-    """Return the training rows as the panel of each model sees them, on the CPU."""
-    x, y, weight = (part.cpu() for part in data.rows)
-    return [LabelledRows(x, y, mine) for mine in weight]
-
-
-def _double(theta: Theta) -> Theta:
-    return tuple(t.detach().to("cpu", torch.float64) for t in theta)
+def _accepting(
+    approval_rate: float, trained: TrainedModels, config: TrainingConfig, data: TrainingData
+) -> TrainedModels:
+    """Return the models with their last biases shifted so that each accepts this share of its rows."""
+    network, offset = trained.network, config.threshold_logit
+    shifted, thresholds = [], []
+    for index, theta in enumerate(trained.theta):
+        seen = [rows.seen(index)[0].double() for rows in (data.rows, data.validation)]
+        at = rate_threshold(torch.cat([network.logit(theta, x) for x in seen]), approval_rate)
+        thresholds.append(float(torch.sigmoid(at + offset)))
+        shift = threshold_logit(thresholds[-1]) - offset
+        readout = theta[-1].new_tensor(network.readout)
+        shifted.append((*theta[:-1], theta[-1] - shift * readout / readout.square().sum()))
+    return replace(trained, theta=shifted, thresholds=thresholds)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network
-from veritracer.training.panel import LabelledRows, Panel
+from veritracer.training.data import LabelledRows
+from veritracer.training.panel import Panel
 from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128

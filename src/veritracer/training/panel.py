@@ -26,6 +26,7 @@ from veritracer.errors import TrainingError, message
 from veritracer.models.network import Network, Theta
 from veritracer.schema import Schema
 from veritracer.threads import one_thread
+from veritracer.training.data import LabelledRows
 from veritracer.training.generator import init_parameters
 from veritracer.training.losses import Adam, accuracy_loss, weighted_mean
 from veritracer.training.panel_members import BoostedTrees, Networks, Ranks
@@ -51,18 +52,6 @@ KINDS: tuple[Kind, Kind] = ("network", "boosted trees")
 
 FOLDS = 4
 """Each teaching network sees three quarters of the rows; trees and held-out members see two thirds."""
-
-
-class LabelledRows(NamedTuple):
-    """Rows (n, d) with labels 0 or 1 (n,) and weights above 0 (n,)."""
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor
-
-    def select(self, rows: Tensor) -> LabelledRows:
-        """Return some of the rows."""
-        return LabelledRows(*(part[rows] for part in self))
 
 
 def fold_masks(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
