@@ -26,9 +26,9 @@ from veritracer import model_folder
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
 from veritracer.estimator import VeriTraCER
+from veritracer.formatting import to_python
 from veritracer.models.network import Theta, from_module, to_module
 from veritracer.schema import POSITIVE, Schema, Value
-from veritracer.schema.feature import plain
 from veritracer.search.reference import Neighbours, QuantileBounds
 from veritracer.training import Panel
 from veritracer.training.config import TrainingConfig
@@ -74,7 +74,7 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
     """Return the fields of ``_Content`` as JSON values."""
     params = model.get_params(deep=False)
     del params["schema"]
-    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else plain(model.favourable)
+    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else to_python(model.favourable)
     if isinstance(model.panel, Panel):
         params["panel"] = asdict(model.panel.params)
     found = {} if model.approval_rate is None else {"threshold": model.threshold_}

@@ -18,12 +18,12 @@ from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
 from veritracer.explaining import Explanation
+from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet, RadiusRule
 from veritracer.options import ExplainOptions, takes
 from veritracer.schema import POSITIVE, Feature, Schema
-from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
 from veritracer.threads import one_thread
@@ -285,7 +285,9 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
     if len(labels) != 2:
         raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
     stated = encoding.schema.favourable
-    wanted: Any = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
+    wanted: Any = (
+        labels[1] if favourable is POSITIVE else stated if favourable is None else to_python(favourable)
+    )
     if set(labels) == {0, 1}:
         # The model may have learned the raw labels or schema.labels(y), where 1 is favourable: ask.
         if favourable is None and (stated is None or (stated in labels and stated != 1)):

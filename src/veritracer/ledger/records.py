@@ -36,9 +36,9 @@ from veritracer.bounds.methods import names_by_code
 from veritracer.changes import recorded_facts
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
+from veritracer.formatting import to_python
 from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
@@ -399,7 +399,7 @@ def _cells(column: pd.Series[Any]) -> list[Any]:
     plain_numpy = isinstance(column.dtype, np.dtype)  # others turn integers beside a gap into floats
     values = column.to_numpy().tolist() if plain_numpy else list(column.array)
     return [
-        None if gone else plain(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
+        None if gone else to_python(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
     ]
 
 

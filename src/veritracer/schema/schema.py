@@ -16,9 +16,9 @@ from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
 from veritracer.files import check_keys, envelope, read_json
-from veritracer.formatting import format_value
+from veritracer.formatting import format_value, to_python
 from veritracer.schema import inference, labels, tables
-from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, schema_error
 from veritracer.schema.inference import left_out_message
 from veritracer.schema.labels import Convention
 
@@ -71,8 +71,8 @@ class Schema(BaseModel):
             super().__init__(
                 features=tuple(features),
                 target=target,
-                favourable=plain(favourable),
-                unfavourable=plain(unfavourable),
+                favourable=to_python(favourable),
+                unfavourable=to_python(unfavourable),
                 note=note,
                 ignored=tuple(ignored),
             )
@@ -249,7 +249,7 @@ class Schema(BaseModel):
         return self._with_two(labels.two(y), favourable)
 
     def _with_two(self, values: list[Value], favourable: Value | Convention | None) -> Self:
-        stated = values[1] if favourable is labels.POSITIVE else plain(favourable)
+        stated = values[1] if favourable is labels.POSITIVE else to_python(favourable)
         chosen, note = self.favourable if stated is None else stated, self.note
         if chosen is None:
             chosen, note = labels.well_known(values), "a well-known pair of labels"
