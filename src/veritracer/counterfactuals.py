@@ -168,7 +168,7 @@ class Counterfactuals:
     @cached_property
     def drift(self) -> Mapping[str, float | Sequence[float]]:
         """Return the covered drift of each feature: a number if it is the same both ways, else two ends."""
-        return {name: Drift.of(moves).asked for name, moves in self.options.drift.items()}
+        return {name: Drift.of(moves).option for name, moves in self.options.drift.items()}
 
     @cached_property
     def cost(self) -> NDArray[np.float64]:

@@ -530,7 +530,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         """Set the learned attributes from model ``index`` of the run, and return the estimator."""
         encoding = data.encoding
         self.schema_, self.encoding_ = encoding.schema, encoding
-        self.classes_ = np.unique(np.array([encoding.schema.unfavourable, encoding.schema.favourable]))
+        self.classes_ = encoding.schema.classes
         self.rate_threshold_ = trained.thresholds[index] if trained.thresholds else None
         self.classifier_ = to_module(trained.network, trained.theta[index]).eval()
         panels = trained.panels

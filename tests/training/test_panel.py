@@ -143,7 +143,7 @@ def test_what_makes_no_sense_is_refused(name: str, value: float) -> None:
 
 def test_tensors_and_content_are_the_whole_panel(fitted) -> None:
     panel, X, _ = fitted
-    again = Panel.restored(panel.content(), panel.tensors(), panel.encoding_)
+    again = Panel.restored(panel.params, panel.members, panel.tensors(), panel.encoding_)
     assert np.array_equal(again.predict_proba(X), panel.predict_proba(X))
     assert again.members == panel.members
 

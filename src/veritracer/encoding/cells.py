@@ -269,14 +269,14 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
         cells = column.to_numpy(copy=True)
         cells[rows] = new.to_numpy()
         return pd.Series(cells, dtype=column.dtype)  # pandas would turn objects into text
-    kept = column[~rows]
+    others = column[~rows]
     if new.dtype != column.dtype:
-        whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
+        whole = column.dtype.kind in "iu" and (others.isna() | (others.abs() <= 2**53)).all()
         # Whole numbers that a float cannot hold must not change because of their neighbours.
-        kept = kept if whole or column.dtype.kind not in "iu" else kept.astype(object)
-    joined = pd.concat([kept, new], ignore_index=True)
+        others = others if whole or column.dtype.kind not in "iu" else others.astype(object)
+    joined = pd.concat([others, new], ignore_index=True)
     position = np.empty(len(column), dtype=np.int64)
-    position[~rows], position[rows] = np.arange(len(kept)), len(kept) + np.arange(len(new))
+    position[~rows], position[rows] = np.arange(len(others)), len(others) + np.arange(len(new))
     return joined.take(position)
 
 

@@ -180,9 +180,9 @@ def unprotected(view: Snapshot, audited: AuditedModel, constraints: SetConstrain
             if model == promises.model:
                 wanted |= promises.kappa == kappa
         taken = _evenly(torch.from_numpy(wanted.nonzero()[0]))
-        rows = encoded_rows(audited.encoding, promises, models[promises.model])
+        _, _, region, _ = encoded_rows(audited.encoding, promises, models[promises.model])
         sign = torch.where(torch.from_numpy(promises.favourable)[taken], 1.0, -1.0).double()
-        parts.append(UnprotectedPromises(rows.lower[taken], rows.upper[taken], sign))
+        parts.append(UnprotectedPromises(region.lower[taken], region.upper[taken], sign))
     whole = UnprotectedPromises(
         *(torch.cat([getattr(p, f) for p in parts]) for f in ("lower", "upper", "sign"))
     )

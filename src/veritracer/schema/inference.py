@@ -148,11 +148,11 @@ def features(
             message("at least one column beside the target", "none", "check how the table was read")
         )
     people = _people(frame) if leave_out else len(frame)
-    found = {
+    inferred = {
         n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out, people) for n in frame.columns
     }
-    left_out = {name: each for name, each in found.items() if isinstance(each, LeftOut)}
-    described = [each for each in found.values() if isinstance(each, Feature)]
+    left_out = {name: each for name, each in inferred.items() if isinstance(each, LeftOut)}
+    described = [each for each in inferred.values() if isinstance(each, Feature)]
     if not described:
         name, why = next(iter(left_out.items()))
         received = f"{name!r}, which is {why}" + (" and others like it" if len(left_out) > 1 else "")
@@ -257,15 +257,15 @@ def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Colu
     name, dtype = str(column.name), column.dtype
     categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
     ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
-    positions, found = _distinct(column)
+    positions, distinct = _distinct(column)
     missing = int((positions == -1).sum())
-    if categories is None and dtype.kind in "iuf" and len(found) > limit:
+    if categories is None and dtype.kind in "iuf" and len(distinct) > limit:
         return _profile_of_numbers(
-            name, np.asarray(found, dtype=np.float64)[positions[positions >= 0]], codes, missing
+            name, np.asarray(distinct, dtype=np.float64)[positions[positions >= 0]], codes, missing
         )
-    if isinstance(dtype, pd.StringDtype) and len(found) > limit + len(codes):
-        raise _too_many(name, len(found), limit)  # before a million strings become objects
-    values = to_python_list(found)
+    if isinstance(dtype, pd.StringDtype) and len(distinct) > limit + len(codes):
+        raise _too_many(name, len(distinct), limit)  # before a million strings become objects
+    values = to_python_list(distinct)
     _refuse_foreign(name, values)
     coded = [i for i, value in enumerate(values) if value in codes]
     valid = [value for value in values if value not in codes]
@@ -374,11 +374,11 @@ def _policy(
 
 def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float]]) -> list[Feature]:
     """Return the features with their stated yearly drift."""
-    found = list(features)
+    described = list(features)
     for name in yearly:
-        if name not in [feature.name for feature in found]:
-            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in found]))
-    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in found]
+        if name not in [feature.name for feature in described]:
+            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in described]))
+    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in described]
 
 
 @dataclass(frozen=True)
@@ -405,8 +405,8 @@ class TextColumn:
         codes += self.unknown
         if self.numbers is None:
             return _profile(column, codes, hints.max_categories)
-        found = _profile(self.numbers, tuple(filter(is_number, codes)), hints.max_categories)
-        return replace(found, missing=int(column.isna().sum()), coded=found.coded + self.unknown_cells)
+        numbers = _profile(self.numbers, tuple(filter(is_number, codes)), hints.max_categories)
+        return replace(numbers, missing=int(column.isna().sum()), coded=numbers.coded + self.unknown_cells)
 
 
 class LeftOut(StrEnum):
@@ -457,9 +457,9 @@ def _text(
     listed = [str(text) for text in counts.index if text not in codes]
     unknown = tuple(text for text in listed if is_missing_word(text, among_numbers=True))
     values = [text for text in listed if text not in unknown]
-    found = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
-    if found is not None:
-        return _numbers(column, found, unknown, codes, counts)
+    writing = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
+    if writing is not None:
+        return _numbers(column, writing, unknown, codes, counts)
     if len(values) >= FEWEST_NUMBERS:
         _refuse_numbers_among_words(column, values, counts)
     if not keep and values and sum(map(is_date, values[:1000])) >= NEARLY_ALL * len(values[:1000]):
@@ -473,15 +473,18 @@ def _format(column: pd.Series[Any], values: list[str], unknown: bool) -> NumberF
     """Return the format of the numbers in these texts; None if they are no numbers, or a few codes."""
     if len(values) < 3 or number_format(values[:100]) is None:
         return None
-    found = number_format(values)
-    if isinstance(found, Ambiguous):
-        name, could = str(column.name), " or ".join(f"{each.read(found.text):g}" for each in found.formats)
-        examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in found.formats)
+    written = number_format(values)
+    if isinstance(written, Ambiguous):
+        name, could = (
+            str(column.name),
+            " or ".join(f"{each.read(written.text):g}" for each in written.formats),
+        )
+        examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in written.formats)
         expected = f"numbers in an unambiguous format in the column {name!r}"
         remedy = f"state how it writes 1234.5: --number-format {examples} (number_formats= in Python)"
-        raise DataError(message(expected, f"{found.text!r}, which could be {could}", remedy))
-    few = found is not None and found.example == PLAIN and len(values) < FEWEST_NUMBERS
-    return None if few and not unknown and all(text.strip().isdigit() for text in values) else found
+        raise DataError(message(expected, f"{written.text!r}, which could be {could}", remedy))
+    few = written is not None and written.example == PLAIN and len(values) < FEWEST_NUMBERS
+    return None if few and not unknown and all(text.strip().isdigit() for text in values) else written
 
 
 def _numbers(
@@ -509,11 +512,11 @@ def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], count
     others = [text for text in values if text not in set(numbers)]
     if len(numbers) < FEWEST_NUMBERS or counts[numbers].sum() < MOSTLY * counts[values].sum():
         return
-    found = number_format(numbers)
-    if isinstance(found, NumberFormat) and others:
+    written = number_format(numbers)
+    if isinstance(written, NumberFormat) and others:
         name = str(column.name)
         remedy = f"correct it, add it to missing_codes={{{name!r}: [...]}}, or declare the column categorical"
-        _refuse(column, others, "numbers" if found == plain else f"numbers like {found.example}", remedy)
+        _refuse(column, others, "numbers" if written == plain else f"numbers like {written.example}", remedy)
 
 
 def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str) -> None:

@@ -253,11 +253,11 @@ def print_evaluation(found: Evaluation, models: str) -> None:
     print_table(
         f"On {found.rows:,} rows that neither trained nor chose the epoch (95 % intervals)", header, rows
     )
-    if found.asked:
+    if found.explained:
         believed = "" if found.agreement is None else f"; {percent(found.agreement)} of the panel agrees"
         say(
-            f"Recourse for {found.asked:,} of the declined: {percent(found.valid)} accepted by this model, "
-            f"{percent(found.certified)} certified at {models}{believed}."
+            f"Recourse for {found.explained:,} of the declined: {percent(found.valid)} accepted by this "
+            f"model, {percent(found.certified)} certified at {models}{believed}."
         )
     for sentence in found.warnings:
         say(f"WARNING: {sentence}")
