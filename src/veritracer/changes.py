@@ -239,7 +239,7 @@ def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
         "sentence": found.sentence(i),
         "reasons": [[reason.feature, reason.direction] for reason in found.principal_reasons(i)],
         "limits": {change.feature.name: change.limit for change in found.changes_of(i) if change.goes_on},
-        "drift": {move.feature.name: list(move.drift) for move in moves_of(found, i)},
+        "drift": {move.feature.name: list(move.drift) for move in found.moves_of(i)},
     }
 
 
@@ -253,7 +253,7 @@ def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> st
         return say("No change is proposed: %(reason)s.", reason=found.reason[i])
     changes, holds = found.changes_of(i), bool(found.certified[i])
     parts = [describe_change(change, translate) for change in changes]
-    parts += describe_region(changes, moves_of(found, i), translate)
+    parts += describe_region(changes, found.moves_of(i), translate)
     if not holds and found.radius[i] == 0:
         parts.append(say("This is valid today; nothing is proved about later versions of the model."))
     else:

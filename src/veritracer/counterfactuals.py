@@ -18,9 +18,11 @@ from veritracer.bounds.ibp import Box
 from veritracer.certificate import Certificates, Membership
 from veritracer.changes import (
     Change,
+    Move,
     Promise,
     changes_of,
     describe,
+    moves_of,
     read_cells,
     read_limits,
     region_of,
@@ -156,6 +158,12 @@ class Counterfactuals:
         return self.certificates.model_digest
 
     @property
+    def encoding_digest(self) -> str:
+        """Return the digest of the encoding that the certificates name."""
+        assert self.certificates.encoding_digest is not None
+        return self.certificates.encoding_digest
+
+    @property
     def threshold(self) -> float | None:
         """Return the probability at which the model decides; None if it is not known."""
         return self.certificates.threshold
@@ -263,6 +271,10 @@ class Counterfactuals:
     def changes_of(self, i: int) -> list[Change]:
         """Return the changes of counterfactual ``i``, in the order of the columns."""
         return changes_of(self, i)
+
+    def moves_of(self, i: int) -> list[Move]:
+        """Return the covered drift of counterfactual ``i``, feature by feature."""
+        return moves_of(self, i)
 
     def sentence(self, i: int) -> str:
         """Describe counterfactual ``i`` in words: the changes, and the promise about later models."""
@@ -395,7 +407,7 @@ def document(found: Counterfactuals) -> dict[str, Any]:
         "overshoot": found.overshoot,
         "drift": dict(found.drift),
         "model_digest": found.model_digest,
-        "encoding_digest": found.certificates.encoding_digest,
+        "encoding_digest": found.encoding_digest,
     }
     rows = [_row(found, i) for i in range(len(found))]
     return {**head, "rows": rows}

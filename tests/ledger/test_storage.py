@@ -54,7 +54,7 @@ def test_the_issuing_model_comes_back_bit_by_bit(place: str) -> None:
     wanted = made.param_set(found.kappa)
     assert kept.param_set(found.kappa).contains(made.classifier_)
     assert kept.model_digest == found.model_digest == kept.network.digest(kept.theta)
-    assert kept.encoding.digest == found.certificates.encoding_digest
+    assert kept.encoding.digest == found.encoding_digest
     assert kept.threshold == made.threshold
     assert [float(r) for r in kept.param_set(found.kappa).radii] == [float(r) for r in wanted.radii]
     assert told["radii"] == {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
-from veritracer.changes import Change, Direction, Move, codes_within, covered_ends, moves_of, read_cells
+from veritracer.changes import Change, Direction, Move, codes_within, covered_ends, read_cells
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError, message
 from veritracer.formatting import to_python
@@ -90,7 +90,7 @@ class Subject:
         if not (found.certified[i] and found.kappa > 0):  # how far one may go on is proved with the rest only
             about["changes"] = [change._replace(limit=None) for change in found.changes_of(i)]
             return cls(**{**about, "proposal": "valid"})
-        about |= {"proposal": "certified", "changes": found.changes_of(i), "moves": moves_of(found, i)}
+        about |= {"proposal": "certified", "changes": found.changes_of(i), "moves": found.moves_of(i)}
         promise = found.promise(i)
         return cls(**about, models=promise.models, conditional=promise.conditional)
 

@@ -465,9 +465,8 @@ def _is_missing(one: Any) -> bool:
 
 def check_claims(found: Counterfactuals, raw: RawRows, module: nn.Module, issuing: IssuingModel) -> None:
     """Refuse counterfactuals that claim more than is shown, decided and proved."""
-    stated = found.certificates.encoding_digest
-    if stated != issuing.encoding.digest:
-        received = f"{issuing.encoding.digest[:12]}… where they speak of {str(stated)[:12]}…"
+    if found.encoding_digest != issuing.encoding.digest:
+        received = f"{issuing.encoding.digest[:12]}… where they speak of {found.encoding_digest[:12]}…"
         raise LedgerError(message("the encoding that the certificates speak of", received, _REMEDY))
     if len(raw.rows) == 0:
         return

@@ -206,7 +206,7 @@ def origins(context: ReportContext) -> tuple[tuple[str, str], ...]:
     rows = hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest()
     digests = (
         ("model", recourse.model_digest),
-        ("encoding", str(recourse.certificates.encoding_digest)),
+        ("encoding", recourse.encoding_digest),
         ("encoded rows", rows),
     )
     versions = (("veritracer", __version__), ("Python", platform.python_version()))
