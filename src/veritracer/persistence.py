@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_type_hints
 
@@ -46,12 +46,12 @@ class _Content:
     schema: dict[str, Any] | None
     encoding: dict[str, Any]
     columns: list[str] | None
+    members: list[Member]
     history: dict[str, list[int | float | None]]
     best_epoch: int
     stopped: str
     versions: dict[str, str]
     panel: dict[str, Any] | None = None
-    members: list[Member] = field(default_factory=list)
     threshold: float | None = None
 
 

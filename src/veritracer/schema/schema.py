@@ -179,6 +179,9 @@ class Schema(BaseModel):
     def __len__(self) -> int:
         return len(self.features)
 
+    def __hash__(self) -> int:
+        return hash((self.features, self.target, self.favourable, self.unfavourable))
+
     def unconstrained(self) -> Self:
         """Return the schema without actions and grids, as in the paper."""
         return self._replace(features=[_unconstrained(feature) for feature in self.features])

@@ -149,7 +149,6 @@ class _Batch(NamedTuple):
     """Some training rows of each model, (models, n, ...), with what the classifier makes of them."""
 
     rows: Tensor
-    x: Tensor
     y: Tensor
     weight: Tensor
     outputs: Tensor
@@ -157,14 +156,9 @@ class _Batch(NamedTuple):
     context: Context
     goal: Tensor | None
 
-    @property
-    def sign(self) -> Tensor:
-        """Return today's decisions as +1 or -1."""
-        return self.context.sign
-
 
 class _Training:
-    """One run; its changing parts are ``state``, the optimisers and the stored counterfactuals."""
+    """One run: the present and the best state, the optimisers, the records, and stored counterfactuals."""
 
     def __init__(
         self,
@@ -188,11 +182,12 @@ class _Training:
         self.members = members(rows) if config.validation == "random" else None
         self.validation = _of_models(validation, config, len(self.streams))
         self.stored: Tensor | None = None
-        decay = config.weight_decay
-        self.classifier_optimiser = Adam(self.state.theta, weight_decay=decay)
-        self.generator_optimiser = (
-            Adam(self._moved_by_generator(), weight_decay=decay) if config.learns_generator else None
-        )
+        self.optimisers = {"classifier": Adam(self.state.theta, weight_decay=config.weight_decay)}
+        if config.learns_generator:
+            moved = self._moved_by_generator()
+            self.optimisers["generator"] = Adam(moved, weight_decay=config.weight_decay)
+        self.best = _BestModels.none(self.state, len(self.streams))
+        self.history: list[Epoch] = []
 
     def _initial(self, start: Sequence[Start] | None) -> _State:
         """Draw the initial parameters of all models, each from its own stream, or take the given ones."""
@@ -211,8 +206,9 @@ class _Training:
 
     def _moved_by_generator(self) -> list[Tensor]:
         """Return the parameters that the generator's step changes."""
-        own = self.state.generator_theta
-        return [*self.state.theta, *own] if self.config.joint else own
+        if self.config.joint:
+            return [*self.state.theta, *self.state.generator_theta]
+        return self.state.generator_theta
 
     def run(
         self,
@@ -221,79 +217,71 @@ class _Training:
         checkpoint: tuple[Checkpoint, str] | None,
     ) -> TrainedModels:
         """Train to the last epoch, until no model improves any more, or until an interruption."""
-        config, models = self.config, len(self.streams)
+        config = self.config
         epochs = config.epochs_for(len(self.rows.x))
-        best = _BestModels.none(self.state, models)
-        history: list[Epoch] = []
         if checkpoint is not None:
-            best, history = self._restored(*checkpoint, best)
+            self._restore(*checkpoint)
         stopped, was_interrupted = "all epochs done", False
-        for epoch in range(len(history), epochs):
+        for epoch in range(len(self.history), epochs):
             start = time.perf_counter()
-            kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
+            is_complete, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
             record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
-            history.append(record)
+            self.history.append(record)
             # Until the ramp ends an epoch solves an easier problem, and is only a last resort.
             ramped = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
             ready = ramped or config.select_all
-            best = best.updated(self.state, record, ready=ready)
+            self.best = self.best.updated(self.state, record, ready=ready)
             if on_epoch is not None:
                 on_epoch(record)
-            if not kept_going:
+            if not is_complete:
                 stopped, was_interrupted = f"interrupted in epoch {epoch + 1} of {epochs}", True
                 break
-            if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
+            idle = epoch - int(self.best.epoch.min())
+            if config.patience is not None and ready and idle >= config.patience:
                 stopped = f"no progress for {config.patience} epochs"
                 break
             if checkpoint is not None and (checkpoint[0].is_due() or epoch + 1 == epochs):
-                self._write(*checkpoint, best, history)
-        return self._trained(best, history, stopped, was_interrupted)
+                self._write(*checkpoint)
+        return self._trained(stopped, was_interrupted)
 
-    def _write(self, checkpoint: Checkpoint, run: str, best: _BestModels, history: list[Epoch]) -> None:
+    def _write(self, checkpoint: Checkpoint, run: str) -> None:
         """Write everything that the next epoch depends on."""
         tensors = numbered("stream", [stream.get_state() for stream in self.streams])
-        for name, group in self._changing(best).items():
+        for name, group in self._changing().items():
             tensors |= numbered(name, group)
         if self.stored is not None:
             tensors["stored"] = self.stored
-        optimisers = {name: optimiser.steps for name, optimiser in self._optimisers().items()}
-        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in history]
-        document = {"steps": optimisers, "ready": best.ready, "history": records}
-        checkpoint.write(run, tensors, document)
+        steps = {name: optimiser.steps for name, optimiser in self.optimisers.items()}
+        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in self.history]
+        checkpoint.write(run, tensors, {"steps": steps, "ready": self.best.ready, "history": records})
 
-    def _restored(
-        self, checkpoint: Checkpoint, run: str, best: _BestModels
-    ) -> tuple[_BestModels, list[Epoch]]:
-        """Continue where the checkpoint ended; return the best state and the records so far."""
-        found = checkpoint.read(run)
-        if found is None:
-            return best, []
-        tensors, document = found
+    def _restore(self, checkpoint: Checkpoint, run: str) -> None:
+        """Continue where the checkpoint ended, if it was written."""
+        written = checkpoint.read(run)
+        if written is None:
+            return
+        tensors, document = written
         for i, stream in enumerate(self.streams):
             stream.set_state(tensors[f"stream.{i}"])
-        for name, group in self._changing(best).items():
+        for name, group in self._changing().items():
             restore(name, group, tensors)
-        for name, optimiser in self._optimisers().items():
+        for name, optimiser in self.optimisers.items():
             optimiser.steps = int(document["steps"][name])
         self.stored = tensors["stored"].to(self.rows.x.device) if "stored" in tensors else None
-        history = [
+        self.history = [
             Epoch(*record[:4], *(torch.tensor(each, dtype=torch.float64) for each in record[4:]))
             for record in document["history"]
         ]
-        return best._replace(ready=bool(document["ready"])), history
+        self.best = self.best._replace(ready=bool(document["ready"]))
 
-    def _changing(self, best: _BestModels) -> dict[str, list[Tensor]]:
+    def _changing(self) -> dict[str, list[Tensor]]:
         """Return the tensors that epochs change, by name."""
         groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
-        groups |= {f"best.{name}": group for name, group in best.state._asdict().items()}
-        groups |= {"best.numbers": [best.objective, best.epoch]}
-        for name, optimiser in self._optimisers().items():
+        groups |= {f"best.{name}": group for name, group in self.best.state._asdict().items()}
+        groups |= {"best.numbers": [self.best.objective, self.best.epoch]}
+        for name, optimiser in self.optimisers.items():
             groups |= {f"{name}.first": optimiser.first, f"{name}.second": optimiser.second}
         return groups
-
-    def _optimisers(self) -> dict[str, Adam]:
-        both = {"classifier": self.classifier_optimiser, "generator": self.generator_optimiser}
-        return {name: optimiser for name, optimiser in both.items() if optimiser is not None}
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
         """Run the passes of one epoch; return whether to continue, and the mean losses of each model."""
@@ -352,11 +340,11 @@ class _Training:
 
     def _forward(self, index: Tensor, weight: Tensor, *, attached: bool = False) -> _Batch:
         """Return the batch with the classifier's outputs; ``attached`` latents carry gradients."""
-        x, y = self.rows.x[index], self.rows.y[index]
+        x = self.rows.x[index]
         outputs, context = forward_with_context(self.network, self.state.theta, x, attached=attached)
         logit = self.network.read(outputs)
         goal = self.objective.goal(logit, context.sign)
-        return _Batch(index, x, y, weight, outputs, logit, context, goal)
+        return _Batch(index, self.rows.y[index], weight, outputs, logit, context, goal)
 
     def _propose(self, context: Context, *, dropping: bool) -> tuple[Tensor, Tensor]:
         """Return the counterfactuals of a batch, and the relaxed rows that they came from."""
@@ -379,15 +367,15 @@ class _Training:
         x_cf, relaxed = self._propose(batch.context, dropping=True)
         models = self._param_set(self.state.theta, moment.robustness)
         loss = self._classifier_loss(batch, x_cf.detach(), models, moment)
-        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
-        if self.generator_optimiser is None:
+        self._step("classifier", self.state.theta, loss, moment)
+        if not self.config.learns_generator:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
         fixed = [t.detach() for t in self.state.theta]
         if models is not None:
             # The radii are those of a step ago: computing them anew costs more than it changes.
             models = replace(models, center=tuple(fixed))
         cost = self._generator_loss(batch, x_cf, relaxed, fixed, models, moment)
-        self._step(self.generator_optimiser, self.state.generator_theta, cost, moment)
+        self._step("generator", self.state.generator_theta, cost, moment)
         return torch.stack([loss.detach(), cost.detach()])
 
     def _step_classifier(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
@@ -395,8 +383,8 @@ class _Training:
         batch = self._forward(index, weight)
         x_cf = self._stored_at(batch)
         models = None if x_cf is None else self._param_set(self.state.theta, moment.robustness)
-        loss = self._classifier_loss(batch, batch.x if x_cf is None else x_cf, models, moment)
-        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
+        loss = self._classifier_loss(batch, batch.context.x if x_cf is None else x_cf, models, moment)
+        self._step("classifier", self.state.theta, loss, moment)
         return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
 
     def _stored_at(self, batch: _Batch) -> Tensor | None:
@@ -415,33 +403,35 @@ class _Training:
         that its classifier decays twice.
         """
         joint, zero = self.config.joint, weight.new_zeros(len(weight))
-        if self.generator_optimiser is None:
+        if not self.config.learns_generator:
             if joint:
-                self.classifier_optimiser.decay(moment.rate)
+                self.optimisers["classifier"].decay(moment.rate)
             return torch.stack([zero, zero])
         batch = self._forward(index, weight, attached=joint)
         theta = self.state.theta if joint else [t.detach() for t in self.state.theta]
         x_cf, relaxed = self._propose(batch.context, dropping=True)
         models = self._param_set(theta, moment.robustness)
         cost = self._generator_loss(batch, x_cf, relaxed, theta, models, moment)
-        self._step(self.generator_optimiser, self._moved_by_generator(), cost, moment)
+        self._step("generator", self._moved_by_generator(), cost, moment)
         return torch.stack([zero, cost.detach()])
 
     def _classifier_loss(
         self, batch: _Batch, x_cf: Tensor, models: ParamSet | None, moment: _Moment
     ) -> Tensor:
         """Return the classifier's loss of each model, against counterfactuals that are constants."""
-        known = self._labels(batch.y, batch.rows)
+        known = batch.y
+        if self.teacher is not None:
+            votes = self.teacher.of_rows(self.teacher.soft_labels, batch.rows)
+            known = torch.lerp(known, votes, self.teacher.options.soft_labels)
         loss = self.objective.accuracy(batch.outputs, batch.logit, known, batch.weight)
         if models is not None:
-            worst = self.objective.worst_logit(models, batch.x, x_cf, batch.sign)
+            worst = self.objective.worst_logit(models, batch.context.x, x_cf, batch.context.sign)
             right = (batch.logit > 0) == (batch.y > 0.5) if self.config.mask_wrong else None
             loss = loss + self.objective.robust(worst, batch.goal, batch.weight, moment.robustness, right)
         if self.teacher is not None:
-            loss = loss + self._distillation_loss(self.teacher, batch.context, x_cf, batch.weight)
+            loss = loss + self._distillation_loss(self.teacher, batch, x_cf)
             if models is not None:
-                anchors = self._anchor_robust_loss(self.teacher, batch.rows, models, batch.x, batch.weight)
-                loss = loss + moment.robustness * anchors
+                loss = loss + moment.robustness * self._anchor_robust_loss(self.teacher, batch, models)
         return loss
 
     def _generator_loss(
@@ -454,11 +444,11 @@ class _Training:
         moment: _Moment,
     ) -> Tensor:
         """Return the generator's loss of each model, for the classifiers ``theta``."""
-        sign, goal, weight = batch.sign, batch.goal, batch.weight
-        cost = self.objective.proximity(x_cf, relaxed, batch.x, weight)
+        sign, goal, weight = batch.context.sign, batch.goal, batch.weight
+        cost = self.objective.proximity(x_cf, relaxed, batch.context.x, weight)
         cost = cost + self.objective.validity(self.network.logit(theta, x_cf), sign, goal, weight)
         if models is not None:
-            worst = self.objective.worst_logit(models, batch.x, x_cf, sign)
+            worst = self.objective.worst_logit(models, batch.context.x, x_cf, sign)
             cost = cost + self.objective.robust(worst, goal, weight, moment.robustness)
         if self.teacher is not None:
             opinion = self.teacher.network_logits(x_cf) - self.config.threshold_logit
@@ -466,35 +456,27 @@ class _Training:
             cost = cost + weight_panel * validity_loss(opinion, sign, weight)
         return cost
 
-    def _labels(self, y: Tensor, index: Tensor) -> Tensor:
-        """Return the labels to learn from: the rows' own, or mixed with the panel's vote."""
-        if self.teacher is None:
-            return y
-        share = self.teacher.options.soft_labels
-        return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
-
-    def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
+    def _distillation_loss(self, teacher: Teacher, batch: _Batch, x_cf: Tensor) -> Tensor:
         """Return the cross-entropy against the panel at rows that people may move to, for each model."""
-        options, x, theta = teacher.options, context.x, self.state.theta
+        options, x, theta = teacher.options, batch.context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
         goal = goal.to(x) * options.furthest
-        attacked = sparse_attack(self.encoding, self.network, theta, x, context.sign, goal, options.moves)
+        sign = batch.context.sign
+        attacked = sparse_attack(self.encoding, self.network, theta, x, sign, goal, options.moves)
         swapped = swapped_rows(self.encoding, x, options.swapped, self.streams)
         moved = torch.cat([x_cf, attacked, swapped], 1)
         target = teacher.targets(moved, moved=(True, True, False))
         logit = self.network.logit(theta, moved) + self.config.threshold_logit
         weights = (options.at_counterfactuals, options.at_attacks, options.at_swapped)
         parts = zip(weights, logit.chunk(3, 1), target.chunk(3, 1), strict=True)
-        return torch.stack([w * accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
+        return torch.stack([w * accuracy_loss(each, t, batch.weight) for w, each, t in parts]).sum(0)
 
-    def _anchor_robust_loss(
-        self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
-    ) -> Tensor:
+    def _anchor_robust_loss(self, teacher: Teacher, batch: _Batch, models: ParamSet) -> Tensor:
         """Return the robust loss of rows of which the panel is sure, until proved with a margin."""
-        side = teacher.of_rows(teacher.side, index)
+        x, side = batch.context.x, teacher.of_rows(teacher.side, batch.rows)
         worst = BOUNDS["ibp"](models, x, x, -side).worst_logit
         short = (worst.detach() > -teacher.options.proved).to(x.dtype)
-        counted = weight * teacher.of_rows(teacher.sure, index)
+        counted = batch.weight * teacher.of_rows(teacher.sure, batch.rows)
         each = torch.sigmoid(worst).square() * short
         return teacher.options.at_sure_rows * weighted_mean(each, counted)
 
@@ -508,13 +490,13 @@ class _Training:
             return ParamSet.of(self.network, tuple(theta), config.kappa * grown, config.norm, config.radius)
         return ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius).at(grown)
 
-    def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, moment: _Moment) -> None:
+    def _step(self, optimiser: str, parameters: list[Tensor], loss: Tensor, moment: _Moment) -> None:
         """Take one step of all models along their own clipped gradients."""
         gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
         clipped = [g * shrink.view(-1, *(1,) * (g.dim() - 1)) for g in gradients]
-        optimiser.step(clipped, moment.rate)
+        self.optimisers[optimiser].step(clipped, moment.rate)
 
     @torch.no_grad()
     def _measure(
@@ -555,10 +537,8 @@ class _Training:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, total)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(
-        self, best: _BestModels, history: list[Epoch], stopped: str, was_interrupted: bool
-    ) -> TrainedModels:
-        models = range(len(self.streams))
+    def _trained(self, stopped: str, was_interrupted: bool) -> TrainedModels:
+        best, models = self.best, range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
             return tuple(t[model].detach().to("cpu", torch.float64, copy=True) for t in stack)
@@ -569,7 +549,7 @@ class _Training:
             [take(best.state.theta, m) for m in models],
             [take(best.state.generator_theta, m) for m in models],
             [int(best.epoch[m]) + 1 for m in models],
-            [[_record(epoch, m) for epoch in history] for m in models],
+            [[_record(epoch, m) for epoch in self.history] for m in models],
             stopped,
             was_interrupted,
         )

@@ -213,7 +213,7 @@ class Operations:
             }
             for i in range(len(x))
         ]
-        head = {"kappa": found.kappa, "norm": found.param_set.norm, "model_digest": found.model_digest}
+        head = {"kappa": found.kappa, "norm": found.norm, "model_digest": found.model_digest}
         return [{**head, "certificates": certificates[part]} for part in _parts(jobs)]
 
     def _issue(self, jobs: Sequence[Job], until: float) -> list[Reply]:
