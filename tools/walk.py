@@ -101,8 +101,8 @@ def command(*args: str) -> None:
             raise
 
 
-def prepare() -> list[list[str]]:
-    """Fit a model in this folder, write applicants whom it can help, and return them with their header."""
+def prepare() -> None:
+    """Fit a model in this folder, and write applicants whom it can help."""
     command("datasets", "write", "loans", "--rows", "4000", "--out", "people.csv")
     target = ["--target", "approved", "--favourable", "yes"]
     command("fit", "people.csv", *target, "--epochs", "20", "--seed", "0", "--out", "model")
@@ -115,7 +115,6 @@ def prepare() -> list[list[str]]:
     chosen = [row for row, yes in zip(rows, proved, strict=True) if yes][:PEOPLE]
     with Path("some.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", *head], *([f"p{i}", *row] for i, row in enumerate(chosen))])
-    return [head, *chosen]
 
 
 def promise_and_audit() -> None:
@@ -125,19 +124,17 @@ def promise_and_audit() -> None:
     command("audit", "--ledger", "promises.db", "--model", "model")
 
 
-def ask_the_service(table: list[list[str]]) -> None:
+def ask_the_service() -> None:
     """Ask the service for the recourse of the applicants, in one request."""
     import pandas as pd
     from starlette.testclient import TestClient
 
     from veritracer.app.serve.app import Log, Settings, create_app
 
-    head, *rows = table
-    frame = pd.DataFrame(rows, columns=head).drop(columns="approved")
-    frame = frame.apply(pd.to_numeric, errors="ignore")
-    plain = json.loads(frame.to_json(orient="records"))
+    people = pd.read_csv("some.csv").drop(columns=["id", "approved"])
+    rows = json.loads(people.to_json(orient="records"))
     with TestClient(create_app(Settings(Path("model")), Log(io.StringIO()))) as client:
-        answer = client.post("/v1/recourse", json={"rows": plain})
+        answer = client.post("/v1/recourse", json={"rows": rows})
     if answer.status_code != 200:
         raise RuntimeError(f"expected an answer of the service, got {answer.text}")
 
@@ -150,9 +147,8 @@ def main() -> None:
         sys.exit(subprocess.run(again, env={**os.environ, "PYTHONPATH": str(root)}, check=False).returncode)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        table = prepare()
-        ways = {"From a file to an audit": promise_and_audit}
-        ways["One request to the service"] = lambda: ask_the_service(table)
+        prepare()
+        ways = {"From a file to an audit": promise_and_audit, "One request to the service": ask_the_service}
         for title, run in ways.items():
             report(title, *crossed(run))
 
