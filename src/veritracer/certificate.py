@@ -20,7 +20,7 @@ from veritracer.bounds.rounding import round_up
 from veritracer.errors import DataError, NotSupportedError, ParamSetError, message, unknown_name
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
-from veritracer.models.param_sets import ParamSet, SetRule, describe_set
+from veritracer.models.param_sets import ParamSet, describe_set
 from veritracer.options import Effort
 from veritracer.proving import CASCADE, PRECISION, ProofBatch, Proofs, decide, prove, search_radius
 
@@ -73,7 +73,7 @@ class Certificate:
     slack: float
     kappa: float
     norm: Norm
-    rule: SetRule
+    rule: str
     radii: Mapping[str, float]
     center_digest: str
     model_digest: str
@@ -164,7 +164,7 @@ class Certificates:
         return self.param_set.norm
 
     @property
-    def rule(self) -> SetRule:
+    def rule(self) -> str:
         """Return the rule of the radii, of which kappa is the multiple."""
         return self.param_set.rule
 

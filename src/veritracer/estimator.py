@@ -27,8 +27,8 @@ from veritracer.errors import (
 )
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, IssueOptions, takes
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import Effort, ExplainOptions, IssueOptions, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
@@ -154,7 +154,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         bound: BoundName = "simul-crown",
         kappa: float | None = None,
         norm: Norm = "linf",
-        radius: RadiusRule | float | None = None,
+        radius: str | float | None = None,
         generator: GeneratorKind | None = None,
         hidden: Sequence[int] | None = None,
         generator_hidden: Sequence[int] | None = None,

@@ -20,8 +20,8 @@ from veritracer.errors import AdviceWarning, DataError, NotSupportedError, Schem
 from veritracer.explaining import Explanation
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, takes
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import Effort, ExplainOptions, takes
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
@@ -88,7 +88,7 @@ class Recourse:
         panel: Panel | Literal["default"] | None = None,
         kappa: float = 0.2,
         norm: Norm = "linf",
-        radius: RadiusRule | float = "mean-abs",
+        radius: str | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
         reference: ReferenceData | None = None,
         favourable: Any = None,
