@@ -467,6 +467,6 @@ def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.devic
     return tensor
 
 
-def with_encoding(certificates: Certificates, digest: str, threshold: float) -> Certificates:
+def with_encoding(certificates: Certificates, digest: str, threshold: float | None) -> Certificates:
     """Return the same certificates with the digest of the encoding and the threshold."""
     return replace(certificates, encoding_digest=digest, threshold=threshold)

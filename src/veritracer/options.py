@@ -293,6 +293,10 @@ class ExplainOptions:
             ge=0, examples=[60], description="Stop the search after this many seconds, with the best so far."
         ),
     ] = None
+    effort: Annotated[
+        Effort,
+        Field(description="With exact, decide by branch and bound what the bounds leave open."),
+    ] = "fast"
     overshoot: Annotated[
         float,
         Field(
