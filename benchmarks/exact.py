@@ -9,7 +9,8 @@ certify count as certified; ``bounds.branching`` takes the others. HiGHS then so
 for each of the others: the largest sign * logit(x_cf) over the set, without the condition on x. A row agrees
 if the stage and the program decide alike. Where the program's maximum is within 1e-4 of 0, HiGHS's own
 tolerance decides, and the row counts as near 0. Each row is decided by itself, within the time, its attack
-included. A second table takes the region of ``REACH`` around each counterfactual in every encoded column.
+included. A second table, without HiGHS, takes the region of ``REACH`` around each counterfactual in every
+encoded column.
 """
 
 from __future__ import annotations
@@ -140,11 +141,13 @@ class Program:
         return -float(found.fun) if found.success else float("nan")
 
 
-def highest_logit(param_set: ParamSet, low: Array, high: Array, sign: float) -> float:
-    """Return the largest sign * logit over a box of weights and rows between ``low`` and ``high``."""
+def highest_logit(param_set: ParamSet, x_cf: Array, sign: float) -> float:
+    """Return the largest sign * logit(x_cf) over a box of weights."""
     program = Program()
-    ends_of_inputs = zip(low.tolist(), high.tolist(), strict=True)
-    units = [_parts(program, least, most) for least, most in ends_of_inputs]
+    units = [
+        (program.variable(max(v, 0.0), max(v, 0.0)), program.variable(max(-v, 0.0), max(-v, 0.0)))
+        for v in x_cf.tolist()
+    ]
     slope = 1.0
     for k, layer in enumerate(param_set.layers[:-1]):
         weight, bias = layer.weight.numpy(), layer.bias.numpy()
@@ -181,17 +184,6 @@ def _ends(
     )
 
 
-def _parts(program: Program, low: float, high: float) -> tuple[int, int]:
-    """Add the positive and the negative part of a value in this range, of which one is 0."""
-    up = program.variable(max(low, 0.0), max(high, 0.0))
-    down = program.variable(max(-high, 0.0), max(-low, 0.0))
-    if low < 0 < high:
-        on = program.variable(0.0, 1.0, whole=True)
-        program.rows.append(({up: 1.0, on: -high}, -np.inf, 0.0))
-        program.rows.append(({down: 1.0, on: -low}, -np.inf, -low))
-    return up, down
-
-
 def _unit(
     program: Program,
     units: list[tuple[int, int]],
@@ -205,7 +197,13 @@ def _unit(
     ``slope`` is that of the activation below: an input of parts p and q is worth p - slope q, and its
     magnitude is p + slope q.
     """
-    up, down = _parts(program, *ends.tolist())
+    low, high = ends.tolist()
+    up = program.variable(max(low, 0.0), max(high, 0.0))
+    down = program.variable(max(-high, 0.0), max(-low, 0.0))
+    if low < 0 < high:
+        on = program.variable(0.0, 1.0, whole=True)
+        program.rows.append(({up: 1.0, on: -high}, -np.inf, 0.0))
+        program.rows.append(({down: 1.0, on: -low}, -np.inf, -low))
     for side in (1.0, -1.0):  # side * unit <= side * w h + reach |h| + side * b + bias reach
         row = {up: side, down: -side}
         for j, (p, q) in enumerate(units):
@@ -218,20 +216,33 @@ def _unit(
 # ---------------------------------------------------------------- the tables
 
 
-def measured(problem: BoundProblem, seconds: float) -> dict[str, float]:
-    """Return counts of how the rows end, the time, and how many ends HiGHS confirms."""
+def decided(problem: BoundProblem, seconds: float) -> tuple[dict[str, float], BoundProblem, list[Decided]]:
+    """Return counts of how the rows end, and the rows that bounds leave open with their ends."""
     by_bounds = certified_by_bounds(problem)
     open_ = problem.select(torch.nonzero(~by_bounds)[:, 0])
     start = time.perf_counter()
     alone = (open_.select(torch.tensor([row])) for row in range(len(open_.sign)))
-    found = [decide_rows(row, seconds)[0] for row in alone]  # each row by itself, its attack included
+    found = [decide_rows(row, seconds)[0] for row in alone]
     spent = time.perf_counter() - start
-    verdicts = [outcome(each) for each in found]
-    ends = open_.x_cf if isinstance(open_.x_cf, Box) else (open_.x_cf, open_.x_cf)
+    ends = [outcome(each) for each in found]
+    counts = {
+        "rows": len(by_bounds),
+        "certified by bounds": int(by_bounds.sum()),
+        **{f"{end} by branching": ends.count(end) for end in ("certified", "broken")},
+        "open": ends.count("unknown"),
+        "seconds a row": spent / max(len(found), 1),
+    }
+    return counts, open_, found
+
+
+def compared(problem: BoundProblem, seconds: float) -> dict[str, float]:
+    """Return the counts, and how many ends HiGHS confirms."""
+    counts, open_, found = decided(problem, seconds)
+    ends = [outcome(each) for each in found]
     start = time.perf_counter()
     highest = [
-        highest_logit(open_.param_set, low.numpy(), high.numpy(), float(sign))
-        for low, high, sign in zip(*ends, open_.sign, strict=True)
+        highest_logit(open_.param_set, x_cf.numpy(), float(sign))
+        for x_cf, sign in zip(open_.x_cf, open_.sign, strict=True)
     ]
     solved = time.perf_counter() - start
     against = Counter(
@@ -244,17 +255,13 @@ def measured(problem: BoundProblem, seconds: float) -> dict[str, float]:
         else "agrees"
         if (end == "certified") == (most < 0)
         else "disagrees"
-        for end, most in zip(verdicts, highest, strict=True)
+        for end, most in zip(ends, highest, strict=True)
     )
     below = [each.worst_logit < most - 1e-6 for each, most in zip(found, highest, strict=True)]
-    provable = [end == "unknown" and most < 0 for end, most in zip(verdicts, highest, strict=True)]
+    provable = [end == "unknown" and most < 0 for end, most in zip(ends, highest, strict=True)]
     return {
-        "rows": len(by_bounds),
-        "certified by bounds": int(by_bounds.sum()),
-        **{f"{end} by branching": verdicts.count(end) for end in ("certified", "broken")},
-        "open": verdicts.count("unknown"),
+        **counts,
         "open, certified by HiGHS": int(sum(provable)),
-        "seconds a row": spent / max(len(found), 1),
         "HiGHS, seconds a row": solved / max(len(found), 1),
         **{name: against[name] for name in ("agrees", "disagrees", "near 0", "unsolved")},
         "bounds below HiGHS's maximum": int(sum(below)),
@@ -272,13 +279,17 @@ def main() -> None:
     tables, results = [], {}
     for name, kind in KINDS.items():
         problems = {kappa: problem_of(stored, name, kappa, given.rows) for kappa in kind.kappas}
-        regions = {kappa: widened(problem) for kappa, problem in problems.items()}
-        for what, asked in (("rows", problems), (f"regions of ±{REACH:g}", regions)):
-            found = {kappa: measured(problem, given.seconds) for kappa, problem in asked.items()}
-            header = ["kappa", *found[kind.kappas[0]]]
-            rows = [[kappa, *numbers.values()] for kappa, numbers in found.items()]
+        found = {
+            "rows": {kappa: compared(problem, given.seconds) for kappa, problem in problems.items()},
+            f"regions of ±{REACH:g}": {
+                kappa: decided(widened(problem), given.seconds)[0] for kappa, problem in problems.items()
+            },
+        }
+        for what, numbers in found.items():
+            header = ["kappa", *numbers[kind.kappas[0]]]
+            rows = [[kappa, *counts.values()] for kappa, counts in numbers.items()]
             tables.append(show(f"{kind.title}, {what}: {given.seconds:g} s for each", header, rows))
-            results[f"{name}, {what}"] = found
+        results[name] = found
     save("exact", {"seconds": given.seconds, "results": results}, tables)
 
 
