@@ -69,14 +69,6 @@ COMMANDS = {
     "keep": ["explain", "model", "named.csv", "--keep", "id", "--out", "keep.csv", "--quiet"],
     "hopeless": [*HOPELESS, "--out", "hopeless.csv", "--json"],
     "certify": ["certify", "model", "people.csv", "plain.csv", "--out", "certificates.csv", "--json"],
-    "certify exactly": [
-        *("certify", "model", "people.csv", "plain.csv", "--kappa", "0.6", "--effort", "exact"),
-        *("--time-budget", "60", "--out", "exactly.csv", "--json"),
-    ],
-    "explain exactly": [
-        *("explain", "model", "people.csv", "--kappa", "0.6", "--no-refine", "--effort", "exact"),
-        *("--out", "explained_exactly.csv", "--quiet"),
-    ],
     "certify nothing": ["certify", "model", "people.csv", "people.parquet"],
     "certify too far": ["certify", "model", "people.csv", "plain.csv", "--kappa", "50", "--json"],
     "inspect": ["inspect", "model"],
@@ -256,18 +248,6 @@ def test_certify_agrees_with_explain(done: dict[str, Done], folder: Path) -> Non
     certificates = read(folder / "certificates.csv")
     assert ((certificates["recourse.status"] == "certified") == (explained == "certified")).all()
     assert "120 unchanged" in done["certify nothing"].stdout
-
-
-def test_the_exact_stage_ends_what_the_bounds_leave_open(done: dict[str, Done], folder: Path) -> None:
-    told = json.loads(done["certify exactly"].stdout)
-    certificates = read(folder / "exactly.csv")
-    for status in ("certified", "broken", "unknown"):
-        assert told[status] == int((certificates["recourse.status"] == status).sum())
-    assert told["broken"] > 0
-    assert done["certify exactly"].returncode == 1
-    assert done["explain exactly"].returncode == 0
-    reasons = read(folder / "explained_exactly.csv")["recourse.reason"]
-    assert reasons.str.contains("broken by a model at kappa = 0.6").any()
 
 
 def test_inspect_shows_model_schema_and_digests(done: dict[str, Done], folder: Path) -> None:
