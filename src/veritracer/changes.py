@@ -394,7 +394,8 @@ def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
             norm=norm,
         )
     rule, share = rule_named(models.rule), translate.format_value(_digits(100 * models.kappa))
-    return say(rule.in_box if norm == "linf" else rule.in_ball, share=share, norm=norm)
+    sentence = rule.in_box if norm == "linf" else rule.in_ball
+    return say(sentence, share=share, norm=norm)
 
 
 def _amounts(models: ParamSet, translate: English) -> str:
