@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from veritracer.engines import Engine
 from veritracer.errors import LedgerError, PromisedMeanwhileError, message
-from veritracer.files import remove, write_whole
+from veritracer.files import make_folders, remove, writable, write_whole
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import Prepared, names_of, prepare
 from veritracer.ledger.records import Terms, make_cipher
@@ -40,7 +40,7 @@ from veritracer.recourse import Recourse
 from veritracer.tables.batches import explained, load_model, naming, typed_rows
 from veritracer.tables.jobs import ADDED, Batch, BatchResult, Job, collect_warnings
 from veritracer.tables.outputs import PREPARED, Output, RunFolder, flat
-from veritracer.tables.run_files import continuable
+from veritracer.tables.run_files import CONTINUES
 from veritracer.tables.runs import Progress, RunSummary, missing_batches, run_table
 from veritracer.times import format_time
 
@@ -201,8 +201,10 @@ class _IssuingOutput(Output):
             writer.write_table(rows)
         data = content.getvalue().to_pybytes()
         digest = hashlib.sha256(data).hexdigest()
-        with continuable():
-            write_whole(self._place(result.name, digest), data)
+        make_folders(self.drafts)
+        place = self._place(result.name, digest)
+        with writable(place, CONTINUES):
+            write_whole(place, data)
         return digest
 
     def _publish(self, name: str, kept: Kept | None) -> BatchResult:

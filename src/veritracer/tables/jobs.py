@@ -166,8 +166,8 @@ class Job:
         The folder of a saved model.
     options
         Options of the verb.
-    keep, ignore
-        Columns to copy to the output, and columns that nobody reads.
+    keep
+        Columns to copy to the output.
     sentences
         Whether to add a sentence for each counterfactual.
     rules
@@ -182,7 +182,6 @@ class Job:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
     sentences: bool = False
     rules: Schema | None = None
     collect_rejects: bool = False

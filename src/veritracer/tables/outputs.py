@@ -31,7 +31,7 @@ from veritracer.errors import DataError, message
 from veritracer.files import PARTIAL, document_text, envelope, is_special, rename, writable
 from veritracer.tables.jobs import Batch, BatchResult
 from veritracer.tables.places import STANDARD, is_url
-from veritracer.tables.run_files import RunFiles, continuable
+from veritracer.tables.run_files import CONTINUES, RunFiles
 from veritracer.tables.writing import FORMATS, Format, Sink, format_of, join_parts, open_sink
 
 RUN, BATCHES, PREPARED = "_run.json", "_batches", "_prepared"
@@ -232,7 +232,7 @@ class RunFolder(Output):
         """Write the part and then the record of a batch; one without rows is not noted."""
         if result.rows is None:
             return result
-        with continuable(), self.files.written(self._part_name(result)) as place, self._sink(place) as sink:
+        with self.files.written(self._part_name(result)) as place, self._sink(place) as sink:
             sink.write(result.rows)
         columns = tuple(result.rows.schema.names)
         record = replace(result, rows=None, prepared=None, columns=columns, altered=sink.altered)
@@ -241,7 +241,7 @@ class RunFolder(Output):
 
     def _sink(self, place: str) -> AbstractContextManager[Sink]:
         safe, header = self.spreadsheet_safe, self.file is None
-        return open_sink(place, kind=self.kind, spreadsheet_safe=safe, header=header)
+        return open_sink(place, kind=self.kind, spreadsheet_safe=safe, header=header, remedy=CONTINUES)
 
     def check_exact(self, names: Collection[str]) -> None:
         """Refuse a part that is of none of these batches: the folder would be more than their result."""
@@ -266,7 +266,7 @@ class RunFolder(Output):
         places = [self.files.local / self._part_name(part) for part in parts]
         if not self.is_finished:
             names, safe = parts[0].columns, self.spreadsheet_safe
-            with continuable():
+            with writable(self.file, CONTINUES):
                 join_parts(self.file, places, names, self.kind, spreadsheet_safe=safe)
         if keep_records:
             self._document["is_finished"] = True

@@ -13,6 +13,9 @@ from veritracer.errors import DataError, message
 from veritracer.files import make_folders, write_whole
 from veritracer.tables.places import file_system, is_url, local_path, without_password
 
+CONTINUES = "repeat the command when that is mended: it continues"
+"""What to do when a file of a run cannot be written: what is done stays done."""
+
 
 class RunFiles:
     """The files of a run by their names from its folder on, on this machine or behind a URL.
@@ -125,22 +128,3 @@ class RunFiles:
             received = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             remedy = "check the URL, your permissions and the connection; the same command continues"
             raise DataError(message(f"to read and write in {self}", received, remedy)) from error
-
-
-@contextmanager
-def continuable() -> Iterator[None]:
-    """Say how to go on where a file of a run cannot be written: what is done stays done."""
-    try:
-        yield
-    except OSError as error:
-        if not error.errno:
-            raise
-        remedy = "repeat the command when that is mended: it continues"
-        expected = f"room for {error.filename or 'the results'}"
-        raise DataError(message(expected, os.strerror(error.errno), remedy)) from None
-    except DataError as error:
-        if not isinstance(error.__context__, OSError):
-            raise
-        said = error.args[0]
-        remedy = "repeat the command when that is mended: it continues"
-        raise DataError(message(said.expected, said.received, remedy)) from None

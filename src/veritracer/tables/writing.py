@@ -74,7 +74,12 @@ def format_of(path: str | None) -> Format:
 
 @contextmanager
 def open_sink(
-    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, header: bool = True
+    path: str | None,
+    *,
+    kind: Format | None = None,
+    spreadsheet_safe: bool = False,
+    header: bool = True,
+    remedy: str = "nothing was written: free some space, or choose another place",
 ) -> Iterator[Sink]:
     """Open a table for writing.
 
@@ -90,6 +95,8 @@ def open_sink(
         they are. Such text does not read back as it was; ``Sink.altered`` counts the cells.
     header
         Whether CSV begins with the names of its columns; a part of a file has none.
+    remedy
+        What to do where the file cannot be written.
     """
     if path is not None and "://" in path:
         remedy = "name one, or a folder there, in which each batch is a file"
@@ -105,7 +112,7 @@ def open_sink(
         return
     place = Path(path)
     with (
-        writable(place),
+        writable(place, remedy),
         whole_file(place) as file,
         _written(file, chosen, safe=spreadsheet_safe, header=header) as sink,
     ):
@@ -125,7 +132,7 @@ def join_parts(
     path: Path, parts: Sequence[Path], names: Sequence[str], kind: Format, *, spreadsheet_safe: bool = False
 ) -> None:
     """Write one file of several that have the same columns; CSV parts have no header."""
-    with writable(path), whole_file(path) as file:
+    with whole_file(path) as file:
         if kind == "parquet":
             _join_parquet(file, parts)
             return

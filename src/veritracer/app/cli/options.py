@@ -400,8 +400,7 @@ class TableOptions(ReadOptions):
 
     def job(self, verb: tables.Verb, model: str, options: Mapping[str, Any], **more: Any) -> tables.Job:
         """Return what to do with every row."""
-        ignore, collect = tuple(self.ignored), self.rejects is not None
-        return tables.Job(verb, model, options, ignore=ignore, collect_rejects=collect, **more)
+        return tables.Job(verb, model, options, collect_rejects=self.rejects is not None, **more)
 
     def inputs(
         self, table: str, check: Callable[[str, Sequence[str]], None], reading: ReadOptions | None = None
@@ -423,7 +422,12 @@ class TableOptions(ReadOptions):
             check_apart(self.out, one.place)
         return tables.open_output(
             self.out,
-            {**asked, **inputs[0].document(), "spreadsheet_safe": self.spreadsheet_safe},
+            {
+                **asked,
+                **inputs[0].document(),
+                "ignore": self.ignored,
+                "spreadsheet_safe": self.spreadsheet_safe,
+            },
             kind=kind,
             spreadsheet_safe=self.spreadsheet_safe,
             one_pass=any(one.place == tables.STANDARD for one in inputs),
