@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 
 from veritracer.errors import DataError, SchemaError, listing, message
 
+NOTHING_WRITTEN = "nothing was written: free some space, or choose another place"
+
 PARTIAL = ".partial"
 """The end of the name of a file or folder that is being written."""
 
@@ -111,9 +113,7 @@ def _sync(place: Path) -> None:
 
 
 @contextmanager
-def writable(
-    place: Path, remedy: str = "nothing was written: free some space, or choose another place"
-) -> Iterator[None]:
+def writable(place: Path, remedy: str = NOTHING_WRITTEN) -> Iterator[None]:
     """Raise ``DataError`` for errors of the file system, before and while the block writes."""
     if place.is_dir():
         raise DataError(message("a file to write", f"the folder {place}", "name a file in it"))

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -86,8 +86,6 @@ class TableSource:
         for index, (name, place) in enumerate(found.items()):
             try:
                 for number, batch in enumerate(self._read(place)):
-                    if number == 0:
-                        self.check(batch.table, batch.columns)
                     share = None if batch.share is None else (index + batch.share) / len(found)
                     digest = rows_digest(batch.rows)
                     yield replace(batch, source=name, number=number, share=share, digest=digest)
@@ -100,13 +98,16 @@ class TableSource:
         """Check the first table without reading more of it than its start, and return its columns."""
         place = next(iter(find_tables(self.place, self.query).values()))
         with closing(self._read(place)) as batches:
-            first = next(batches)
-        self.check(first.table, first.columns)
-        return first.columns
+            return next(batches).columns
 
     def _read(self, place: str) -> Generator[Batch]:
         return read_batches(
-            place, self.query, csv=self.csv, rows=self.batch_rows, collect_rejects=self.collect_rejects
+            place,
+            self.query,
+            csv=self.csv,
+            check=self.check,
+            rows=self.batch_rows,
+            collect_rejects=self.collect_rejects,
         )
 
     def document(self) -> dict[str, Any]:
@@ -121,6 +122,7 @@ def read_batches(
     query: str | None = None,
     *,
     csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
+    check: Callable[[str, Sequence[str]], None] = lambda table, columns: None,
     rows: int = BATCH_ROWS,
     collect_rejects: bool = False,
 ) -> Generator[Batch]:
@@ -138,7 +140,10 @@ def read_batches(
     pieces = _file(place, csv, collect_rejects) if query is None else _query(place, query, rows)
     is_empty = True
     with closing(pieces):
-        for batch in rebatched(_numbered(pieces), rows):
+        first = list(islice(pieces, 1))
+        for piece in first:
+            check(piece.table, piece.columns)
+        for batch in rebatched(_numbered(chain(first, pieces)), rows):
             is_empty = False
             yield batch
     if is_empty:

@@ -19,7 +19,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
-from veritracer.files import is_special, whole_file, writable
+from veritracer.files import NOTHING_WRITTEN, is_special, whole_file, writable
 from veritracer.tables.jobs import ADDED, Reject
 from veritracer.tables.places import STANDARD
 
@@ -79,7 +79,7 @@ def open_sink(
     kind: Format | None = None,
     spreadsheet_safe: bool = False,
     header: bool = True,
-    remedy: str = "nothing was written: free some space, or choose another place",
+    remedy: str = NOTHING_WRITTEN,
 ) -> Iterator[Sink]:
     """Open a table for writing.
 
