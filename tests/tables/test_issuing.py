@@ -150,6 +150,7 @@ def test_what_is_repeated_has_to_be_the_same(work: Path) -> None:
     done = issue(work, ledger)
     assert done.returncode == 2  # also when it is finished
     assert "the rows that this run began with, got others" in done.stderr
+    table.to_csv(work / "people.csv", index=False)
     assert_whole(work, ledger)
 
 
