@@ -23,7 +23,7 @@ from veritracer.formatting import to_python
 from veritracer.schema import Feature
 from veritracer.schema.feature import is_number
 from veritracer.tables.cells import apply_schema
-from veritracer.tables.reading import ADDED
+from veritracer.tables.jobs import ADDED
 from veritracer.tables.writing import VALUES
 
 if TYPE_CHECKING:

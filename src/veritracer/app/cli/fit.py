@@ -124,8 +124,8 @@ def fit(
     note(label_note(data.schema), quiet=quiet)
     if schema is None:
         note(protected_note(data.schema, given.named), quiet=quiet)
-    note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
-    facts = _facts(model, found, out, len(data.X), 0 if rejected is None else len(rejected.rows))
+    note([*data.notes, *noticed, *tables.rejects_note(rejected or [], str(rejects))], quiet=quiet)
+    facts = _facts(model, found, out, len(data.X), len(rejected or []))
     if as_json:
         print_json(facts)
     elif not quiet:
