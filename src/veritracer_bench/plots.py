@@ -11,7 +11,7 @@ import numpy as np
 from veritracer_bench import paper_figures
 from veritracer_bench.curves import OURS, STRENGTHS, points
 from veritracer_bench.methods import METHODS
-from veritracer_bench.plan import PAPER_DATASETS, TITLES
+from veritracer_bench.plan import PAPER_DATASETS, short_title
 from veritracer_bench.results import PAPER as PRINTED
 from veritracer_bench.results import Cell
 from veritracer_bench.tables import ORDER, Results, title_of
@@ -91,7 +91,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
             line.set_color("black")
         names = [title_of(m).replace("VeriTraCER, ", "") for m in values]
         axis.set_xticks(range(1, len(values) + 1), names, rotation=60, ha="right", fontsize=7)
-        axis.set_title(TITLES[dataset], fontsize=9)
+        axis.set_title(short_title(dataset), fontsize=9)
     path = folder / f"boxes_{experiment}_{number}.png"
     figure.savefig(path, dpi=110)
     return path
@@ -116,7 +116,7 @@ def _pareto(results: Results, folder: Path) -> Path | None:
         ticks = [tick for tick in TICKS if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=8)
         axis.set_xticks([], minor=True)
-        axis.set_title(TITLES[dataset], fontsize=9)
+        axis.set_title(short_title(dataset), fontsize=9)
         axis.set_xlabel("proximity", fontsize=8)
     axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
     _legend(figure, axes, [title_of(method) for method in methods])
@@ -174,7 +174,7 @@ def acceptance_curves(cells: Sequence[Cell], path: Path) -> Path | None:
                 colour, width = _colour(base, bases), 2.0 if base == OURS else 1.0
                 axis.errorbar(where, means, bars, marker="o", ms=3, lw=width, color=colour, label=label)
             axis.set_ylim(-0.04, 1.04)
-            axis.set_title(TITLES.get(dataset, dataset), fontsize=9)
+            axis.set_title(short_title(dataset), fontsize=9)
             axis.set_xlabel("LOF" if name == "lof" else name, fontsize=8)
     figure.supylabel("accepted by the lowest judge that qualifies", fontsize=9)
     _legend(figure, axes, [METHODS[base].title for base in bases])

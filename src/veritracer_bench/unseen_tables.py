@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from veritracer_bench import curves
 from veritracer_bench.judges import MLPS, UNSEEN
 from veritracer_bench.methods import METHODS
-from veritracer_bench.plan import TITLES
+from veritracer_bench.plan import short_title
 from veritracer_bench.results import Cell, mean_of
 from veritracer_bench.unseen import (
     JUDGES_NEEDED,
@@ -56,10 +56,14 @@ def page(cells: Sequence[Cell]) -> str:
     parts.append(_judges_table([c for c in ours if c.key.method == "judges"]))
     for dataset in datasets:
         if methods := [name for name in _methods(ours, dataset) if "[" not in name]:
-            parts += [f"## {_title(dataset)}: acceptance (control)", _table(ours, dataset, methods)]
+            parts += [f"## {short_title(dataset)}: acceptance (control)", _table(ours, dataset, methods)]
         found = curves.points(ours, dataset)
         if any("[" in point.method for point in found):
-            parts += [f"## {_title(dataset)}: at equal distance", curves.sentence(found), _curve_table(found)]
+            parts += [
+                f"## {short_title(dataset)}: at equal distance",
+                curves.sentence(found),
+                _curve_table(found),
+            ]
     if theirs:
         parts.append("## The authors' own counterfactuals")
         parts.append(
@@ -69,7 +73,7 @@ def page(cells: Sequence[Cell]) -> str:
         parts.append(_judges_table([c for c in theirs if c.key.method == "judges"]))
         for dataset in datasets:
             if methods := _methods(theirs, dataset):
-                parts += [f"### {_title(dataset)}", _table(theirs, dataset, methods)]
+                parts += [f"### {short_title(dataset)}", _table(theirs, dataset, methods)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
@@ -87,14 +91,14 @@ def section(cells: Sequence[Cell], place: str) -> str:
     for dataset in datasets:
         found = curves.points(ours, dataset)
         if any("[" in point.method for point in found):
-            lines += ["", f"**{_title(dataset)}.** {curves.sentence(found)}"]
+            lines += ["", f"**{short_title(dataset)}.** {curves.sentence(found)}"]
     return "\n".join(lines) + "\n"
 
 
 def verdict(dataset: str, cells: Sequence[Cell]) -> str:
     """Say whether every qualifying judge accepts enough of the default's counterfactuals; misses first."""
     found = standings(_of(cells, dataset, "judges"))
-    title = _title(dataset)
+    title = short_title(dataset)
     if not counts(found):
         kinds = {KINDS[each.judge] for each in found if each.qualifies}
         count = sum(each.qualifies for each in found)
@@ -130,10 +134,6 @@ def _methods(cells: Sequence[Cell], dataset: str) -> list[str]:
     return sorted(names, key=lambda name: (name != "veritracer", name))
 
 
-def _title(dataset: str) -> str:
-    return TITLES.get(dataset, dataset)
-
-
 def _judges_table(cells: Sequence[Cell]) -> str:
     """Return a line for each judge and a column for each dataset; those that do not qualify in brackets."""
     datasets = list(dict.fromkeys(cell.key.dataset for cell in cells))
@@ -141,7 +141,7 @@ def _judges_table(cells: Sequence[Cell]) -> str:
     lines = [["standard network", *(f"{found[d][MLPS].control:.3f}" for d in datasets)]]
     for judge, kind in KINDS.items():
         lines.append([f"{judge} ({kind})", *(_standing(found[d].get(judge)) for d in datasets)])
-    return _markdown(["judge (kind)", *map(_title, datasets)], lines)
+    return _markdown(["judge (kind)", *map(short_title, datasets)], lines)
 
 
 def _standing(each: Standing | None) -> str:
