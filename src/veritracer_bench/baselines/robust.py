@@ -96,7 +96,7 @@ class ProplaceOptions(RobustOptions):
 
     neighbours: int = 10
     rounds: int = 10
-    seconds: float = 10.0
+    seconds: float = 30.0
 
 
 class Proplace(_Robust[ProplaceOptions]):
@@ -175,6 +175,11 @@ class Program:
         self.high += high.tolist()
         self.whole += [whole] * len(low)
         return list(range(start, len(self.low)))
+
+    def tighten(self, found: Sequence[int], low: Floats, high: Floats) -> None:
+        """Set closer limits of variables."""
+        for position, least, most in zip(found, low.tolist(), high.tolist(), strict=True):
+            self.low[position], self.high[position] = least, most
 
     def row(self, terms: dict[int, float], low: float = -np.inf, high: float = np.inf) -> None:
         """Add a constraint."""
@@ -255,8 +260,12 @@ def closest_in_hull(
     for theta in models:
         layers = [(theta[i], theta[i + 1]) for i in range(0, len(theta), 2)]
         units = point
-        for layer in layers[:-1]:
-            units = program.relu(program.layer(units, layer, layer))
+        for depth, layer in enumerate(layers[:-1]):
+            inputs = program.layer(units, layer, layer)
+            if depth == 0:  # over a hull, an affine function has its limits at corners
+                at_corners = everybody @ layer[0].T + layer[1]
+                program.tighten(inputs, at_corners.min(0), at_corners.max(0))
+            units = program.relu(inputs)
         weight, bias = layers[-1]
         terms = dict(zip(units, (goal * weight[0]).tolist(), strict=True))
         program.row(terms, low=MARGIN - goal * float(bias[0]))
