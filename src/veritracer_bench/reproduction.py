@@ -417,21 +417,21 @@ class _TimeIsOver(BaseException):
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Leave the block after so many seconds, wherever it is; in the main thread only."""
+    """Leave the block after so many seconds (more than 0), wherever it is; in the main thread only."""
 
     def stop(*_: object) -> None:
         raise _TimeIsOver
 
-    if seconds <= 0:
-        seconds = 1e-6  # 0 would mean no limit
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.0 if math.isinf(seconds) else seconds)
     try:
-        yield
-    except _TimeIsOver:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0 if math.isinf(seconds) else seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+    except _TimeIsOver:  # also if it comes while the timer is switched off
         pass
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -444,6 +444,8 @@ def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) 
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     open_jobs = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    if stop_after <= 0:
+        return len(open_jobs)
     calls = ((run_jobs, (batch, options)) for batch in batches_of(open_jobs, workers))
     with _time_limit(stop_after):
         for done in make_engine("local", workers).map(attempt, calls):
