@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veritracer.errors import DataError
-from veritracer.tables import CSVFormat, csv_blocks, open_rejects, open_table, read_table
+from veritracer.tables import CSVFormat, csv_blocks, open_rejects, open_table
+from veritracer.tables.cells import read_table
 from veritracer.tables.csv_blocks import RowEnds
 
 NAMES = ("a", "b", "c", "d")

@@ -23,7 +23,7 @@ from veritracer.app.serve.app import Settings
 from veritracer.app.serve.models import PromiseRequest
 from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
-from veritracer.tables import PromiseTerms
+from veritracer.tables.issuing import PromiseTerms
 
 DAY = 86_400.0
 NUMBER = count()
