@@ -30,11 +30,12 @@ Sentences = Annotated[bool, typer.Option("--sentences", help="Add a sentence for
 def explain(
     model: ModelFolder,
     table: Applicants,
-    options: ExplainOptions,
-    rows: TableOptions,
+    *,
     schema: Rules = None,
     sentences: Sentences = False,
     id_column: IdColumn = None,
+    options: ExplainOptions,
+    rows: TableOptions,
 ) -> None:
     """Find certified counterfactuals for declined rows.
 

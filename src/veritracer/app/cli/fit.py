@@ -1,4 +1,4 @@
-"""``veritracer fit``: a table in, a model folder and what it is worth out."""
+"""``veritracer fit``: train a model on a table, evaluate it, and save it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ EVALUATION = "evaluation.json"
 @with_flags
 def fit(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.")],
+    *,
     out: Annotated[Path, typer.Option(help="New folder for the model.")],
     given: SchemaOverrides,
     schema: Annotated[

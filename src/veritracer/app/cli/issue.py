@@ -32,11 +32,12 @@ LEFT_OUT = {
 def issue(
     model: ModelFolder,
     table: Applicants,
+    *,
     options: IssueOptions,
-    rows: TableOptions,
     schema: Rules = None,
     sentences: Sentences = False,
     key_file: KeyFile = None,
+    rows: TableOptions,
 ) -> None:
     """Promise certified counterfactuals, and record them in a ledger.
 

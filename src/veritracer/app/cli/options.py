@@ -152,15 +152,16 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def flags_of(group: Any) -> list[inspect.Parameter]:
-    """Return the flag of each field of a group, as a parameter that Typer understands."""
+    """Return the flag of each field of a group, as a parameter that Typer understands.
+
+    The fields of the group itself come before those that it inherits.
+    """
+    inherited = {name for base in group.__mro__[1:] for name in inspect.get_annotations(base)}
+    fields = sorted(dataclasses.fields(group), key=lambda field: field.name in inherited)
     if hasattr(group, "__pydantic_fields__"):
-        hints = get_type_hints(group)
-        fields: Mapping[str, FieldInfo] = group.__pydantic_fields__
-        return [
-            _flag(name, hints[name], field)
-            for name, field in fields.items()
-            if field.json_schema_extra != PYTHON_ONLY
-        ]
+        hints, known = get_type_hints(group), group.__pydantic_fields__
+        shown = [field.name for field in fields if known[field.name].json_schema_extra != PYTHON_ONLY]
+        return [_flag(name, hints[name], known[name]) for name in shown]
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -169,7 +170,7 @@ def flags_of(group: Any) -> list[inspect.Parameter]:
             annotation=hints[field.name],
             default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
         )
-        for field in dataclasses.fields(group)
+        for field in fields
     ]
 
 

@@ -46,7 +46,7 @@ def report(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Test rows: CSV or Parquet; - is standard input.")
     ],
-    reading: ReadOptions,
+    *,
     out: Annotated[Path, typer.Option(help="New HTML file for the report.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     id_column: IdColumn = None,
@@ -54,6 +54,7 @@ def report(
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
     """Write an HTML report on a model.
 
@@ -83,9 +84,8 @@ def report(
 
 @with_flags
 def notices(
+    *,
     out: Annotated[Path, typer.Option(help="New folder for the notices.")],
-    reading: ReadOptions,
-    options: ExplainOptions,
     ledger: Annotated[
         str | None,
         typer.Option(metavar="PLACE", help="Ledger whose live promises get a notice."),
@@ -130,6 +130,8 @@ def notices(
     key_file: KeyFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
+    options: ExplainOptions,
 ) -> None:
     """Write notices of promises, or drafts for declined rows.
 

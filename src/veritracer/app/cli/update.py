@@ -54,8 +54,8 @@ def update(
             metavar="TABLE", help="New rows with their labels: CSV or Parquet; - is standard input."
         ),
     ],
+    *,
     out: Annotated[Path, typer.Option(help="New folder for the updated model.")],
-    reading: ReadOptions,
     keep: Annotated[
         str | None,
         typer.Option(metavar="LEDGER", help="Ledger whose live promises the update keeps."),
@@ -99,6 +99,7 @@ def update(
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
     """Fine-tune a model on new rows, and keep its promises.
 
@@ -246,7 +247,7 @@ def _verdict_cells(way: UpdateVariant) -> list[str]:
 @with_flags
 def calibrate(
     model: ModelFolder,
-    reading: ReadOptions,
+    *,
     history: Annotated[
         list[str] | None,
         typer.Option(metavar="FOLDER,...", help="Folders of the models deployed before, in order."),
@@ -287,6 +288,7 @@ def calibrate(
     seed: Seed = 0,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
     """Recommend a kappa that covers updates of a model.
 
