@@ -48,7 +48,7 @@ def test_what_replaces_nothing_is_allowed(tmp_path: Path) -> None:
 
 def test_every_command_refuses_an_existing_output(work: Path) -> None:
     shutil.copytree(work / "model", work / "other")
-    for name in ("recourse.csv", "page.html", "report.html", "audit.html"):
+    for name in ("recourse.csv", "page.html", "report.html", "paper_examples.png"):
         (work / name).write_text("a,recourse.status\n")
     issued = [
         ["issue", "model", "people.csv", "--ledger", "l.db", "--id-column", "age", "--out", "i.csv"],
@@ -69,6 +69,7 @@ def test_every_command_refuses_an_existing_output(work: Path) -> None:
         ["audit", "--model", "model", "--ledger", "l.db", "--out", "page.html"],
         ["datasets", "write", "loans", "--rows", "10", "--out", "recourse.csv"],
         ["demo", "--out", "."],
+        ["bench", "figures", "--out", "."],
         ["fit", "train.csv", *TARGET, *QUICK, "--out", "model"],
         ["update", "model", "train.csv", "--out", "other", "--quiet"],
     ]

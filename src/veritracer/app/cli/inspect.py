@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from veritracer.schema.inspection import Inspection
 
 CATEGORIES = 4
-"""Categories that the page of a table shows of each column."""
+"""Categories of a column that are printed."""
 
 NO_TARGET = "Which column is the decision? None has two values: add one, and name it with --target."
 
@@ -54,7 +54,7 @@ def inspect(
         if as_json:
             print_json(json.loads(schema.to_json()))
         else:
-            _features(schema, f"{len(schema)} columns of {what}")
+            _print_features(schema, f"{len(schema)} columns of {what}")
         return
     found = read_inspected(what, given)
     if as_json:
@@ -76,9 +76,8 @@ def _plain(found: Inspection) -> dict[str, Any]:
 
 def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
     """Print what was inferred, why, what to check, and how to change it."""
-    rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
-    head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
-    print_table(head, ("feature", "read as", "may change", "because"), rows)
+    title = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
+    _print_features(found.schema, title)
     if found.schema.target is not None:
         shares = ", ".join(f"{label!r} in {percent(share)}" for label, share in found.shares.items())
         say(in_one_line(found.schema), f"labels: {shares} of the rows", *label_note(found.schema), "")
@@ -87,9 +86,18 @@ def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
     _say_how_to_go_on(found, what, given)
 
 
+def _print_features(schema: Schema, title: str) -> None:
+    """Print how each column is read, whether advice may change it, and why."""
+    rows = [[f.name, _read_as(f), f.action, f.note] for f in schema.features]
+    print_table(title, ("feature", "read as", "may change", "because"), rows)
+
+
 def _read_as(feature: Feature) -> str:
-    """Describe the kind, the number format or the categories, and the treatment of missing values."""
+    """Describe the kind, range, number format or categories, and the treatment of missing values."""
     parts: list[str] = [feature.kind]
+    ends = ("…" if end is None else f"{end:g}" for end in (feature.lower, feature.upper))
+    if (feature.lower, feature.upper) != (None, None):
+        parts.append(" to ".join(ends))
     if feature.number_format is not None:
         parts.append(f"written like {feature.number_format}")
     if feature.categories:
@@ -164,7 +172,7 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
         "made with": ", ".join(f"{name} {version}" for name, version in facts["made_with"].items()),
     }
     print_table(f"The model in {folder}", ("what", ""), [[*pair] for pair in shown.items()])
-    _features(model.schema_, f"Its {len(model.schema_)} features")
+    _print_features(model.schema_, f"Its {len(model.schema_)} features")
     say(in_one_line(model.schema_))
 
 
@@ -189,13 +197,3 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "settings": asdict(model.settings_),
         "made_with": content["versions"],
     }
-
-
-def _features(schema: Schema, title: str) -> None:
-    table = schema.describe().drop(columns="note")
-    header = (table.index.name or "feature", *table.columns)
-    print_table(
-        title,
-        header,
-        [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)],
-    )
