@@ -99,8 +99,7 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 def _far(place: str) -> list[list[str]]:
     """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
-    far += ["--out", "far.csv"]
-    return [far, [*far, "--uncertified", "promise"]]
+    return [[*far, "--out", "far.csv"], [*far, "--uncertified", "promise", "--out", "farther.csv"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:

@@ -230,7 +230,7 @@ def test_what_predict_notices_is_a_note(folder: Path) -> None:
     people.assign(income=people["income"].where(people.index != 3, 10**9)).to_csv(
         folder / "rich.csv", index=False
     )
-    predict = ["predict", "model", "rich.csv", "--out", "decided.csv"]
+    predict = ["predict", "model", "rich.csv", "--out", "decided.csv", "--force"]
     plain, as_json, quiet = run_many([predict, [*predict, "--json"], [*predict, "--quiet"]], folder)
     for done in (plain, as_json):
         assert done.returncode == 0

@@ -354,7 +354,8 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
     ]
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share", "meaning"), lines)
     if found.groups:
-        header = ("issued by", "kappa", "promises", "by proof", "broken", "largest move", "no proof because")
+        counts = ("promises", "by proof", "broken")
+        header = ("issued by", "kappa", *counts, "largest move", "why no proof is possible")
         rows = [_group_cells(group) for group in found.groups]
         print_table("By issuing model and kappa", header, rows, most=MAX_SHOWN)
         say("Largest move: how far the most changed layer is from the issuing model; proofs cover 1.")
