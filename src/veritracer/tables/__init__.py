@@ -1,78 +1,54 @@
 """Tables in files, pipes and databases: read, explained or certified, and written in batches.
 
-``open_table`` reads a table of any length in bounded memory, and ``run_table`` runs a job over its batches on
-an engine. What imports pandas or torch is imported from its module: ``cells.read_table`` reads a whole table,
-``issuing.issue_table`` issues promises, and ``partitions.explain_batches`` serves libraries with their own
+``TableSource`` reads tables of any length in bounded memory, and ``run_table`` runs a job over their batches
+on an engine. What imports pandas or torch is imported from its module: ``cells.read_table`` reads a whole
+table, ``issuing.issue_table`` issues promises, and ``partitions.explain_batches`` serves libraries that have
 partitions.
 """
 
 from __future__ import annotations
 
+from veritracer.tables.columns import check_columns, check_ids
 from veritracer.tables.csv_blocks import CSVFormat
-from veritracer.tables.inputs import TableInputs, paired
-from veritracer.tables.jobs import Batch, Job, Verb
-from veritracer.tables.notes import Notes
-from veritracer.tables.outputs import FileOutput, FolderOutput, Output, StreamOutput, is_folder, open_output
-from veritracer.tables.places import (
-    STANDARD,
-    TablePlace,
-    find_tables,
-    is_many,
-    is_url,
-    local_path,
-    without_password,
-)
-from veritracer.tables.reading import (
-    ADDED,
-    ROWS,
-    TableSource,
-    check_columns,
-    check_ids,
-    open_table,
-    rows_digest,
-)
-from veritracer.tables.rejects import Rejects, note_of, open_rejects
+from veritracer.tables.jobs import ADDED, Batch, BatchResult, Job, Reject, Verb, collect_warnings
+from veritracer.tables.outputs import Output, RunFolder, StreamOutput, open_output
+from veritracer.tables.pairs import paired
+from veritracer.tables.places import STANDARD, find_tables, is_many, is_url, local_path, without_password
+from veritracer.tables.reading import TableSource, read_batches
 from veritracer.tables.runs import Progress, RunSummary, do_batch, run_table
-from veritracer.tables.writing import Format, Sink, altered_note, format_of, open_sink
+from veritracer.tables.writing import Format, altered_note, open_rejects, open_sink, rejects_note
 
 __all__ = [
     "ADDED",
-    "ROWS",
     "STANDARD",
     "Batch",
+    "BatchResult",
     "CSVFormat",
-    "FileOutput",
-    "FolderOutput",
     "Format",
     "Job",
-    "Notes",
     "Output",
     "Progress",
-    "Rejects",
+    "Reject",
+    "RunFolder",
     "RunSummary",
-    "Sink",
     "StreamOutput",
-    "TableInputs",
-    "TablePlace",
     "TableSource",
     "Verb",
     "altered_note",
     "check_columns",
     "check_ids",
+    "collect_warnings",
     "do_batch",
     "find_tables",
-    "format_of",
-    "is_folder",
     "is_many",
     "is_url",
     "local_path",
-    "note_of",
     "open_output",
     "open_rejects",
     "open_sink",
-    "open_table",
     "paired",
-    "rows_digest",
+    "read_batches",
+    "rejects_note",
     "run_table",
     "without_password",
 ]

@@ -22,7 +22,7 @@ from veritracer.errors import DataError, message
 from veritracer.schema import Feature
 from veritracer.schema.feature import is_number, plain
 from veritracer.tables.cells import apply_schema
-from veritracer.tables.reading import ADDED
+from veritracer.tables.jobs import ADDED
 from veritracer.tables.writing import VALUES
 
 if TYPE_CHECKING:

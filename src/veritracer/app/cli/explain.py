@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +13,12 @@ from veritracer import tables
 from veritracer.app.cli.options import Applicants, IdColumn, ModelFolder, ReadOptions, with_flags
 from veritracer.app.cli.output import note, percent
 from veritracer.app.cli.places import model_columns, read_schema
-from veritracer.app.cli.runs import TableOptions, check_header, recourse_lines
+from veritracer.app.cli.runs import TableOptions, recourse_lines
 from veritracer.errors import DataError, as_typed, listing, message
 from veritracer.options import ExplainOptions
 
 if TYPE_CHECKING:
-    from veritracer.tables import RunSummary, TableSource
+    from veritracer.tables import RunSummary
 
 NOT_ACHIEVED = 1
 Rules = Annotated[
@@ -48,10 +49,10 @@ def explain(
     rows.check_outputs()
     left_out: list[str] = []
 
-    def check(source: TableSource) -> None:
-        tables.check_columns(source, known, keep, rows.ignored)
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
         gone = set(known.ignored_names).difference(keep)
-        left_out[:] = [name for name in source.columns if name in gone]
+        left_out[:] = [name for name in columns if name in gone]
 
     rules = None if schema is None else read_schema(schema)
     job = rows.job("explain", model, asdict(options), keep=keep, sentences=sentences, rules=rules)
@@ -90,16 +91,19 @@ def certify(
     known, keep = model_columns(model), rows.kept(id_column)
     rows.check_outputs()
 
-    def check_pair(source: TableSource) -> None:
-        present = [[name for name in names if name in source.columns] for names in (keep, rows.ignored)]
-        tables.check_columns(source, known, *present)
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
+
+    def check_pair(source: str, columns: Sequence[str]) -> None:
+        present = [[name for name in names if name in columns] for names in (keep, rows.ignored)]
+        tables.check_columns(source, columns, known, *present)
 
     job = rows.job("certify", model, {"kappa": kappa}, keep=keep)
-    inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
+    inputs = rows.inputs(table, check)
     written = ReadOptions(multiline_cells=rows.multiline_cells)
     pairs = rows.inputs(counterfactuals, check_pair, written)
     if counterfactuals != tables.STANDARD:
-        check_header(pairs)
+        pairs.check_first()
     found = rows.run("certifying", job, inputs, pairs)
     place = [] if rows.out is None else [f"The certificates: {rows.out}"]
     rows.print_summary(found, [_certified(found), *place])
@@ -127,8 +131,11 @@ def predict(model: ModelFolder, table: Applicants, rows: TableOptions, id_column
     known, keep = model_columns(model), rows.kept(id_column)
     rows.check_outputs()
     job = rows.job("predict", model, {}, keep=keep)
-    inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
-    found = rows.run("deciding", job, inputs)
+
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
+
+    found = rows.run("deciding", job, rows.inputs(table, check))
     if rows.out is None:
         return
     number, favourable = found.counts["rows"], found.counts["favourable"]

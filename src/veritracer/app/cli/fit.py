@@ -114,13 +114,13 @@ def fit(
     note(label_note(data.schema), quiet=quiet)
     if schema is None:
         note(protected_note(data.schema, given.named), quiet=quiet)
-    note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
+    note([*data.notes, *noticed, *tables.rejects_note(rejected or [], str(rejects))], quiet=quiet)
     if as_json:
         facts = {
             "model": str(out),
             "schema": str(schema_beside(out)),
             "rows": len(data.X),
-            "rejected": 0 if rejected is None else len(rejected.rows),
+            "rejected": len(rejected or []),
             "features": len(model.schema_),
             "ignored": list(model.schema_.ignored_names),
             "evaluation": None if found is None else found.to_plain(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,9 @@ def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tu
     """
     if path == tables.STANDARD:
         return None
-    ragged = (lambda *_: None) if lenient else None
-    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
-        return table.columns
+    batches = tables.read_batches(path, reading.query, csv=reading.csv, collect_rejects=lenient)
+    with closing(batches):
+        return next(batches).columns
 
 
 def check_ledger(place: str) -> None:

@@ -67,15 +67,15 @@ def report(
         from veritracer.app.report import write_report
         from veritracer.tables.cells import read_table
 
-        loaded, notes = load_model(model), tables.Notes()
+        loaded = load_model(model)
         schema = loaded.schema_
-        with notes.taken():
+        with tables.collect_warnings() as notes:
             unseen = list(ignored(ignore, id_column))
             frame = read_table(table, reading.query, schema=schema, ignore=unseen, csv=reading.csv)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"report": str(path), "rows": len(X)})
     elif not quiet:
@@ -201,17 +201,16 @@ class _People:
     def __init__(self, table: str, reading: ReadOptions, id_column: str, columns: Mapping[str, str]) -> None:
         self.fields: dict[str, dict[str, Any]] = {}
         self.openings: dict[str, list[bytes]] = {}
-        with tables.open_table(table, reading.query, csv=reading.csv) as source:
+        for batch in tables.read_batches(table, reading.query, csv=reading.csv):
             for name in (id_column, *columns.values()):
-                _check_column(name, source.columns)
+                _check_column(name, batch.columns)
             wanted = [id_column, *columns.values()]
-            wanted += [OPENING] if OPENING in source.columns else []
-            for batch in source.batches:
-                for row in batch.select(list(dict.fromkeys(wanted))).to_pylist():
-                    who = str(row[id_column])
-                    self.fields[who] = {name: _text(row[column]) for name, column in columns.items()}
-                    if text := row.get(OPENING):
-                        self.openings.setdefault(who, []).append(_opening(text))
+            wanted += [OPENING] if OPENING in batch.columns else []
+            for row in batch.rows.select(list(dict.fromkeys(wanted))).to_pylist():
+                who = str(row[id_column])
+                self.fields[who] = {name: _text(row[column]) for name, column in columns.items()}
+                if text := row.get(OPENING):
+                    self.openings.setdefault(who, []).append(_opening(text))
 
 
 def _check_column(name: str, columns: tuple[str, ...]) -> None:
@@ -269,9 +268,9 @@ def _drafts(
     from veritracer.app.notices import draft_notices
     from veritracer.tables.cells import read_table
 
-    loaded, notes = load_model(model), tables.Notes()
+    loaded = load_model(model)
     schema = loaded.schema_
-    with notes.taken():
+    with tables.collect_warnings() as notes:
         frame = read_table(table, reading.query, schema=schema, csv=reading.csv)
         for name in columns.values():
             _check_column(name, tuple(map(str, frame.columns)))
@@ -281,4 +280,4 @@ def _drafts(
             cells = {name: some[column].tolist() for name, column in columns.items()}
             own = [{name: _text(column[i]) for name, column in cells.items()} for i in range(len(some))]
             yield from draft_notices(found, own, start)
-    note(notes.sentences())
+    note(notes.values())

@@ -29,7 +29,7 @@ from veritracer.errors import DataError, message
 from veritracer.options import BATCH_ROWS
 
 if TYPE_CHECKING:
-    from veritracer.tables import Output, Progress, RunSummary, TableSource
+    from veritracer.tables import Output, Progress, RunSummary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +80,17 @@ class TableOptions(ReadOptions):
 
     def job(self, verb: tables.Verb, model: str, options: Mapping[str, Any], **more: Any) -> tables.Job:
         """Return what to do with every row."""
-        ignore, collect = tuple(self.ignored), self.rejects is not None
-        return tables.Job(verb, model, options, ignore=ignore, collect_rejects=collect, **more)
+        return tables.Job(verb, model, options, collect_rejects=self.rejects is not None, **more)
 
     def inputs(
-        self, table: str, check: Callable[[TableSource], None], reading: ReadOptions | None = None
-    ) -> tables.TableInputs:
+        self, table: str, check: Callable[[str, Sequence[str]], None], reading: ReadOptions | None = None
+    ) -> tables.TableSource:
         """Return the tables to read; ``check`` is called with each of them."""
         how = reading or self
         collect = self.rejects is not None
-        return tables.TableInputs(table, how.query, how.csv, check, self.batch_rows, collect)
+        return tables.TableSource(table, how.query, how.csv, check, self.batch_rows, collect)
 
-    def open_output(self, asked: Mapping[str, Any], *inputs: tables.TableInputs) -> Output:
+    def open_output(self, asked: Mapping[str, Any], *inputs: tables.TableSource) -> Output:
         """Open the output, to continue where an earlier run with the same request was stopped."""
         kind = self.part_format
         if self.out in (None, tables.STANDARD):
@@ -103,13 +102,19 @@ class TableOptions(ReadOptions):
             _check_apart(self.out, one.place)
         return tables.open_output(
             self.out,
-            {**asked, **inputs[0].document(), "spreadsheet_safe": self.spreadsheet_safe},
+            {
+                **asked,
+                **inputs[0].document(),
+                "ignore": self.ignored,
+                "spreadsheet_safe": self.spreadsheet_safe,
+            },
             kind=kind,
             spreadsheet_safe=self.spreadsheet_safe,
             one_pass=any(one.place == tables.STANDARD for one in inputs),
+            force=self.force,
         )
 
-    def engine_for(self, inputs: tables.TableInputs, *, in_order: bool) -> engines.Engine:
+    def engine_for(self, inputs: tables.TableSource, *, in_order: bool) -> engines.Engine:
         """Return the engine; a stream is written in order, which one worker does."""
         if in_order:
             if self.engine == "ray" or (self.workers or 1) > 1:
@@ -133,22 +138,19 @@ class TableOptions(ReadOptions):
             raise
 
     def run(
-        self, text: str, job: tables.Job, inputs: tables.TableInputs, pairs: tables.TableInputs | None = None
+        self, text: str, job: tables.Job, inputs: tables.TableSource, pairs: tables.TableSource | None = None
     ) -> RunSummary:
         """Do the job on every row, and print what was noticed; ``pairs`` are the other tables of certify."""
         asked, places = job.document(), [inputs]
+        batches = inputs.batches
         if pairs is not None:
             asked["counterfactuals"] = pairs.document()["table"]
             places.append(pairs)
+            batches = partial(tables.paired, inputs, pairs)
         silent = pairs is not None and self.out is None  # the summary alone is wanted
-        out = tables.StreamOutput(None, None) if silent else self.open_output(asked, *places)
-
-        def batches(tell: Callable[[float | None], None]) -> Iterator[tables.Batch]:
-            read = inputs.batches(tell)
-            return read if pairs is None else tables.paired(read, pairs.batches())
-
+        out = tables.Output() if silent else self.open_output(asked, *places)
         with self.running(text, out) as watch:
-            engine = self.engine_for(inputs, in_order=out.is_stream and not silent)
+            engine = self.engine_for(inputs, in_order=isinstance(out, tables.StreamOutput))
             task = partial(tables.do_batch, job)
             found = tables.run_table(task, batches, out, engine, rejects=self.rejects, progress=watch)
         self.print_notes(found)
@@ -156,26 +158,18 @@ class TableOptions(ReadOptions):
 
     def print_notes(self, found: RunSummary) -> None:
         """Print what was noticed in the data, and what was rejected or changed."""
-        rejected = tables.note_of(*found.rejected, str(self.rejects))
+        rejected = tables.rejects_note(found.rejects, str(self.rejects))
         note([*found.notes, *tables.altered_note(found.altered), *rejected], quiet=self.quiet)
 
     def print_summary(self, found: RunSummary, lines: Sequence[str], **more: Any) -> None:
         """Print how the rows ended."""
         if self.as_json:
-            run = {"out": self.out, "batches": found.batches, "done_before": found.done_before}
-            ends = {**found.counts, "rejected": found.rejected[0], **found.facts}
+            run = {"out": self.out, "batches": len(found.results), "done_before": found.done_before}
+            ends = {**found.counts, "rejected": len(found.rejects), **found.facts}
             print_json({**more, **run, **ends, "notes": found.notes})
         elif not self.quiet:
-            done = f"{found.done_before:,} of {found.batches:,} batches were done before."
+            done = f"{found.done_before:,} of {len(found.results):,} batches were done before."
             say(*([done] if found.done_before else []), *lines)
-
-
-def check_header(inputs: tables.TableInputs) -> None:
-    """Compare the first table with the model before anything is imported for it."""
-    first = tables.find_tables(inputs.place, inputs.query)[0]
-    ragged = (lambda *_: None) if inputs.collect_rejects else None
-    with tables.open_table(first.place, inputs.query, csv=inputs.csv, ragged=ragged) as source:
-        inputs.check(source)
 
 
 def recourse_lines(found: RunSummary) -> list[str]:

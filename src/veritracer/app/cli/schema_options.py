@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import veritracer as vt
+from veritracer import tables
 from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, names
 from veritracer.app.cli.places import check_table, read_schema
 from veritracer.errors import (
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from veritracer.schema import Schema
     from veritracer.schema.inspection import Inspection
-    from veritracer.tables import Rejects
+    from veritracer.tables import Reject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class LabelledTable:
 
 
 def read_labelled(
-    table: str, given: SchemaOverrides, schema: Path | None, rejects: Rejects | None = None
+    table: str, given: SchemaOverrides, schema: Path | None, rejects: list[Reject] | None = None
 ) -> LabelledTable:
     """Read a table to learn from; refuse an ambiguous column or a missing label."""
     known = None if schema is None else read_schema(schema)
@@ -138,7 +139,7 @@ def read_labelled(
         warnings.simplefilter("always", DataWarning)
         frame = _read(table, given, known, rejects)
         _check_target(chosen, tuple(map(str, frame.columns)))
-        frame = labelled(frame, chosen, rejects)
+        frame = labelled(frame, chosen, given.ignored, rejects)
         y = frame[chosen]
         wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
@@ -180,22 +181,29 @@ def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
     return replace(found, schema=found.schema.ignoring(given.ignored))
 
 
-def _read(table: str, given: SchemaOverrides, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
+def _read(
+    table: str, given: SchemaOverrides, known: Schema | None, rejects: list[Reject] | None
+) -> pd.DataFrame:
     from veritracer.tables.cells import read_table  # here: it imports pandas
 
     ignore = list(given.ignored)
     return read_table(table, given.query, schema=known, ignore=ignore, csv=given.csv, rejects=rejects)
 
 
-def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.DataFrame:
-    """Return the rows that have a label; the others go to ``rejects``, if there is one."""
+def labelled(
+    frame: pd.DataFrame, target: str, ignored: Iterable[str], rejects: list[Reject] | None
+) -> pd.DataFrame:
+    """Return the rows that have a label; the others go to ``rejects``, if there is one.
+
+    Ignored columns were not read; in the file they are empty, so that it can be read with the same options.
+    """
     missing = frame[target].isna()
     if rejects is None or not missing.any():
         return frame
     rows = frame[missing].astype(object).where(frame[missing].notna(), "")
-    rows = rows.reindex(columns=rejects.columns, fill_value="")  # columns that are ignored were not read
-    for number, cells in zip(rows.index, rows.to_numpy().tolist(), strict=True):
-        rejects.add(int(number), "no label", [str(cell) for cell in cells])
+    for number, cells in zip(rows.index, rows.to_dict("records"), strict=True):
+        named = {**dict.fromkeys(ignored, ""), **{str(name): str(cell) for name, cell in cells.items()}}
+        rejects.append(tables.Reject(int(number), "no label", named))
     return frame[~missing]
 
 

@@ -123,8 +123,11 @@ def update(
         "compare": compare,
         "at": when,
     }
-    notes = tables.Notes()
-    with spinner("Loading the model", quiet=quiet) as tell, notes.taken(), ExitStack() as stack:
+    with (
+        spinner("Loading the model", quiet=quiet) as tell,
+        tables.collect_warnings() as notes,
+        ExitStack() as stack,
+    ):
         loaded = load_model(model)
         promises = None
         if keep is not None:
@@ -139,7 +142,7 @@ def update(
             _refuse(error, as_json=as_json)
         save_model(made, out)
         recorded = None if promises is None else _record(promises, loaded, made)
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
     elif not quiet:
@@ -302,8 +305,8 @@ def calibrate(
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)
-    loaded, notes, unseen = load_model(model), tables.Notes(), list(ignored(ignore, id_column))
-    with notes.taken(), progress("reading", quiet=quiet) as watch:
+    loaded, unseen = load_model(model), list(ignored(ignore, id_column))
+    with tables.collect_warnings() as notes, progress("reading", quiet=quiet) as watch:
         X, y = _own_columns(table, reading, loaded.schema_, unseen)
         X_new, y_new = _own_columns(next_table, reading, loaded.schema_, unseen)
         found = vt.calibrate(
@@ -325,7 +328,7 @@ def calibrate(
             watch=watch,
             **given,
         )
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
