@@ -147,7 +147,7 @@ def test_what_is_repeated_has_to_be_the_same(work: Path) -> None:
     assert_whole(work, ledger)
     done = issue(work, ledger)
     assert_refused(done)  # once more: the openings that are there are not written over
-    assert "recourse.csv, which has openings of commitments" in done.stderr
+    assert "recourse.csv, which exists" in done.stderr
     assert_whole(work, ledger)
 
 

@@ -161,8 +161,8 @@ def test_a_file_is_the_result_of_its_table(folder: Path, tables: Path, tmp_path:
     """It is written anew, and nothing is promised twice."""
     model, quick = str(folder / "model"), ["--no-refine", "--no-radius", "--keep", "id"]
     verbs = {
-        "explain": ["explain", model, "a.csv", "--out", "one.csv", *quick, *SINGLE],
-        "predict": ["predict", model, "a.csv", "--out", "two.csv", "--keep", "id", "--json"],
+        "explain": ["explain", model, "a.csv", "--out", "one.csv", *quick, *SINGLE, "--force"],
+        "predict": ["predict", model, "a.csv", "--out", "two.csv", "--keep", "id", "--json", "--force"],
     }
     for rows in (people()[:30], people()[:20], people()[:40], people()[:30][::-1]):
         rows.to_csv(tables / "a.csv", index=False)
@@ -178,7 +178,7 @@ def test_a_file_is_the_result_of_its_table(folder: Path, tables: Path, tmp_path:
     promises = json.loads(first.stdout)["promises"]
     assert promises > 0
     people()[30:50][::-1].to_csv(tables / "b.csv", index=False)
-    (again,) = run_here([issued], tables)
+    (again,) = run_here([[*issued, "--force"]], tables)
     assert json.loads(again.stdout)["promises"] == 0
     assert pd.read_csv(tables / "i.csv")["id"].tolist() == people()[30:50]["id"].tolist()[::-1]
     with vt.Ledger(tables / "l.db") as ledger:
