@@ -19,7 +19,6 @@ from veritracer.tables import (
     FileOutput,
     FolderOutput,
     Job,
-    PromiseTerms,
     RunSummary,
     TableInputs,
     TableSource,
@@ -27,11 +26,11 @@ from veritracer.tables import (
     check_columns,
     check_ids,
     do_batch,
-    issue_table,
     open_output,
     paired,
     run_table,
 )
+from veritracer.tables.issuing import PromiseTerms, issue_table
 
 QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}
