@@ -99,6 +99,10 @@ def test_a_run_in_a_folder_is_repeated_without_force(work: Path) -> None:
     (work / "people.csv").write_text("\n".join(people) + "\n")
     first, again = run_many([command, command], work)
     assert (first.returncode, again.returncode) == (0, 0), again
+    (work / "bad.csv").write_text("somebody's,notes\n")
+    (refused,) = run_many([command], work)
+    assert_refused(refused)
+    assert "bad.csv, which exists" in refused.stderr
 
 
 # ---------------------------------------------------------------- models

@@ -94,13 +94,20 @@ def check_new(place: str | Path | None, *, force: bool, what: str = "a new file"
         raise DataError(message(what, f"{place}, which exists", remedy))
 
 
-def check_rejects(rejects: Path | None, out: str | None = None, *, force: bool) -> None:
-    """Refuse a file for rejected rows that exists, is the output, or is not a CSV file."""
+def check_rejects(
+    rejects: Path | None, out: str | None = None, *, force: bool, continues: bool = False
+) -> None:
+    """Refuse a file for rejected rows that exists, is the output, or is not a CSV file.
+
+    A run that ``continues`` writes its rejected rows anew.
+    """
     if rejects is None:
         return
     if out is not None and rejects.absolute() == Path(out).absolute():
         raise DataError(message("a file of its own for rejected rows", f"{out} for both", "name another one"))
-    check_new(rejects, force=force)
+    header = f"{tables.ADDED}row,{tables.ADDED}reason".encode()
+    again = continues and rejects.is_file() and rejects.read_bytes().startswith(header)
+    check_new(rejects, force=force or again)
     if rejects.suffix.casefold() != ".csv":
         raise DataError(message("a .csv file for rejected rows", str(rejects), "name it rejects.csv"))
 

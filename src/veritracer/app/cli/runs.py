@@ -76,7 +76,7 @@ class TableOptions(ReadOptions):
         """Refuse outputs that exist, except those of a run that the same command continues."""
         continues = self.out is not None and (Path(self.out).is_dir() or Path(f"{self.out}.run").is_dir())
         check_new(self.out, force=self.force or continues)
-        check_rejects(self.rejects, self.out, force=self.force or continues)
+        check_rejects(self.rejects, self.out, force=self.force, continues=continues)
 
     def job(self, verb: tables.Verb, model: str, options: Mapping[str, Any], **more: Any) -> tables.Job:
         """Return what to do with every row."""

@@ -123,25 +123,25 @@ def update(
         "compare": compare,
         "at": when,
     }
-    with (
-        spinner("Loading the model", quiet=quiet) as tell,
-        tables.collect_warnings() as notes,
-        ExitStack() as stack,
-    ):
-        loaded = load_model(model)
-        promises = None
-        if keep is not None:
-            promises = stack.enter_context(vt.ledger.Ledger(keep, create=False, key=key))
-            _check_not_issuing(out, promises)
-        unseen = list(ignored(ignore, id_column))
-        X, y = _labelled_rows(table, reading, loaded.schema_, unseen, target)
-        tell(f"Updating the model with {len(X):,} rows")
-        try:
+    try:
+        with (
+            spinner("Loading the model", quiet=quiet) as tell,
+            tables.collect_warnings() as notes,
+            ExitStack() as stack,
+        ):
+            loaded = load_model(model)
+            promises = None
+            if keep is not None:
+                promises = stack.enter_context(vt.ledger.Ledger(keep, create=False, key=key))
+                _check_not_issuing(out, promises)
+            unseen = list(ignored(ignore, id_column))
+            X, y = _labelled_rows(table, reading, loaded.schema_, unseen, target)
+            tell(f"Updating the model with {len(X):,} rows")
             made = loaded.update(X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options)
-        except vt.ledger.PromiseError as error:
-            _refuse(error, as_json=as_json)
-        save_model(made, out)
-        recorded = None if promises is None else _record(promises, loaded, made)
+            save_model(made, out)
+            recorded = None if promises is None else _record(promises, loaded, made)
+    except vt.ledger.PromiseError as error:
+        _refuse(error, as_json=as_json)
     note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
