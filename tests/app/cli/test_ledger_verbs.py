@@ -99,14 +99,14 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 def _far(place: str) -> list[list[str]]:
     """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
-    far += ["--out", "far.csv"]
-    return [far, [*far, "--uncertified", "promise"]]
+    return [[*far, "--out", "far.csv"], [*far, "--uncertified", "promise", "--out", "farther.csv"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:
     """Issued once, listed, shown, audited, updated, released and erased; the ledger notes each of it."""
     on = ["--ledger", "a.db"]
-    done = run_many([[*ISSUE, *on, *OUT, "--json"], [*ISSUE, *on, *OUT], *_far("c.db")], named)
+    again_out = ["--out", "again.csv"]
+    done = run_many([[*ISSUE, *on, *OUT, "--json"], [*ISSUE, *on, *again_out], *_far("c.db")], named)
     assert [d.returncode for d in done] == [0] * 4, done
     first, again = json.loads(done[0].stdout), done[1].stdout
     strict, loose = (json.loads(d.stdout) for d in done[2:])

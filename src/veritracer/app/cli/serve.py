@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from veritracer import model_folder
-from veritracer.app.cli.options import KeyFile, names, read_key, texts
+from veritracer.app.cli.options import KeyFile, names, texts
 from veritracer.app.cli.output import say
+from veritracer.app.cli.places import read_key
 from veritracer.errors import ServiceError, message
 from veritracer.options import PROMISE_TERM
 
