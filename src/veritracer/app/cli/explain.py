@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veritracer import tables
-from veritracer.app.cli.options import Applicants, IdColumn, ModelFolder, ReadOptions, with_flags
+from veritracer.app.cli.options import (
+    Applicants,
+    EffortFlag,
+    IdColumn,
+    ModelFolder,
+    ReadOptions,
+    with_flags,
+)
 from veritracer.app.cli.output import note, percent
 from veritracer.app.cli.places import model_columns, read_schema
 from veritracer.app.cli.runs import TableOptions, check_header, recourse_lines
@@ -77,6 +84,10 @@ def certify(
     kappa: Annotated[
         float | None, typer.Option(min=0.0, help="Certify at this radius instead of the model's own.")
     ] = None,
+    effort: EffortFlag = "fast",
+    time_budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds of --effort exact for each batch.")
+    ] = None,
 ) -> None:
     """Certify counterfactuals from any source.
 
@@ -94,7 +105,10 @@ def certify(
         present = [[name for name in names if name in source.columns] for names in (keep, rows.ignored)]
         tables.check_columns(source, known, *present)
 
-    job = rows.job("certify", model, {"kappa": kappa}, keep=keep)
+    if time_budget is not None and effort == "fast":
+        raise DataError(message("--effort exact for --time-budget", "--effort fast", "add --effort exact"))
+    options = {"kappa": kappa, "effort": effort, "time_budget": time_budget}
+    job = rows.job("certify", model, options, keep=keep)
     inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
     written = ReadOptions(multiline_cells=rows.multiline_cells)
     pairs = rows.inputs(counterfactuals, check_pair, written)
@@ -103,7 +117,7 @@ def certify(
     found = rows.run("certifying", job, inputs, pairs)
     place = [] if rows.out is None else [f"The certificates: {rows.out}"]
     rows.print_summary(found, [_certified(found), *place])
-    if found.counts["unknown"] or found.counts["invalid"]:
+    if found.counts["unknown"] or found.counts["broken"] or found.counts["invalid"]:
         raise typer.Exit(NOT_ACHIEVED)
 
 
@@ -111,8 +125,9 @@ def _certified(found: RunSummary) -> str:
     counts = found.counts
     return (
         f"{counts['rows']:,} pairs at {found.facts['models']}: {counts['certified']:,} certified, "
-        f"{counts['unknown']:,} valid today without a proof, {counts['invalid']:,} not valid, "
-        f"{counts['unchanged']:,} unchanged."
+        f"{counts['unknown']:,} valid today without a proof, "
+        + (f"{counts['broken']:,} valid today but broken by a model of the set, " if counts["broken"] else "")
+        + f"{counts['invalid']:,} not valid, {counts['unchanged']:,} unchanged."
     )
 
 

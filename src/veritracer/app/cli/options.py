@@ -23,7 +23,7 @@ import typer
 
 from veritracer import tables
 from veritracer.errors import DataError, message
-from veritracer.options import PYTHON_ONLY
+from veritracer.options import PYTHON_ONLY, Effort
 from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ Applicants = Annotated[
         metavar="TABLE",
         help="CSV or Parquet file, a folder or pattern of files, or a URL; - reads standard input.",
     ),
+]
+EffortFlag = Annotated[
+    Effort,
+    typer.Option("--effort", help="With exact, decide by branch and bound what the bounds leave open."),
 ]
 LedgerPlace = Annotated[
     str,
