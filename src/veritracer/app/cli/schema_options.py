@@ -47,7 +47,6 @@ class SchemaOverrides(ReadOptions):
         str | None,
         typer.Option(
             help="Label that people want. Never guessed, except for pairs such as approved and denied.",
-            show_default=False,
         ),
     ] = None
     immutable: Annotated[
@@ -67,7 +66,6 @@ class SchemaOverrides(ReadOptions):
         typer.Option(
             metavar="NAME,...",
             help="Columns that may change, although they look protected or would be left out.",
-            show_default=False,
         ),
     ] = None
     ignore: Ignore = None
@@ -78,7 +76,6 @@ class SchemaOverrides(ReadOptions):
             "--number-format",
             metavar="NAME=EXAMPLE",
             help="How a column writes 1234.5, such as 'income=1.234,5'; once for each column.",
-            show_default=False,
         ),
     ] = None
 

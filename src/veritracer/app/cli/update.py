@@ -85,7 +85,6 @@ def update(
             min=0.0,
             help="Refuse if the promises cost more accuracy than this against the better of a free update "
             "and of training from scratch.",
-            show_default=False,
         ),
     ] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Allow this many newly broken promises.")] = 0,
