@@ -10,6 +10,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -32,9 +33,9 @@ from veritracer.ledger.constraints import (
     train_inside,
     unprotected,
 )
-from veritracer.ledger.ledger import open_source
+from veritracer.ledger.ledger import Ledger, open_ledger
 from veritracer.ledger.promises import SetRequirement
-from veritracer.ledger.snapshot import Source
+from veritracer.ledger.snapshot import Snapshot
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
 from veritracer.models.network import Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
@@ -254,7 +255,7 @@ def constrained_update(
     audited: AuditedModel,
     x: Tensor,
     y: Tensor,
-    source: Source | None,
+    source: Ledger | Snapshot | None,
     settings: Settings | None = None,
     *,
     scratch: FromScratch | None = None,
@@ -281,7 +282,7 @@ class _Job:
     audited: AuditedModel
     x: Tensor
     y: Tensor
-    source: Source | None
+    source: Ledger | Snapshot | None
     settings: Settings
     train: NDArray[np.int64]
     held: NDArray[np.int64]
@@ -293,7 +294,7 @@ class _Job:
         audited: AuditedModel,
         x: Tensor,
         y: Tensor,
-        source: Source | None,
+        source: Ledger | Snapshot | None,
         settings: Settings,
         penalty: Callable[[Theta], Tensor] | None,
     ) -> _Job:
@@ -374,7 +375,7 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, Update
 
 
 def _constrained(
-    job: _Job, source: Source, scratch: FromScratch | None
+    job: _Job, source: Ledger | Snapshot, scratch: FromScratch | None
 ) -> tuple[nn.Sequential, UpdateReport]:
     """Update inside the promised sets."""
     chosen = job.settings
@@ -473,7 +474,7 @@ def update(
     table: tuple[Any, ArrayLike],
     x: Tensor,
     *,
-    keep: Source | str | os.PathLike[str] | None,
+    keep: Ledger | str | os.PathLike[str] | None,
     panel: str | None,
     random_state: int,
     learning_rate: float | None,
@@ -496,7 +497,7 @@ def update(
     learned = split(labels, chosen.held_out, chosen.random_state)[0]
     rows = LabelledRows(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
     made.panel_ = _panel_for(model, panel, rows, chosen.random_state)
-    with open_source(keep) as source:
+    with nullcontext() if keep is None else open_ledger(keep, create=False) as source:
         made.classifier_, made.update_ = constrained_update(
             AuditedModel.of(model),
             x,
