@@ -354,9 +354,10 @@ def faults(issuing: IssuingModel, stored: Sequence[Stored], cipher: Fernet | Non
         else:
             whole.append(one)
     if whole:
-        shown = _Shown.of(issuing, whole)
-        yield from shown.faults()
-        yield from _decisions(issuing, whole, shown.x_cf)
+        wide = np.array([one.header["region"] for one in whole])
+        x_cf, region = counterfactuals([one.record.x_cf for one in whole], wide, issuing)
+        yield from _shown(issuing.encoding, whole, x_cf, region, wide)
+        yield from _decisions(issuing, whole, x_cf)
         yield from _originals(issuing, whole, cipher)
 
 
@@ -376,43 +377,26 @@ def _shape(issuing: IssuingModel, one: Stored) -> str:
     return ""
 
 
-class _Shown(NamedTuple):
-    """Counterfactuals and regions of one model's promises."""
-
-    encoding: Encoding
-    stored: list[Stored]
-    x_cf: Tensor
-    region: Region
-
-    @classmethod
-    def of(cls, issuing: IssuingModel, stored: list[Stored]) -> _Shown:
-        wide = np.array([one.header["region"] for one in stored])
-        return cls(
-            issuing.encoding, stored, *counterfactuals([one.record.x_cf for one in stored], wide, issuing)
-        )
-
-    def faults(self) -> Iterator[Finding]:
-        """Yield what is wrong with the numbers, then with the texts, then with the regions."""
-        yield from _where("'x_cf' is no row of this encoding", ~_are_rows(self.x_cf), self.stored)
-        names = set(self.encoding.schema.names)
-        rows = [_row(checked_json(one.record.public), names) for one in self.stored]
-        said = np.array([row is not None for row in rows])
-        yield from _where("'public' is no row of the issuing schema", ~said, self.stored)
-        sound = yield from _compared("public", self.encoding, self.stored, rows, self.x_cf)
-        wide = np.array([one.header["region"] for one in self.stored])
-        yield from _where("its region has no extent", wide & ~self.region.wide, self.stored)
-        if (wide & sound).any():
-            yield from self._regions(np.flatnonzero(wide & sound), rows)
-
-    def _regions(self, wide: NDArray[np.intp], rows: list[Row | None]) -> Iterator[Finding]:
-        """Yield regions that are none, or that do not hold the shown row."""
-        shown = self.encoding.numbers(_table(self.encoding, [rows[k] for k in wide.tolist()])).numpy()
-        low, high = self.region.lower[wide], self.region.upper[wide]
+def _shown(
+    encoding: Encoding, stored: list[Stored], x_cf: Tensor, region: Region, wide: NDArray[np.bool_]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the encoded counterfactuals, then with their texts, then with the regions."""
+    yield from _where("'x_cf' is no row of this encoding", ~_are_rows(x_cf), stored)
+    names = set(encoding.schema.names)
+    rows = [_row(checked_json(one.record.public), names) for one in stored]
+    readable = np.array([row is not None for row in rows])
+    yield from _where("'public' is no row of the issuing schema", ~readable, stored)
+    sound = yield from _compared("public", encoding, stored, rows, x_cf)
+    yield from _where("its region has no extent", wide & ~region.wide, stored)
+    some = np.flatnonzero(wide & sound)
+    if len(some):
+        shown = encoding.numbers(_table(encoding, [rows[k] for k in some.tolist()])).numpy()
+        low, high = region.lower[some], region.upper[some]
         extends = ~np.isnan(low) | ~np.isnan(high)
-        one_hot = np.array([block.group is not None for block in self.encoding.blocks])
+        one_hot = np.array([block.group is not None for block in encoding.blocks])
         holds = (low <= shown) & (shown <= high) & np.isfinite(low) & np.isfinite(high) & ~one_hot
-        stored = [self.stored[k] for k in wide.tolist()]
-        yield from _where("the region does not hold the shown row", (extends & ~holds).any(1), stored)
+        wrong = (extends & ~holds).any(1)
+        yield from _where("the region does not hold the shown row", wrong, [stored[k] for k in some.tolist()])
 
 
 def _decisions(issuing: IssuingModel, stored: list[Stored], x_cf: Tensor) -> Iterator[Finding]:
