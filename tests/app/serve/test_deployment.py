@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
@@ -187,3 +188,16 @@ def test_a_ledger_that_can_only_be_read_is_compared_and_not_written(
             ledger.record_deployment(broken, by="serve")
         with pytest.raises(LedgerError, match="that can be written"):
             ledger.record_deployment(broken, by="serve", reason="why")
+
+
+def test_a_tampered_promise_is_a_conflict(saved: Path, promised: str) -> None:
+    operations = Operations(own(saved / "model", promised))
+    number = int(operations.ledger.listing()["number"][0])
+    with sqlite3.connect(promised) as connection:
+        connection.execute(
+            "UPDATE veritracer_records SET public = replace(public, 'a', 'b') WHERE seq = ?", [number]
+        )
+    with pytest.raises(LedgerError, match="run veritracer verify") as caught:
+        operations.promise(number)
+    operations.close()
+    assert refusal_of(caught.value).status == 409

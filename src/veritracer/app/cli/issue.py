@@ -69,13 +69,13 @@ def issue(
 
     inputs = rows.inputs(table, check)
     check_header(inputs)
+    terms = Terms(options.expires, options.original, key, options.uncertified, options.allow_duplicate)
     schema = rows.rules or saved_model(model).schema_
     how = _explain_options(options, schema)
     job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
     if not isinstance(out, tables.FolderOutput | tables.FileOutput):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
-    terms = Terms(options.expires, options.original, key, options.uncertified, options.allow_duplicate)
     with rows.running("issuing", out) as watch:
         engine = rows.engine_for(inputs, out)
         found = tables.issue_table(
