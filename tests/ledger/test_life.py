@@ -74,6 +74,14 @@ def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
         assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.row))
 
 
+def test_duplicates_are_left_out_when_nobody_did_it_before(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        first = ledger.append(prepared(found, allow_duplicate=False))
+        second = ledger.append(prepared(found, allow_duplicate=False))
+        assert (len(second), second.repeated) == (0, len(first))
+
+
 @pytest.mark.parametrize("terms", [{"original": "commitment"}, {"original": "encrypted", "key": KEY}])
 def test_where_the_row_can_not_be_read_the_id_decides(tmp_path: Path, terms: dict[str, Any]) -> None:
     found, place = recourse(), tmp_path / "promises.db"

@@ -78,7 +78,7 @@ class Prepared:
     left_out
         The numbers of ``Issued``: what became no promise, by reason.
     newest
-        The newest entry of the ledger when duplicates were left out.
+        The newest entry of the ledger when duplicates were left out; 0 before.
     """
 
     model: IssuingModel
@@ -163,6 +163,8 @@ def without_duplicates(prepared: Prepared, reader: Reader) -> Prepared:
 
 def append(prepared: Prepared, request: Request | None, writer: Writer, reader: Reader) -> Issued:
     """Append all promises, and the request; refuse what another writer has promised meanwhile."""
+    if prepared.newest == 0:
+        prepared = without_duplicates(prepared, reader)
     if not prepared.terms.allow_duplicate and have_promise(prepared, reader, prepared.newest).any():
         remedy = "run it again: what was promised meanwhile is left out then"
         expected = "nobody to promise the same meanwhile"

@@ -253,7 +253,7 @@ def constrained_update(
     *,
     scratch: FromScratch | None = None,
     held: Callable[[Theta], Tensor] | None = None,
-) -> tuple[nn.Module, UpdateReport]:
+) -> tuple[nn.Sequential, UpdateReport]:
     """Return the updated classifier and the report.
 
     ``x`` and ``y`` are new encoded rows (n, d) and 0/1 labels; ``source`` has the promises to keep, None for
@@ -286,10 +286,10 @@ class _Job:
 
     def run(
         self, constraints: SetConstraints | None = None, rows: UnprotectedPromises | None = None
-    ) -> AuditedModel:
-        """Return the model updated under these constraints."""
+    ) -> nn.Sequential:
+        """Return the classifier updated under these constraints."""
         chosen, (train, _) = self.settings, self.parts
-        module = train_inside(
+        return train_inside(
             self.audited.module,
             self.x[train],
             self.y[train],
@@ -303,14 +303,18 @@ class _Job:
             threshold=self.audited.threshold,
             random_state=chosen.random_state,
         )
-        return self.audited.with_module(module)
 
-    def judged(self, audited: AuditedModel, x: Tensor | None = None) -> tuple[UpdateVariant, Audit | None]:
+    def judged(
+        self, model: AuditedModel | nn.Module, x: Tensor | None = None
+    ) -> tuple[UpdateVariant, Audit | None]:
         """Return the quality of a model on the held-out rows, and the audit of its promises.
 
         ``x`` has these rows as the model encodes them; without it the encoding is today's.
         """
-        held_out = self.parts[1]
+        audited, held_out = (
+            AuditedModel.of(model, self.audited.encoding, self.audited.threshold),
+            self.parts[1],
+        )
         x = self.x[held_out] if x is None else x
         accuracy, loss = quality(audited.module, x, self.y[held_out], audited.threshold)
         if self.source is None:
@@ -324,7 +328,7 @@ class _Job:
             return self.judged(self._same_architecture())[0]
         return self.judged(*scratch(*self.parts))[0]
 
-    def _same_architecture(self) -> AuditedModel:
+    def _same_architecture(self) -> nn.Sequential:
         """Train the same layers from random weights, at the full rate for as many epochs."""
         network, theta = from_module(self.audited.module)
         with torch.random.fork_rng(devices=[]):
@@ -334,7 +338,7 @@ class _Job:
                 if isinstance(layer, nn.Linear):
                     layer.reset_parameters()
         train = self.parts[0]
-        module = fine_tune(
+        return fine_tune(
             fresh,
             self.x[train],
             self.y[train],
@@ -344,7 +348,6 @@ class _Job:
             threshold=self.audited.threshold,
             random_state=self.settings.random_state,
         )
-        return self.audited.with_module(module)
 
     def report(self, ways: dict[str, UpdateVariant], **more: Any) -> UpdateReport:
         """Return the report of an update."""
@@ -352,7 +355,7 @@ class _Job:
         return UpdateReport(ways, trained=train, held_out=held_out, max_loss=self.settings.max_loss, **more)
 
 
-def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Module, UpdateReport]:
+def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
     """Update without promises."""
     free = job.run()
     ways: dict[str, UpdateVariant] = {
@@ -361,12 +364,12 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Module, UpdateRepo
     }
     if job.settings.compare:
         ways[Variant.SCRATCH] = job.retrained(scratch)
-    return free.module, job.report(ways)
+    return free, job.report(ways)
 
 
 def _constrained(
     job: _Job, source: Ledger | Snapshot, scratch: FromScratch | None
-) -> tuple[nn.Module, UpdateReport]:
+) -> tuple[nn.Sequential, UpdateReport]:
     """Update inside the promised sets."""
     chosen = job.settings
     with source.snapshot(chosen.at) as view:
@@ -383,7 +386,7 @@ def _constrained(
     }
     if chosen.compare or chosen.max_loss is not None:
         ways[Variant.SCRATCH] = job.retrained(scratch)
-    active = [(_active(constraint, updated.module), constraint) for constraint in constraints.tightest]
+    active = [(_active(constraint, updated), constraint) for constraint in constraints.tightest]
     active.sort(key=lambda pair: (pair[0].at_border, pair[0].used), reverse=True)
     for k, (one, constraint) in enumerate(active[: MAX_RELEASES_TRIED if chosen.compare else 0]):
         released, _ = job.judged(job.run(constraints.without(constraint), rows))
@@ -397,7 +400,7 @@ def _constrained(
         newly_broken=tuple(sorted(broken)),
     )
     _insist(report, chosen)
-    return updated.module, report
+    return updated, report
 
 
 def _insist(report: UpdateReport, settings: Settings) -> None:
