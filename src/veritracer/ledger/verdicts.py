@@ -153,10 +153,6 @@ class AuditedModel:
         """Leave out the search for new recourse: workers only judge."""
         return {**self.__dict__, "recourse": None}
 
-    def with_module(self, module: nn.Module) -> AuditedModel:
-        """Return the same encoding and threshold with another classifier."""
-        return AuditedModel.of(module, self.encoding, self.threshold)
-
     def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
         """Return the verdicts on some promises of one issuing model."""
         self._check_labels(issuing)
