@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
 from veritracer.ledger.promises import IssuingModel, Promises, select
 from veritracer.ledger.records import Row, table_of
-from veritracer.ledger.snapshot import Snapshot
+from veritracer.ledger.snapshot import Source
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
@@ -41,9 +41,6 @@ from veritracer.times import Moment, format_time, to_timestamp
 
 RECOURSE = AUDIT_RECOURSE
 """The default number of broken promises that get new recourse: each is a search of its own."""
-
-if TYPE_CHECKING:
-    from veritracer.ledger.ledger import Ledger
 
 CHUNK = 50_000
 
@@ -183,7 +180,7 @@ class Audit:
 
 
 def audit(
-    source: Ledger | Snapshot,
+    source: Source,
     model: Any,
     *,
     encoding: Encoding | None = None,

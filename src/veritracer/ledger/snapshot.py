@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,13 @@ WITH_TEXTS = 10_000
 
 EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment")
 """The kinds of entries that ``history`` lists."""
+
+
+class Source(Protocol):
+    """A source of promises for audits and updates: a ``Ledger``, or a ``Snapshot`` of one."""
+
+    def snapshot(self, at: Moment = None) -> AbstractContextManager[Snapshot]:
+        """Open the promises as they are now, on the day ``at``."""
 
 
 class Snapshot:

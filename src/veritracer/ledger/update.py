@@ -36,7 +36,7 @@ from veritracer.ledger.constraints import (
 )
 from veritracer.ledger.ledger import Ledger, open_ledger
 from veritracer.ledger.promises import SetRequirement
-from veritracer.ledger.snapshot import Snapshot
+from veritracer.ledger.snapshot import Source
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
 from veritracer.models.network import Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
@@ -248,7 +248,7 @@ def constrained_update(
     audited: AuditedModel,
     x: Tensor,
     y: Tensor,
-    source: Ledger | Snapshot | None,
+    source: Source | None,
     settings: Settings | None = None,
     *,
     scratch: FromScratch | None = None,
@@ -275,7 +275,7 @@ class _Job:
     audited: AuditedModel
     x: Tensor
     y: Tensor
-    source: Ledger | Snapshot | None
+    source: Source | None
     settings: Settings
     penalty: Callable[[Theta], Tensor] | None
 
@@ -368,7 +368,7 @@ def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, Update
 
 
 def _constrained(
-    job: _Job, source: Ledger | Snapshot, scratch: FromScratch | None
+    job: _Job, source: Source, scratch: FromScratch | None
 ) -> tuple[nn.Sequential, UpdateReport]:
     """Update inside the promised sets."""
     chosen = job.settings
