@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
-from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.certificate import Certificates
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import (
     DataError,
@@ -27,8 +27,8 @@ from veritracer.errors import (
 )
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, IssueOptions, takes
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import Effort, ExplainOptions, IssueOptions, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
@@ -153,7 +153,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         bound: BoundName = "simul-crown",
         kappa: float | None = None,
         norm: Norm = "linf",
-        radius: RadiusRule | float | None = None,
+        radius: str | float | None = None,
         generator: GeneratorKind | None = None,
         hidden: Sequence[int] | None = None,
         generator_hidden: Sequence[int] | None = None,
@@ -456,15 +456,22 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             self.neighbours_, self.panel_, self.quantile_bounds_, threshold_logit(self.threshold_)
         )
 
-    def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
-        """Certify counterfactuals from any source; both tables have raw values."""
+    def certify(
+        self,
+        X: Any,
+        X_cf: Any,
+        *,
+        kappa: float | None = None,
+        effort: Effort = "fast",
+        time_budget: float | None = None,
+    ) -> Certificates:
+        """Certify counterfactuals from any source; both tables have raw values.
+
+        ``veritracer.certify`` describes ``effort`` and ``time_budget``.
+        """
         check_is_fitted(self, "classifier_")
-        original, counterfactual = self._encode(X), self._encode(X_cf)
-        if len(original) != len(counterfactual):
-            received = f"{len(counterfactual):,} for {len(original):,}"
-            raise DataError(message("one counterfactual for each row", received, "pair them up"))
-        found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
-        return with_encoding(found, self.encoding_.digest, self.threshold_)
+        tables = self._checked(X), self._checked(X_cf)
+        return self.recourse().certify(*tables, kappa=kappa, effort=effort, time_budget=time_budget)
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """Return the set of models around this one that its certificates cover."""

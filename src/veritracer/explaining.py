@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import check_exact
 from veritracer.certificate import CHUNK, Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
@@ -59,6 +60,8 @@ class Explanation:
 
     def of(self, table: Any) -> Counterfactuals:
         """Return the counterfactuals of a raw table."""
+        if self.options.effort == "exact":
+            check_exact(self.param_set)
         x = self.encoding.encode(table).to(self.param_set.center[0].device)
         today = decide(self.module, x)
         wanted = today.clear.clone()
@@ -67,16 +70,16 @@ class Explanation:
         if self.options.refine:
             some = x[wanted], today.sign[wanted]
             wanted[wanted.clone()] &= ~impossible(self.encoding, self.param_set, *some)
-        deadline = time.monotonic() + (self.options.time_budget or 0.0)
-        timed = self.options.time_budget is not None
+        budget = math.inf if self.options.time_budget is None else self.options.time_budget
+        deadline = time.monotonic() + budget
         whole = self._problem(table, x, today.sign)
         parts = [_unsearched(x, (~wanted).nonzero().squeeze(-1))]
         parts += [
-            self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
+            self._search(whole.select(rows), rows, lambda: time.monotonic() > deadline)
             for rows in torch.split(wanted.nonzero().squeeze(-1), CHUNK)
             if len(rows) > 0
         ]
-        return self._conclude(table, x, today, Solutions.joined(parts))
+        return self._conclude(table, x, today, Solutions.joined(parts), deadline)
 
     def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
         """Return the problem of all rows, inside the quantile bounds and each person's own limits."""
@@ -94,7 +97,9 @@ class Explanation:
         region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
         return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
 
-    def _conclude(self, table: Any, x: Tensor, today: Decisions, found: Solutions) -> Counterfactuals:
+    def _conclude(
+        self, table: Any, x: Tensor, today: Decisions, found: Solutions, deadline: float
+    ) -> Counterfactuals:
         """Return the counterfactuals as people read them, with certificates of exactly these values."""
         whole = self.encoding.schema.frame(table)
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
@@ -111,7 +116,7 @@ class Explanation:
             refused = {i: why[int(found.row[i])] for i in lost.nonzero().squeeze(-1).tolist()}
         # Personal limits are left out: the shown rows keep them already.
         problem = self._unlimited(x[found.row], today.sign[found.row])
-        certificates = self._certify(problem, shown.x_cf, valid)
+        certificates = self._certify(problem, shown.x_cf, valid, deadline)
         clear = today.clear[found.row]
         outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
         for i, sentence in refused.items():
@@ -119,10 +124,10 @@ class Explanation:
         original = whole.iloc[found.row.cpu().numpy()]
         return self._result((original, frame), problem, shown, certificates, (outcome, reason))
 
-    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor) -> Certificates:
+    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor, deadline: float) -> Certificates:
         """Return certificates of the shown values, or of the region around them; none where not valid."""
         n, covered = len(problem), problem.covered(x_cf)
-        largest = self.options.search_radius
+        largest, effort = self.options.search_radius, self.options.effort
         blank = Certificates(
             certified=np.zeros(n, dtype=bool),
             worst_logit=np.full(n, np.inf),
@@ -136,15 +141,27 @@ class Explanation:
             param_set=self.param_set,
             encoding_digest=self.encoding.digest,
             threshold=self.threshold,
+            counterexample=np.full(n, None, dtype=object) if effort == "exact" else None,
         )
         rows = valid.nonzero().squeeze(-1)
         if len(rows) == 0:
             return blank
         target = covered.select(rows) if isinstance(covered, Box) else covered[rows]
-        found = certify(self.module, problem.x[rows], target, self.param_set, radius=largest)
+        timed = effort == "exact" and math.isfinite(deadline)
+        found = certify(
+            self.module,
+            problem.x[rows],
+            target,
+            self.param_set,
+            radius=largest,
+            effort=effort,
+            time_budget=max(0.0, deadline - time.monotonic()) if timed else None,
+        )
         where = rows.cpu().numpy()
         for name in ("certified", "worst_logit", "method", "slack"):
             getattr(blank, name)[where] = getattr(found, name)
+        if blank.counterexample is not None:
+            blank.counterexample[where] = found.counterexample
         # A bound without a proof has no condition either, but the proof at a smaller radius may have one.
         blank.conditional[where] = found.conditional & found.certified
         assert blank.radius is not None

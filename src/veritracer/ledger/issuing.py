@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import EXACT
 from veritracer.certificate import Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
@@ -45,6 +46,7 @@ from veritracer.ledger.records import (
 from veritracer.ledger.requests import Issued, Request
 from veritracer.ledger.snapshot import PromiseStatus, Revocations
 from veritracer.models.network import to_module
+from veritracer.options import Effort
 from veritracer.proving import decide
 from veritracer.threads import one_thread
 from veritracer.times import to_timestamp
@@ -318,14 +320,17 @@ def _check_proofs(found: Counterfactuals, issuing: IssuingModel, x: Tensor, x_cf
     region = Box(found.region.lower.cpu(), found.region.upper.cpu())
     network = to_module(issuing.network, issuing.theta)
 
-    def certificates(kappa: float, some: NDArray[np.intp]) -> Certificates:
+    def certificates(kappa: float, some: NDArray[np.intp], effort: Effort = "fast") -> Certificates:
         part = torch.from_numpy(some)
         target = x_cf[part] if certified_region_of(found).is_point else region.select(part)
-        return certify(network, x[part], target, issuing.param_set(kappa), radius=False)
+        models = issuing.param_set(kappa)
+        return certify(network, x[part], target, models, radius=False, effort=effort)
 
-    for value in np.unique(kappa[found.proved]).tolist():
-        some = np.flatnonzero(found.proved & (kappa == value))
-        proof = certificates(value, some)
+    proved = found.proved
+    exact = certified & (found.method == EXACT)  # what the exact stage proved, the bounds cannot
+    for value, stage in sorted(set(zip(kappa[proved].tolist(), exact[proved].tolist(), strict=True))):
+        some = np.flatnonzero(proved & (kappa == value) & (exact == stage))
+        proof = certificates(value, some, "exact" if stage else "fast")
         _refuse("a proof for every certificate", ~proof.certified)
         _refuse("the condition that a proof needs", proof.conditional & ~found.conditional[some])
         named = certified[some]

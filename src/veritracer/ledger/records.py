@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds.methods import names_by_code
+from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
@@ -78,8 +78,6 @@ HEADER = np.dtype(
     ]
 )
 """Headers of many promises in memory."""
-
-METHODS = names_by_code()
 
 ORIGINALS: tuple[Original, ...] = ("plain", "encrypted", "commitment")
 
@@ -231,7 +229,7 @@ def dated(header: bytes, issued: float, expires: float) -> bytes:
 def is_promise(content: Mapping[str, Any]) -> bool:
     """Return whether a header of the right fields and types says something that a promise can say."""
     return (
-        content["method"] in METHODS
+        (content["method"] in BOUNDS or content["method"] in ("", EXACT))
         and content["original"] in ORIGINALS
         and content["kappa"] >= 0
         and content["radius"] >= 0

@@ -37,7 +37,7 @@ from veritracer.tables.rejects import Rejects
 MODELS = 4
 """Models that a worker keeps in memory."""
 
-STATUSES = ("certified", "unknown", "invalid", "unchanged")
+STATUSES = ("certified", "broken", "unknown", "invalid", "unchanged")
 """How a pair of ``certify`` can end."""
 
 
@@ -106,10 +106,10 @@ def certify_batch(job: Job, batch: Batch) -> BatchResult:
         return nothing(batch, rejects)
     notes = Notes()
     with notes.taken(), naming(batch.rows.table):
-        found = model.certify(x[names], x_cf[names], kappa=job.options.get("kappa"))
+        found = model.certify(x[names], x_cf[names], **job.options)
     own, other = (encoding.encode(table[names], out_of_range="ignore") for table in (x, x_cf))
     same = (own == other).all(-1).numpy()
-    status = np.where(found.certified, "certified", np.where(found.valid, "unknown", "invalid"))
+    status = np.where(found.valid, found.status, "invalid")
     status = np.where(same, "unchanged", status)
     counts = Counter(rows=len(x), **{name: int((status == name).sum()) for name in STATUSES})
     facts = describe_models(model.param_set(job.options.get("kappa")))

@@ -118,6 +118,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "other table, certify": (["certify", "model", "people.csv", "other.csv"], "no 'age'"),
     "fewer counterfactuals": (["certify", "model", "people.csv", "few.csv"], "more rows in people.csv"),
     "fewer originals": (["certify", "model", "few.csv", "people.csv"], "more rows in people.csv"),
+    "time for the bounds": (
+        ["certify", "model", "people.csv", "people.csv", "--time-budget", "5"],
+        "expected --effort exact for --time-budget",
+    ),
     "standard input twice": (["certify", "model", "-", "-"], "standard input twice"),
     # the model
     "missing model": (explain("people.csv", model="modell"), "model folder"),

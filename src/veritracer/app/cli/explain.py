@@ -11,6 +11,7 @@ import typer
 from veritracer import tables
 from veritracer.app.cli.options import (
     Applicants,
+    EffortFlag,
     IdColumn,
     Kappa,
     ModelFolder,
@@ -80,6 +81,11 @@ def certify(
     rows: TableOptions,
     id_column: IdColumn = None,
     kappa: Kappa = None,
+    effort: EffortFlag = "fast",
+    time_budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds of --effort exact for each batch.", show_default=False),
+    ] = None,
 ) -> None:
     """Certify counterfactuals from any source; exit with 1 if one of them has no proof.
 
@@ -97,7 +103,10 @@ def certify(
         mine = [[name for name in names if name in source.columns] for names in (keep, rows.ignored)]
         tables.check_columns(source, known, *mine)
 
-    job = rows.job("certify", model, {"kappa": kappa}, keep=keep)
+    if time_budget is not None and effort == "fast":
+        raise DataError(message("--effort exact for --time-budget", "--effort fast", "add --effort exact"))
+    options = {"kappa": kappa, "effort": effort, "time_budget": time_budget}
+    job = rows.job("certify", model, options, keep=keep)
     inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
     others = rows.inputs(counterfactuals, check_other, rows.for_results())
     if counterfactuals != tables.STANDARD:
@@ -120,7 +129,7 @@ def certify(
     rows.print_summary(
         found, [_certify_summary(found), *([] if rows.out is None else [f"The certificates: {rows.out}"])]
     )
-    if found.counts["unknown"] or found.counts["invalid"]:
+    if found.counts["unknown"] or found.counts["broken"] or found.counts["invalid"]:
         raise typer.Exit(NOT_ACHIEVED)
 
 
@@ -128,8 +137,9 @@ def _certify_summary(found: RunSummary) -> str:
     counts = found.counts
     return (
         f"{counts['rows']:,} pairs at {found.facts['models']}: {counts['certified']:,} certified, "
-        f"{counts['unknown']:,} valid today without a proof, {counts['invalid']:,} not valid, "
-        f"{counts['unchanged']:,} unchanged."
+        f"{counts['unknown']:,} valid today without a proof, "
+        + (f"{counts['broken']:,} valid today but broken by a model of the set, " if counts["broken"] else "")
+        + f"{counts['invalid']:,} not valid, {counts['unchanged']:,} unchanged."
     )
 
 

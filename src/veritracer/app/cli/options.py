@@ -27,7 +27,7 @@ from veritracer import engines, model_folder, tables
 from veritracer.app.cli.checks import check_apart, check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
-from veritracer.options import BATCH_ROWS, PYTHON_ONLY, allowed_kinds
+from veritracer.options import BATCH_ROWS, PYTHON_ONLY, Effort, allowed_kinds
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
@@ -113,6 +113,10 @@ OneTable = Annotated[
 Kappa = Annotated[
     float | None,
     typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),
+]
+EffortFlag = Annotated[
+    Effort,
+    typer.Option("--effort", help="With exact, decide by branch and bound what the bounds leave open."),
 ]
 LedgerPlace = Annotated[
     str,
