@@ -47,8 +47,11 @@ def issue(
     promises nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer
     verify detects whether the end of the ledger was cut off or rewritten.
     """
+    from veritracer.tables.issuing import issue_table, terms_of  # here: it imports torch
+
     if key_file is not None:
         options = replace(options, key=read_key(key_file))
+    terms_of(options)  # refused before the output is opened
     _check_places(table, rows.out)
     assert rows.out is not None
     known, keep = model_columns(model), rows.kept(options.ids)
@@ -66,8 +69,6 @@ def issue(
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
     if not isinstance(out, tables.RunFolder):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
-    from veritracer.tables.issuing import issue_table  # here: it imports torch
-
     is_finished = out.is_finished
     with rows.running("issuing", out) as watch:
         engine = rows.engine_for(inputs, in_order=False)

@@ -175,7 +175,8 @@ def _said(one: dict[str, Any]) -> str:
     kind = one["kind"]
     if kind == "audit":
         kept = sum(one[name] for name in ("proved", "checked", "superseded"))
-        ended = "passed" if one["passed"] else "failed"
+        checked = kept + one["broken"] + one["not_checkable"]
+        ended = "passed" if one["passed"] else "failed" if checked else "nothing to check"
         unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
         return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"
     if kind == "update":
@@ -275,7 +276,8 @@ def audit_(
     """Check a model against all live promises.
 
     Exits with 1 if a promise is broken, or the ledger was altered. It also exits with 1 if a promise cannot
-    be checked: the model may need a part of the application that the ledger does not have.
+    be checked, because the model may need a part of the application that the ledger does not have, and if
+    there is no live promise, because then nothing was checked.
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
@@ -299,10 +301,8 @@ def audit_(
                 watch=watch,
                 engine=engines.make_engine(engine, workers) if many else None,
             )
-    place = tables.without_password(ledger)
-    empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
-    note([*notes.values(), *empty], quiet=quiet)
-    passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
+    note(notes.values(), quiet=quiet)
+    passed = found.live > 0 and found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write_page(out, found, checked, model)
     noted_as = _record_audit(ledger, found, passed=passed) if record else None
@@ -370,7 +370,10 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
         print_table("Promises that cannot be checked", ("number", "whose", "why"), cells, most=MAX_SHOWN)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
-    say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
+    if found.live == 0:
+        say("NOTHING TO CHECK: no promise in this ledger is live at that time.")
+    else:
+        say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
     if out is not None:
         say(f"The report: {out}")
 

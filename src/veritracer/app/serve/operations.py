@@ -37,8 +37,10 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.records import kept_rows
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Terms as PromiseTerms
+from veritracer.ledger.records import promised_rows
+from veritracer.ledger.requests import Issued, Request
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.options import ExplainOptions, IssueOptions
 from veritracer.search.outcomes import Outcome
@@ -47,7 +49,6 @@ from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.app.serve.app import Settings
-    from veritracer.ledger.issuing import Issued
 
 Plain = dict[str, Any]
 Reply = Plain | VeriTracerError
@@ -228,7 +229,7 @@ class Operations:
                 if isinstance(before, VeriTracerError):
                     replies.append(before)
                 elif before is not None:
-                    replies.append(self._issued(job, before, again=True))
+                    replies.append(self._issued(job, before))
                 else:
                     assert found is not None
                     replies.append(self._promise(job, found, next(parts)))
@@ -319,7 +320,7 @@ class Operations:
 
     # ------------------------------------------------------------ promises
 
-    def _earlier(self, job: Job) -> Kept | VeriTracerError | None:
+    def _earlier(self, job: Job) -> Issued | VeriTracerError | None:
         """Return what was issued for the job before, or why another one under its key is refused."""
         try:
             return self.ledger.requested(_request(job))
@@ -336,41 +337,38 @@ class Operations:
             issued = self._write(job, mine)
         except PromisedMeanwhileError:  # somebody else promised to the same application, which is known now
             issued = self._write(job, mine)
-        kept = self.ledger.requested(_request(job))
-        assert kept is not None
-        openings = dict(zip(issued.sequence.tolist(), issued.openings or (), strict=False))
-        return self._issued(job, kept, again=issued.again, openings=openings)
+        return self._issued(job, issued)
 
     def _write(self, job: Job, mine: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
         assert job.terms is not None
-        with self.ledger.issuing(
-            self.model.classifier_,
-            threshold=self.model.threshold_,
-            expires=parse_expiry(job.terms.expires or self.settings.expires),
-            original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
+        terms = PromiseTerms(
+            parse_expiry(job.terms.expires or self.settings.expires),
+            self.settings.original,  # type: ignore[arg-type]  # checked by the terms
+            self.settings.ledger_key,
             allow_duplicate=job.terms.allow_duplicate,
-            deployed=True,
-        ) as batch:
-            told = batch.add(mine, job.terms.ids).rows
-            batch.request = _request(job, _response(mine, told))
-        return batch.issued
+        )
+        model = self.model
+        prepared = prepare(mine, model.classifier_, model.threshold_, terms, job.terms.ids)
+        prepared = self.ledger.without_duplicates(prepared)
+        request = _request(job, _response(mine, prepared.rows))
+        return self.ledger.append(prepared, request, deployed=True)
 
-    def _issued(
-        self, job: Job, kept: Kept, *, again: bool, openings: Mapping[int, bytes] | None = None
-    ) -> Plain:
+    def _issued(self, job: Job, issued: Issued) -> Plain:
         """Return what was issued, read from the ledger: the same for the first answer and every retry."""
-        said = kept.answer or {"rows": [], "alternatives": [], "skipped": []}
+        said = issued.answer or {"rows": [], "alternatives": [], "skipped": []}
+        openings = dict(zip(issued.sequence.tolist(), issued.openings, strict=False))
         promises = []
-        for number, row, alternative in zip(kept.sequence, said["rows"], said["alternatives"], strict=True):
+        each = zip(issued.sequence.tolist(), said["rows"], said["alternatives"], strict=True)
+        for number, row, alternative in each:
             one = {"row": row, "alternative": alternative, **self.promise(number)}
-            opening = (openings or {}).get(number)
+            opening = openings.get(number)
             if one.get("original") is not None or opening is not None:
                 one["notice"] = self._notice(self.ledger, number, job, opening)
             promises.append(one)
         skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in said["skipped"]]
         repeated = sum(one["outcome"] == REPEATED for one in skipped)
-        head = {"checksum": kept.head.hex(), "again": again}
+        head = {"checksum": issued.head, "again": issued.again}
         return {"promises": promises, "skipped": skipped, "repeated": repeated, **head}
 
     def promise(self, number: int, *, strict: bool = False) -> Plain:
@@ -470,7 +468,7 @@ def _request(job: Job, response: Plain | None = None) -> Request:
 
 def _response(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
     """Return what a retry is told beside the promises themselves; it names nobody."""
-    could, left = kept_rows(mine, IssueOptions.uncertified), np.ones(len(mine), dtype=bool)
+    could, left = promised_rows(mine, IssueOptions.uncertified), np.ones(len(mine), dtype=bool)
     left[told] = False
     return {
         "rows": mine.row[told].tolist(),
