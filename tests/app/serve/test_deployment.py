@@ -49,9 +49,9 @@ def start(settings: Settings) -> str:
     return deploy(settings.checked())
 
 
-def answer(operations: Operations, operation: Any, job: Job) -> Any:
+def answer(operations: Operations, job: Job) -> Any:
     """Return the reply to one request."""
-    (reply,) = operations.run(job.kind(operation), [job], time.monotonic() + 60)
+    (reply,) = operations.run([job], time.monotonic() + 60)
     return reply
 
 
@@ -79,8 +79,8 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
     settings, row = own(harsh(saved), promised, serve_broken="the old one is unlawful"), dict(people()[3])
     start(settings)
     operations = Operations(settings)
-    assert answer(operations, "decide", Job([row]))["decisions"][0]["decision"] == "no"
-    refused = answer(operations, "issue", Job([row], terms=Terms(["new"], "k", "{}")))
+    assert answer(operations, Job("decide", [row]))["decisions"][0]["decision"] == "no"
+    refused = answer(operations, Job("issue", [row], terms=Terms(["new"], "k", "{}")))
     operations.close()
     assert isinstance(refused, DeploymentError)
     assert "although it breaks 2" in str(refused)

@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from serving_cases import people, served
+from serving_cases import logged, people, served
 
 from veritracer.app.serve import auth
 from veritracer.app.serve.app import Settings
-from veritracer.app.serve.auth import Keys, add_key
+from veritracer.app.serve.auth import Guard, add_key
 from veritracer.errors import ServiceError
 
 PARTS = ("expected", "received", "remedy")
@@ -53,7 +53,7 @@ def guarded(
         most_rows=20,
         body_timeout=0.6,
     )
-    with served(tight, log_lines) as address:
+    with logged(log_lines), served(tight) as address:
         yield address
 
 
@@ -110,9 +110,9 @@ def test_forged_keys(
     settings: Settings, keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth, "PAUSE", 600.0)
-    known = Keys.read(Path(keys["file"]))
+    guard = Guard(Path(keys["file"]))
     good = keys["decide"]
-    assert known.caller(good) is not None
+    assert guard.find(good) is not None
     other = add_key(tmp_path / "other.json", "the-decide", ["decide"])
     forged = [
         good[:-1],
@@ -124,7 +124,7 @@ def test_forged_keys(
         "vt_the-decide_",
         "\ud800",
     ]
-    assert [known.caller(key) for key in forged] == [None] * len(forged)
+    assert [guard.find(key) for key in forged] == [None] * len(forged)
     text = Path(keys["file"]).read_text()
     assert good not in text
     assert good.rpartition("_")[2] not in text

@@ -262,7 +262,7 @@ def test_prices_of_a_form(visitor: httpx.Client) -> None:
     assert "Raise income" not in priced.text
     bad = visitor.post("/case", data={**form, "price.income": "cheap"})
     assert bad.status_code == 422
-    assert "a number as the price of &#39;income&#39;" in bad.text
+    assert "a positive number for &#39;income&#39; in cost" in bad.text
 
 
 def test_a_promise_needs_a_person_and_a_counterfactual(visitor: httpx.Client) -> None:
