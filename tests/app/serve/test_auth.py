@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,33 @@ def test_a_key_of_the_same_name_is_replaced(tmp_path: Path) -> None:
     old, other, new = (add_key(path, name, ["decide"]) for name in ("desk", "night", "desk"))
     guard = Guard(path)
     assert [key for key in (old, other, new) if guard.find(key)] == [other, new]
+
+
+def test_keys_expire(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    ended = add_key(path, "ended", ["decide"], timedelta(seconds=-1))
+    lasts = add_key(path, "lasts", ["decide"], timedelta(days=1))
+    guard = Guard(path)
+    assert guard.find(ended) is None
+    found = guard.find(lasts)
+    assert found is not None
+    assert found.expires is not None
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    old = add_key(path, "desk", ["decide"])
+    guard = Guard(path)
+    assert guard.find(old) is not None
+    new, other = add_key(path, "desk", ["decide"]), add_key(path, "night", ["audit"])
+    assert [guard.find(key) is not None for key in (old, new, other)] == [False, True, True]
+    for content in ("{", None):  # keys that may have been revoked admit nobody
+        path.write_text(content) if content else path.unlink()
+        with pytest.raises(ServiceError, match="a service that can read its keys") as refused:
+            guard.find(new)
+        assert refused.value.status == 503
+    again = add_key(path, "desk", ["decide"])
+    assert guard.find(again) is not None
 
 
 def test_wrong_keys_are_counted_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:

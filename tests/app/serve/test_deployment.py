@@ -35,9 +35,9 @@ def promised(saved: Path, tmp_path: Path) -> str:
     return place
 
 
-def issue(folder: Path, place: str) -> None:
+def issue(folder: Path, place: str, first: int = 0) -> None:
     rows = pd.DataFrame(list(people()[:PROMISED]))
-    vt.load(folder).issue(rows, ids=list(range(PROMISED)), ledger=place)
+    vt.load(folder).issue(rows, ids=list(range(first, first + PROMISED)), ledger=place)
 
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
@@ -105,6 +105,40 @@ def test_another_model_is_refused_unless_it_replaces_the_last_one(saved: Path, t
     assert [(one["model"], one["by"]) for one in deployments(place)] == [(before, "serve"), (after, "serve")]
     start(replace(settings, replace=True))
     assert [one["model"] for one in deployments(place)] == [before, after, before]
+
+
+def test_a_restart_audits_only_promises_since_the_last_deployment(
+    saved: Path, promised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited: list[int] = []
+
+    def watched(*given: Any, **how: Any) -> Any:
+        found = audit(*given, **how)
+        audited.append(found.live)
+        return found
+
+    monkeypatch.setattr(vt, "audit", watched)
+    settings = own(saved / "model", promised)
+    start(settings)
+    start(settings)
+    issue(saved / "model", promised, first=PROMISED)
+    start(settings)
+    assert audited == [PROMISED, 0, PROMISED]
+    broken = own(harsh(saved), promised, replace=True, serve_broken="why")
+    start(broken)
+    start(broken)  # what breaks promises passed no audit
+    start(replace(settings, replace=True))
+    assert audited[3:] == [2 * PROMISED] * 3
+    with pytest.raises(DeploymentError, match="breaks 4 of 4"):
+        start(own(harsh(saved), promised, replace=True))
+
+
+def test_a_restart_finds_a_new_promise_that_is_broken(saved: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "l.db")
+    start(own(harsh(saved), place))
+    issue(saved / "model", place)
+    with pytest.raises(DeploymentError, match="breaks 2 of 2"):
+        start(own(harsh(saved), place))
 
 
 def test_options_that_mean_nothing_are_refused(saved: Path) -> None:

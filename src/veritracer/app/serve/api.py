@@ -3,6 +3,7 @@
 # Annotations are evaluated where they stand: FastAPI reads them, and rows have a type of each service's own.
 
 import asyncio
+import json
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -80,9 +81,12 @@ _bearer = HTTPBearer(auto_error=False, description="An API key; or send it in X-
 
 
 def describe(app: FastAPI) -> Plain:
-    """Return the OpenAPI document of an application, with the problems that every endpoint refers to."""
-    document: Plain = FastAPI.openapi(app)
-    document["components"]["schemas"].setdefault("Problem", m.Problem.model_json_schema())
+    """Return the OpenAPI document of an application, with the problems that every endpoint refers to.
+
+    A body with rows is called by its own name alone: the application has one type of row.
+    """
+    document: Plain = json.loads(json.dumps(FastAPI.openapi(app)).replace("_Row_", ""))
+    document["components"]["schemas"]["Problem"] = m.Problem.model_json_schema()
     return document
 
 

@@ -353,8 +353,15 @@ class Operations:
     # ------------------------------------------------------------ the ledger
 
     def deploy(self) -> None:
-        """Audit the model against every live promise, and record in the ledger that it is deployed."""
-        found = vt.audit(self.ledger, self.model, recourse=0)
+        """Audit the model against live promises, and record in the ledger that it is deployed.
+
+        If the ledger says that this model is deployed and kept every promise, only later ones are audited.
+        """
+        last = next((one for one in self.audits() if one["kind"] == "deployment"), None)
+        model = {"model": self.digest, "encoding": self.encoding.digest, "threshold": self.model.threshold_}
+        passed = {**model, "broken": 0, "not_checkable": 0}
+        since = 0 if last is None or {**last, **passed} != last else last["number"]
+        found = vt.audit(self.ledger, self.model, recourse=0, since=since)
         reason, replaces = self.settings.serve_broken or "", self.settings.replace
         self.ledger.record_deployment(found, by="serve", reason=reason, replace=replaces)
 
