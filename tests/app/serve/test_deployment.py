@@ -20,7 +20,7 @@ from serving_cases import people
 
 import veritracer as vt
 from veritracer.app.serve.app import Settings, refusal_of
-from veritracer.app.serve.operations import Job, Operations, Terms, deploy
+from veritracer.app.serve.operations import Job, Operations, PromiseJob, deploy
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
 
@@ -80,7 +80,7 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
     start(settings)
     operations = Operations(settings)
     assert answer(operations, Job("decide", [row]))["decisions"][0]["decision"] == "no"
-    refused = answer(operations, Job("issue", [row], terms=Terms(["new"], "k", "{}")))
+    refused = answer(operations, PromiseJob([row], ids=["new"], key="k", content="{}"))
     operations.close()
     assert isinstance(refused, DeploymentError)
     assert "although it breaks 2" in str(refused)

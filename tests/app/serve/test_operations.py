@@ -13,7 +13,7 @@ from serving_cases import people
 
 from veritracer.app.serve.app import Settings, refusal_of
 from veritracer.app.serve.models import NoticeOptions, row_model, row_of
-from veritracer.app.serve.operations import Job, Operations, Terms
+from veritracer.app.serve.operations import Job, Operations, PromiseJob
 from veritracer.errors import NoticeError, ServiceError
 from veritracer.options import ExplainOptions
 
@@ -40,7 +40,7 @@ def test_a_service_without_a_ledger_promises_nothing(settings: Settings) -> None
     with pytest.raises(ServiceError, match="expected a service with a ledger, got one without") as refused:
         operations.state()
     assert refused.value.status == 404
-    (told,) = answers(operations, Job("issue", [row()], terms=Terms(["a"], "k", "{}")))
+    (told,) = answers(operations, PromiseJob([row()], ids=["a"], key="k", content="{}"))
     assert told.status == 404
     (told,) = answers(operations, Job("decide", [row()]))
     assert told["decisions"][0]["decision"] == "no"
@@ -96,8 +96,8 @@ def test_a_bad_row_is_taken_out_of_its_batch(operations: Operations) -> None:
 
 
 def test_another_result_than_the_previewed_one_is_refused(operations: Operations) -> None:
-    terms = Terms(["a"], "k", "{}", choose=[0], preview="0" * 64)
-    (told,) = answers(operations, Job("issue", [row()], terms=terms))
+    job = PromiseJob([row()], ids=["a"], key="k", content="{}", choose=[0], preview="0" * 64)
+    (told,) = answers(operations, job)
     assert (told.status, told.args[0].expected) == (409, "the result that was shown")
     assert operations.state()["live"] == 0
 

@@ -18,7 +18,7 @@ from veritracer.app.serve import models as m
 from veritracer.app.serve.app import Settings, prometheus_text
 from veritracer.app.serve.auth import Guard, Key, Scope, bearer_key
 from veritracer.app.serve.batching import Batcher
-from veritracer.app.serve.operations import Job, Operations, Plain, Terms
+from veritracer.app.serve.operations import Job, Operations, Plain, PromiseJob
 from veritracer.errors import LedgerUnavailableError, VeriTracerWarning
 from veritracer.options import ExplainOptions
 
@@ -136,15 +136,17 @@ def make_router(service: Service) -> APIRouter:
         idempotency_key: RetryKey,
     ) -> Any:
         """Promise recourse, all of it or nothing; a retry under the same key never issues twice."""
-        terms = Terms(
-            body.ids,
-            f"{key.name}:{idempotency_key}",
-            body.model_dump_json(by_alias=True, exclude_defaults=True),
+        job = PromiseJob(
+            rows_of(body.rows),
+            body.options,
+            notice=body.notice,
+            ids=body.ids,
+            key=f"{key.name}:{idempotency_key}",
+            content=body.model_dump_json(by_alias=True, exclude_defaults=True),
             choose=body.choose,
             expires=body.expires,
             allow_duplicate=body.allow_duplicate,
         )
-        job = Job("issue", rows_of(body.rows), body.options, notice=body.notice, terms=terms)
         reply = await service.ask(job)
         response.status_code = 200 if reply["again"] else 201
         return reply

@@ -62,12 +62,35 @@ REPEATED = "promised"
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The additions of a request for promises: ids, terms, and the key and content that a retry must repeat.
+class Job:
+    """One request: rows, counterfactuals to certify, options, and what else its reply is to have."""
+
+    operation: Operation
+    rows: Sequence[Row]
+    options: ExplainOptions = field(default_factory=ExplainOptions)
+    counterfactuals: Sequence[Row] = ()
+    notice: NoticeOptions | None = None
+    translate: Translator | None = None
+
+    @property
+    def cost(self) -> int:
+        """Return the number of counterfactuals to search, or of rows where nothing is searched."""
+        return len(self.rows) * self.options.n
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Return what the jobs have in common that are answered together."""
+        return self.operation, repr(self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromiseJob(Job):
+    """A request for promises: ids, terms, and the key and content that a retry must repeat.
 
     ``preview`` is the digest of the result that was shown before; another result is refused.
     """
 
+    operation: Operation = field(default="issue", init=False)
     ids: Sequence[str]
     key: str
     content: str
@@ -79,29 +102,6 @@ class Terms:
     def request(self, response: Plain | None = None) -> Request:
         """Return the request as the ledger knows it, with what a retry is told."""
         return Request(self.key, self.content.encode(), response)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One request: rows, counterfactuals to certify, options, and what else its reply is to have."""
-
-    operation: Operation
-    rows: Sequence[Row]
-    options: ExplainOptions = field(default_factory=ExplainOptions)
-    counterfactuals: Sequence[Row] = ()
-    notice: NoticeOptions | None = None
-    translate: Translator | None = None
-    terms: Terms | None = None
-
-    @property
-    def cost(self) -> int:
-        """Return the number of counterfactuals to search, or of rows where nothing is searched."""
-        return len(self.rows) * self.options.n
-
-    @property
-    def kind(self) -> tuple[str, str]:
-        """Return what the jobs have in common that are answered together."""
-        return self.operation, repr(self.options)
 
 
 class Operations:
@@ -196,7 +196,7 @@ class Operations:
         head = {"kappa": found.kappa, "norm": found.norm, "model_digest": found.model_digest}
         return [{**head, "certificates": certificates[part]} for part in _parts(jobs)]
 
-    def _issue(self, jobs: Sequence[Job], until: float) -> list[Reply]:
+    def _issue(self, jobs: Sequence[PromiseJob], until: float) -> list[Reply]:
         """Issue the promises of each job: all of them or none, and only once under its key."""
         earlier = [_attempt(self._earlier, job) for job in jobs]
         fresh = [job for job, before in zip(jobs, earlier, strict=True) if before is None]
@@ -286,39 +286,37 @@ class Operations:
 
     # ------------------------------------------------------------ promises
 
-    def _earlier(self, job: Job) -> Plain | None:
+    def _earlier(self, job: PromiseJob) -> Plain | None:
         """Return what was issued for the job before; refuse another one under its key."""
-        assert job.terms is not None
-        kept = self.ledger.requested(job.terms.request())
+        kept = self.ledger.requested(job.request())
         return None if kept is None else self._issued(job, kept, again=True)
 
-    def _promise(self, job: Job, found: Counterfactuals, part: slice) -> Plain:
-        assert job.terms is not None
-        chosen = _chosen(found, part, job.terms.choose)
-        if job.terms.preview is not None and [self._preview(chosen, 0)] != [job.terms.preview]:
+    def _promise(self, job: PromiseJob, found: Counterfactuals, part: slice) -> Plain:
+        chosen = _chosen(found, part, job.choose)
+        if job.preview is not None and [self._preview(chosen, 0)] != [job.preview]:
             remedy = "look at the new result, and issue that"
             raise refused(409, "changed", "the result that was shown", "another one", remedy)
         try:
-            issued = self._write(job.terms, chosen)
+            issued = self._write(job, chosen)
         except PromisedMeanwhileError:  # to the same application, by another writer: it is known now
-            issued = self._write(job.terms, chosen)
-        kept = self.ledger.requested(job.terms.request())
+            issued = self._write(job, chosen)
+        kept = self.ledger.requested(job.request())
         assert kept is not None
         openings = dict(zip(issued.sequence.tolist(), issued.openings or (), strict=False))
         return self._issued(job, kept, again=issued.again, openings=openings)
 
-    def _write(self, terms: Terms, chosen: Counterfactuals) -> Issued:
+    def _write(self, job: PromiseJob, chosen: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
         with self.ledger.issuing(
             self.model.classifier_,
             threshold=self.model.threshold_,
-            expires=parse_expiry(terms.expires or self.settings.expires),
+            expires=parse_expiry(job.expires or self.settings.expires),
             original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            allow_duplicate=terms.allow_duplicate,
+            allow_duplicate=job.allow_duplicate,
             deployed=True,
         ) as batch:
-            promised = batch.add(chosen, terms.ids).rows
-            batch.request = terms.request(_response(chosen, promised))
+            promised = batch.add(chosen, job.ids).rows
+            batch.request = job.request(_response(chosen, promised))
         return batch.issued
 
     def _issued(

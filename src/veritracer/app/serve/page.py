@@ -29,7 +29,7 @@ from veritracer.app.serve.api import Service
 from veritracer.app.serve.app import is_same_origin, refusal_of
 from veritracer.app.serve.auth import Key, Scope, basic_key
 from veritracer.app.serve.models import CHECKSUM, NoticeOptions, Row, refused, row_of
-from veritracer.app.serve.operations import Job, Terms
+from veritracer.app.serve.operations import Job, PromiseJob
 from veritracer.encoding.exact import EMPTY, Texts, as_number
 from veritracer.errors import DataError, VeriTracerError, message
 from veritracer.formatting import round_down
@@ -179,17 +179,18 @@ async def issue(visit: Visit) -> Response:
     person, key = texts.get("person", "").strip(), texts.get("key", "")
     if not person or len(person) > 200:
         raise DataError(message("the applicant's number", "none", "go back and state it"))
-    terms = Terms(
-        [person],
-        f"{visit.key.name}:page-{key[:100]}",
-        json.dumps(texts, sort_keys=True),
+    job = PromiseJob(
+        [_row(visit.service, texts)],
+        _options(texts),
+        notice=NoticeOptions(recipient=texts.get("recipient", "")[:200] or None),
+        translate=visit.translate,
+        ids=[person],
+        key=f"{visit.key.name}:page-{key[:100]}",
+        content=json.dumps(texts, sort_keys=True),
         choose=[_count(texts.get("chosen"), 0, ALTERNATIVES - 1)],
         expires=texts.get("expires", "").strip() or None,
         preview=texts.get("preview", ""),
     )
-    notice = NoticeOptions(recipient=texts.get("recipient", "")[:200] or None)
-    row = _row(visit.service, texts)
-    job = Job("issue", [row], _options(texts), notice=notice, translate=visit.translate, terms=terms)
     reply = await visit.service.ask(job)
     if not reply["promises"]:
         why = next((one["reason"] for one in reply["skipped"]), "none for this application")
