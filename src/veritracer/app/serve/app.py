@@ -430,6 +430,8 @@ def create_app(settings: Settings, *, digest: str | None = None, end_if_hung: bo
     """
     from veritracer.app.serve import api, page
 
+    if not log.hasHandlers():  # errors must not be written with their messages
+        start_logging()
     service = api.Service(settings.checked(), end_if_hung=end_if_hung)
     if digest not in (None, service.operations.digest):
         remedy = "start the service anew to deploy another model"
