@@ -167,9 +167,7 @@ def test_alternatives_count_as_rows(client: httpx.Client) -> None:
     assert client.post("/v1/recourse", json=body, timeout=60).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "cell", ['"' + "x" * 900_000 + '"', "9" * 900_000, "1." + "0" * 900_000, "[" * 900_000]
-)
+@pytest.mark.parametrize("cell", ['"' + "x" * 900_000 + '"', "9" * 900_000, "[" * 900_000])
 def test_a_huge_cell_is_a_mistake_of_the_client(url: str, cell: str) -> None:
     for name in ("job", "income"):
         row = json.dumps({**ROW, name: "CELL"}).replace('"CELL"', cell)
@@ -177,8 +175,7 @@ def test_a_huge_cell_is_a_mistake_of_the_client(url: str, cell: str) -> None:
         assert len(refused(answer, 400, 422)["received"]) < 200
         form = {**{f"f.{k}": str(v) for k, v in ROW.items()}, f"f.{name}": cell, "n": "1"}
         page = httpx.post(f"{url}/case", data=form, headers={"Origin": url}, timeout=60)
-        assert page.status_code in (200, 400, 413, 422) if cell.startswith("1.") else page.status_code >= 400
-        assert page.status_code < 500
+        assert page.status_code in (413, 422)
 
 
 def test_browsers_stay_with_tls(client: httpx.Client) -> None:

@@ -122,6 +122,7 @@ def test_the_whole_path_of_a_case(page: Any) -> None:
     page.emulate_media(media="screen")
     check_accessibility(page)
     shot(page, "notice")
+    assert fits(page)
     page.fill("#person", "customer-1")
     page.fill("#recipient", "Ms <b>Doe</b>")
     page.get_by_role("button", name="Issue the promise").click()
@@ -141,6 +142,7 @@ def test_the_whole_path_of_a_case(page: Any) -> None:
     assert "customer-1" in page.locator("#lookup ~ dl.facts").inner_text()
     check_accessibility(page)
     shot(page, "promise")
+    assert fits(page)
 
 
 @needs_browser
