@@ -14,12 +14,12 @@ from ledger_cases import undecided
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.engines import Engine, Serial
+from veritracer.ledger.records import Terms
 from veritracer.options import Original
 from veritracer.tables import (
     FileOutput,
     FolderOutput,
     Job,
-    PromiseTerms,
     RunSummary,
     TableInputs,
     TableSource,
@@ -119,10 +119,10 @@ def issued(
 ) -> RunSummary:
     """Promise recourse to the people in a table of the folder."""
     mine, tables = job(folder), inputs(folder / place, rows)
-    terms = PromiseTerms("id", original=original)
+    terms = Terms(original=original)
     with open_output(str(out), {**mine.document(), **tables.document(), "verb": "issue"}) as output:
         assert isinstance(output, FolderOutput | FileOutput)
-        return issue_table(mine, terms, tables.batches, output, str(ledger), engine or Serial())
+        return issue_table(mine, "id", terms, tables.batches, output, str(ledger), engine or Serial())
 
 
 def written(out: Path) -> pd.DataFrame:

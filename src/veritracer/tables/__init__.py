@@ -22,7 +22,6 @@ __all__ = [
     "Notes",
     "Output",
     "Progress",
-    "PromiseTerms",
     "Rejects",
     "RunSummary",
     "Sink",
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from veritracer.tables.cells import apply_schema, infer_types, read_table
     from veritracer.tables.csv_blocks import CSVFormat
     from veritracer.tables.inputs import TableInputs, paired
-    from veritracer.tables.issuing import PromiseTerms, issue_table
+    from veritracer.tables.issuing import issue_table
     from veritracer.tables.jobs import Job, Verb
     from veritracer.tables.notes import Notes
     from veritracer.tables.outputs import (
@@ -101,7 +100,7 @@ else:
             "cells": ["apply_schema", "infer_types", "read_table"],
             "csv_blocks": ["CSVFormat"],
             "inputs": ["TableInputs", "paired"],
-            "issuing": ["PromiseTerms", "issue_table"],
+            "issuing": ["issue_table"],
             "jobs": ["Job", "Verb"],
             "notes": ["Notes"],
             "outputs": ["FileOutput", "FolderOutput", "Output", "StreamOutput", "is_folder", "open_output"],

@@ -21,11 +21,10 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -34,10 +33,8 @@ from veritracer.errors import LedgerError, PromisedMeanwhileError, message
 from veritracer.files import remove, write_whole
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import Prepared, names_of, prepare
-from veritracer.ledger.records import Terms, make_cipher
-from veritracer.ledger.requests import Kept, Request
-from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.recourse import Recourse
+from veritracer.ledger.records import Terms
+from veritracer.ledger.requests import Issued, Request
 from veritracer.tables.batches import (
     count_outcomes,
     describe_models,
@@ -67,18 +64,7 @@ DRAFT = b"veritracer.draft"
 """Metadata of a draft: everything besides the rows that the part and the record need."""
 
 
-class PromiseTerms(NamedTuple):
-    """The terms of all promises of a run."""
-
-    id_column: str
-    expires: timedelta | datetime | None = IssueOptions.expires
-    original: Original = IssueOptions.original
-    key: bytes | str | None = None
-    uncertified: Uncertified = IssueOptions.uncertified
-    allow_duplicate: bool = IssueOptions.allow_duplicate
-
-
-def prepare_batch(job: Job, terms: PromiseTerms, batch: Batch) -> BatchResult:
+def prepare_batch(job: Job, id_column: str, terms: Terms, batch: Batch) -> BatchResult:
     """Explain a batch and prepare its promises, as no ledger has them yet."""
     recourse = load_model(job.model, job.digest).recourse(job.rules)
     encoding, collect = recourse.encoding, job.collect_rejects
@@ -86,8 +72,8 @@ def prepare_batch(job: Job, terms: PromiseTerms, batch: Batch) -> BatchResult:
     if not len(frame):
         return nothing(batch, rejects)
     found, notes = explained(recourse, job.options, batch.rows.table, frame)
-    ids = frame[terms.id_column].tolist()
-    promised = prepare(found, recourse.module, _threshold(recourse), _terms(terms), ids)
+    threshold = 0.5 if recourse.threshold is None else recourse.threshold
+    promised = prepare(found, recourse.module, threshold, terms, frame[id_column].tolist())
     return BatchResult(
         batch.name,
         batch.digest,
@@ -100,25 +86,20 @@ def prepare_batch(job: Job, terms: PromiseTerms, batch: Batch) -> BatchResult:
     )
 
 
-def _terms(given: PromiseTerms) -> Terms:
-    """Return the terms as of now; the dates are set anew when promises are issued."""
-    cipher = None if given.key is None else make_cipher(given.key)
-    return Terms.of(given.expires, None, given.original, cipher, given.uncertified, given.allow_duplicate)
-
-
-def check_batch(job: Job, terms: PromiseTerms, batch: Batch) -> None:
+def check_batch(job: Job, id_column: str, batch: Batch) -> None:
     """Read every cell of a batch: rows that cannot be read, and people without an id, are refused."""
     encoding, collect = load_model(job.model, job.digest).recourse(job.rules).encoding, job.collect_rejects
-    frame, _ = typed_rows(batch.rows, encoding.schema, encoding, [terms.id_column], collect=collect)
+    frame, _ = typed_rows(batch.rows, encoding.schema, encoding, [id_column], collect=collect)
     if len(frame):
         with Notes().taken(), naming(batch.rows.table):
             encoding.encode(frame[list(encoding.schema.names)], out_of_range="ignore")
-            names_of(frame[terms.id_column].tolist())
+            names_of(frame[id_column].tolist())
 
 
 def issue_table(
     job: Job,
-    terms: PromiseTerms,
+    id_column: str,
+    terms: Terms,
     batches: Callable[[Tell], Iterator[Batch]],
     out: FolderOutput | FileOutput,
     ledger: str,
@@ -132,7 +113,7 @@ def issue_table(
     Parameters
     ----------
     job
-        How rows are explained; it keeps the column of identities.
+        How rows are explained; it keeps the column of ids, ``id_column``.
     terms
         What is promised.
     batches, engine, rejects, progress
@@ -142,27 +123,23 @@ def issue_table(
     ledger
         The place of the ledger; a new one is made when all rows were read.
     """
-    _terms(terms)  # refused before anything is read
     begun = out.is_begun
     if begun:
         check_begun(batches, out)
     missing = (batch for batch in batches(lambda share: None) if out.done(batch) is None)
-    for _ in engine.map(partial(check_batch, job, terms), missing):
+    for _ in engine.map(partial(check_batch, job, id_column), missing):
         pass
-    recourse = load_model(job.model, job.digest).recourse(job.rules)
     with Ledger(ledger, key=terms.key, create=not begun) as opened:
-        target = _IssuingOutput(out, opened, recourse, terms)
-        task = partial(prepare_batch, job, terms)
+        target = _IssuingOutput(out, opened)
+        task = partial(prepare_batch, job, id_column, terms)
         return run_table(task, batches, target, engine, rejects=rejects, progress=progress)
 
 
 class _IssuingOutput:
     """An output that issues the promises of a batch before it writes the part."""
 
-    def __init__(
-        self, out: FolderOutput | FileOutput, ledger: Ledger, recourse: Recourse, terms: PromiseTerms
-    ) -> None:
-        self.out, self.ledger, self.recourse, self.terms = out, ledger, recourse, terms
+    def __init__(self, out: FolderOutput | FileOutput, ledger: Ledger) -> None:
+        self.out, self.ledger = out, ledger
         self.identity = ledger.identity
         assert out.files.local is not None, "results of promises are written on this machine"
         self.folder: Path = out.files.local
@@ -208,8 +185,8 @@ class _IssuingOutput:
             self._discard(batch.name)  # the process was killed before it did
             return record
         # Whoever was cut off from the database may not know whether it has committed: wait for its end.
-        kept = self.ledger.settled(request) if drafts else self.ledger.requested(request)
-        return None if kept is None else self._publish(batch.name, batch.digest, kept)
+        issued = self.ledger.settled(request) if drafts else self.ledger.requested(request)
+        return None if issued is None else self._publish(batch.name, batch.digest, issued)
 
     def write(self, result: BatchResult) -> Record:
         """Issue the promises of a batch and write its part (steps 2 to 4)."""
@@ -218,42 +195,34 @@ class _IssuingOutput:
         request = self._request(result.batch, result.digest)
         while True:
             try:
-                kept = self._issue(result, request)
+                issued = self._issue(result, request)
             except PromisedMeanwhileError:
                 continue
-            return self._publish(result.batch, result.digest, kept)
+            return self._publish(result.batch, result.digest, issued)
 
-    def _issue(self, result: BatchResult, request: Request) -> Kept | None:
+    def _issue(self, result: BatchResult, request: Request) -> Issued | None:
         """Write the draft, then commit the promises; None where there are none (steps 2 and 3)."""
         self._discard(result.batch)
-        with self.ledger.issuing(
-            self.recourse.module,
-            threshold=_threshold(self.recourse),
-            expires=self.terms.expires,
-            original=self.terms.original,
-            uncertified=self.terms.uncertified,
-            allow_duplicate=self.terms.allow_duplicate,
-        ) as promises:
-            added = promises.take(result.promised)
-            draft = self._draft(result, added, promises.left_out)
-            if len(added.rows):
-                promises.request = request._replace(answer={"draft": draft})
-        return self.ledger.requested(request) if len(added.rows) else None
+        promised = self.ledger.without_duplicates(result.promised)
+        draft = self._draft(result, promised)
+        if not promised.records:
+            return None
+        return self.ledger.append(promised, request._replace(answer={"draft": draft}))
 
-    def _draft(self, result: BatchResult, added: Prepared, left_out: dict[str, int]) -> str:
+    def _draft(self, result: BatchResult, promised: Prepared) -> str:
         """Write the draft of a batch, and return its digest when the disk has it."""
         assert result.rows is not None
         ranks: list[int | None] = [None] * result.rows.num_rows
         openings: list[str | None] = [None] * result.rows.num_rows
-        for rank, row in enumerate(added.rows.tolist()):
+        for rank, row in enumerate(promised.rows.tolist()):
             ranks[row] = rank
-            openings[row] = b64encode(added.openings[rank]).decode() if added.openings else None
+            openings[row] = b64encode(promised.openings[rank]).decode() if promised.openings else None
         rows = result.rows.append_column(PROMISE, pa.array(ranks, pa.int64()))
-        if self.terms.original == "commitment":
+        if promised.terms.original == "commitment":
             rows = rows.append_column(OPENING, pa.array(openings, pa.string()))
         facts = {
             "ledger": self.identity,
-            "counts": {**result.counts, **left_out, "promises": len(added.rows)},
+            "counts": {**result.counts, **promised.left_out, "promises": len(promised.rows)},
             "facts": dict(result.facts),
             "notes": result.notes.seen,
             "rejects": [result.rejects.columns, result.rejects.rows],
@@ -267,19 +236,19 @@ class _IssuingOutput:
             write_whole(self._place(result.batch, digest), data)
         return digest
 
-    def _publish(self, name: str, digest: str, kept: Kept | None) -> Record:
+    def _publish(self, name: str, digest: str, issued: Issued | None) -> Record:
         """Write the part of a batch from its draft and its request, and its record (step 4)."""
         drafts = self._drafts(name)
-        place = drafts[0] if kept is None else self._place(name, (kept.answer or {})["draft"])
+        place = drafts[0] if issued is None else self._place(name, (issued.answer or {})["draft"])
         if not place.exists():
             received = f"no {place}"
-            remedy = "restore the file: what the promises of this batch say is kept nowhere else"
+            remedy = "restore the file: the results of this batch are written nowhere else"
             raise LedgerError(message("the results of promises that were issued", received, remedy))
         with pa.OSFile(str(place)) as file:
             rows = pa.ipc.open_file(file).read_all()
         facts = json.loads(rows.schema.metadata[DRAFT])
-        rows = _numbered(rows.replace_schema_metadata(None), kept)
-        about = facts["facts"] | ({} if kept is None else {"expires": format_time(kept.expires)})
+        rows = _numbered(rows.replace_schema_metadata(None), issued)
+        about = facts["facts"] | ({} if issued is None else {"expires": format_time(issued.expires)})
         columns, rejected = facts["rejects"]
         result = BatchResult(
             name,
@@ -290,7 +259,8 @@ class _IssuingOutput:
             Notes({kind: (text, count) for kind, (text, count) in facts["notes"].items()}),
             Rejects(columns, [Reject(*row) for row in rejected]),
         )
-        record = self.out.write(result, (0, 0) if kept is None else (kept.first, kept.count))
+        promises = (0, 0) if issued is None else (int(issued.sequence[0]), len(issued))
+        record = self.out.write(result, promises)
         self._discard(name)
         return record
 
@@ -315,10 +285,12 @@ class _IssuingOutput:
             remove(place)
 
 
-def _numbered(rows: pa.Table, kept: Kept | None) -> pa.Table:
+def _numbered(rows: pa.Table, issued: Issued | None) -> pa.Table:
     """Return the rows of a draft with the numbers and dates of their promises; null where there is none."""
     ranks = rows.column(PROMISE).to_pylist()
-    first, times = (0, (0.0, 0.0)) if kept is None else (kept.first, (kept.issued, kept.expires))
+    first, times = 0, (0.0, 0.0)
+    if issued is not None:
+        first, times = int(issued.sequence[0]), (issued.issued, issued.expires)
     numbers = [None if rank is None else first + rank for rank in ranks]
     rows = rows.set_column(rows.schema.get_field_index(PROMISE), PROMISE, pa.array(numbers, pa.int64()))
     for name, time in zip((ISSUED, EXPIRES), times, strict=True):
@@ -331,7 +303,3 @@ def _facts_in(draft: Path) -> dict[str, Any]:
     with pa.OSFile(str(draft)) as file:
         found: dict[str, Any] = json.loads(pa.ipc.open_file(file).schema.metadata[DRAFT])
     return found
-
-
-def _threshold(recourse: Recourse) -> float:
-    return 0.5 if recourse.threshold is None else recourse.threshold

@@ -184,6 +184,28 @@ def test_what_an_audit_notices_is_a_note(named: Path) -> None:
     assert (quiet.stdout, quiet.stderr) == ("", "")
 
 
+def test_an_audit_without_live_promises_does_not_pass(named: Path) -> None:
+    vt.Ledger(named / "empty.db").close()
+    run_many([[*ISSUE, "--ledger", "a.db", "--quiet", *OUT]], named)
+    audit = ["audit", "--model", "model", "--ledger"]
+    past = ["--at", "2020-01-01"]
+    commands = [
+        [*audit, "empty.db"],
+        [*audit, "empty.db", "--json"],
+        [*audit, "a.db", *past],
+        [*audit, "a.db"],
+    ]
+    empty, as_json, early, passed = run_many(commands, named)
+    assert [d.returncode for d in (empty, as_json, early, passed)] == [1, 1, 1, 0]
+    for told in (empty, early):
+        assert "NOTHING TO CHECK: no promise in this ledger is live at that time." in told.stdout
+        assert "PASSED" not in told.stdout
+    assert (json.loads(as_json.stdout)["passed"], json.loads(as_json.stdout)["live"]) == (False, 0)
+    assert "PASSED" in passed.stdout
+    (told,) = run_many([["promises", "history", "--ledger", "empty.db"]], named)
+    assert "nothing to check" in " ".join(told.stdout.split())
+
+
 BAD: dict[str, tuple[list[str], str]] = {
     "no id column": ([*ISSUE[:-1], "name", *OUT, "--ledger", "new.db"], "no 'name' in named.csv"),
     "somebody without an id": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from veritracer.app.serve.app import Settings, refusal_of
 from veritracer.app.serve.operations import Job, Operations, PromiseJob, deploy
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Terms
 
 PROMISED = 2
 
@@ -194,15 +197,12 @@ def test_promises_are_of_the_model_that_was_deployed_last(saved: Path, tmp_path:
     found = model.explain(pd.DataFrame(list(people()[:1])))
     with vt.Ledger(place) as ledger:
         ledger.record_deployment(audit(ledger, model, recourse=0), by="a")
-        with ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch:
-            batch.add(found, ["first"])
-        ledger.release(batch.issued.sequence, "withdrawn")
+        first = prepare(found, model.classifier_, model.threshold_, Terms(), ["first"])
+        ledger.release(ledger.append(first, deployed=True).sequence, "withdrawn")
         ledger.record_deployment(audit(ledger, other, recourse=0), by="b", replace=True)
-        with (
-            pytest.raises(DeploymentError, match="expected the model deployed last"),
-            ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch,
-        ):
-            batch.add(found, ["second"])
+        second = prepare(found, model.classifier_, model.threshold_, Terms(), ["second"])
+        with pytest.raises(DeploymentError, match="expected the model deployed last"):
+            ledger.append(second, deployed=True)
         assert ledger.counts().live == 0
         assert ledger.verify().ok
 
@@ -222,3 +222,16 @@ def test_a_ledger_that_can_only_be_read_is_compared_and_not_written(
             ledger.record_deployment(broken, by="serve")
         with pytest.raises(LedgerError, match="that can be written"):
             ledger.record_deployment(broken, by="serve", reason="why")
+
+
+def test_a_tampered_promise_is_a_conflict(saved: Path, promised: str) -> None:
+    operations = Operations(own(saved / "model", promised))
+    number = int(operations.ledger.listing()["number"][0])
+    with sqlite3.connect(promised) as connection:
+        connection.execute(
+            "UPDATE veritracer_records SET public = replace(public, 'a', 'b') WHERE seq = ?", [number]
+        )
+    with pytest.raises(LedgerError, match="run veritracer verify") as caught:
+        operations.promise(number)
+    operations.close()
+    assert refusal_of(caught.value).status == 409

@@ -53,6 +53,8 @@ def issue(
     nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer verify
     detects whether the end of the ledger was cut off or rewritten.
     """
+    from veritracer.ledger.records import Terms  # here: it brings torch
+
     key = None if key_file is None else read_key(key_file)
     _check_places(table, rows.out)
     assert rows.out is not None
@@ -67,19 +69,25 @@ def issue(
 
     inputs = rows.inputs(table, check)
     check_header(inputs)
+    terms = Terms(options.expires, options.original, key, options.uncertified, options.allow_duplicate)
     schema = rows.rules or saved_model(model).schema_
     how = _explain_options(options, schema)
     job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
     if not isinstance(out, tables.FolderOutput | tables.FileOutput):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
-    terms = tables.PromiseTerms(
-        options.ids, options.expires, options.original, key, options.uncertified, options.allow_duplicate
-    )
     with rows.running("issuing", out) as watch:
         engine = rows.engine_for(inputs, out)
         found = tables.issue_table(
-            job, terms, inputs.batches, out, options.ledger, engine, rejects=rows.rejects, progress=watch
+            job,
+            options.ids,
+            terms,
+            inputs.batches,
+            out,
+            options.ledger,
+            engine,
+            rejects=rows.rejects,
+            progress=watch,
         )
     rows.print_notes(found)
     with vt.Ledger(options.ledger) as ledger:

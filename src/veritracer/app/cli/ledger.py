@@ -172,7 +172,8 @@ def _said(one: dict[str, Any]) -> str:
     kind = one["kind"]
     if kind == "audit":
         kept = sum(one[name] for name in ("proved", "checked", "superseded"))
-        ended = "passed" if one["passed"] else "failed"
+        checked = kept + one["broken"] + one["not_checkable"]
+        ended = "passed" if one["passed"] else "failed" if checked else "nothing to check"
         unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
         return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"
     if kind == "update":
@@ -287,8 +288,8 @@ def audit_(
 ) -> None:
     """Audit a model: check every live promise; exit with 1 if one is broken, or the ledger was altered.
 
-    It also exits with 1 if a promise cannot be checked: for a model with another encoding the ledger may
-    lack a part of it.
+    It also exits with 1 if a promise cannot be checked, because for a model with another encoding the ledger
+    may lack a part of it, and if there is no live promise, because then nothing was checked.
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
@@ -312,10 +313,8 @@ def audit_(
                 watch=watch,
                 engine=engines.make_engine(engine, workers) if many else None,
             )
-    place = tables.without_password(ledger)
-    empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
-    note([*notes.sentences(), *empty], quiet=quiet)
-    passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
+    note(notes.sentences(), quiet=quiet)
+    passed = found.live > 0 and found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write_page(out, found, checked, model)
     noted_as = _record_audit(ledger, found, passed=passed) if record else None
@@ -388,7 +387,10 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
         _print_unchecked(found)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
-    say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
+    if found.live == 0:
+        say("NOTHING TO CHECK: no promise in this ledger is live at that time.")
+    else:
+        say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
     if out is not None:
         say(f"The report: {out}")
 

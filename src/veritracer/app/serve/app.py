@@ -209,7 +209,7 @@ STATUS: dict[type[Exception], int] = {
     errors.PromisedMeanwhileError: 409,
     errors.DeploymentError: 409,
     errors.LedgerUnavailableError: 503,
-    errors.LedgerError: 500,
+    errors.LedgerError: 409,
     errors.ServiceError: 503,
     errors.PromiseError: 409,
     errors.VeriTracerError: 422,

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -39,8 +39,9 @@ from veritracer.errors import (
     message,
 )
 from veritracer.formatting import is_missing, to_python
-from veritracer.ledger.records import kept_rows
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Terms, promised_rows
+from veritracer.ledger.requests import Issued, Request
 from veritracer.models.network import threshold_logit
 from veritracer.options import ExplainOptions, IssueOptions
 from veritracer.search.outcomes import Outcome
@@ -49,7 +50,6 @@ from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.app.serve.app import Settings
-    from veritracer.ledger.issuing import Issued
 
 Plain = dict[str, Any]
 Reply = Plain | VeriTracerError
@@ -288,8 +288,8 @@ class Operations:
 
     def _earlier(self, job: PromiseJob) -> Plain | None:
         """Return what was issued for the job before; refuse another one under its key."""
-        kept = self.ledger.requested(job.request())
-        return None if kept is None else self._issued(job, kept, again=True)
+        issued = self.ledger.requested(job.request())
+        return None if issued is None else self._issued(job, issued)
 
     def _promise(self, job: PromiseJob, found: Counterfactuals, part: slice) -> Plain:
         chosen = _chosen(found, part, job.choose)
@@ -300,42 +300,36 @@ class Operations:
             issued = self._write(job, chosen)
         except PromisedMeanwhileError:  # to the same application, by another writer: it is known now
             issued = self._write(job, chosen)
-        kept = self.ledger.requested(job.request())
-        assert kept is not None
-        openings = dict(zip(issued.sequence.tolist(), issued.openings or (), strict=False))
-        return self._issued(job, kept, again=issued.again, openings=openings)
+        return self._issued(job, issued)
 
     def _write(self, job: PromiseJob, chosen: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
-        with self.ledger.issuing(
-            self.model.classifier_,
-            threshold=self.model.threshold_,
-            expires=parse_expiry(job.expires or self.settings.expires),
-            original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
+        terms = Terms(
+            parse_expiry(job.expires or self.settings.expires),
+            self.settings.original,  # type: ignore[arg-type]  # checked by the terms
+            self.settings.ledger_key,
             allow_duplicate=job.allow_duplicate,
-            deployed=True,
-        ) as batch:
-            promised = batch.add(chosen, job.ids).rows
-            batch.request = job.request(_response(chosen, promised))
-        return batch.issued
+        )
+        model = self.model
+        prepared = prepare(chosen, model.classifier_, model.threshold_, terms, job.ids)
+        prepared = self.ledger.without_duplicates(prepared)
+        return self.ledger.append(prepared, job.request(_response(chosen, prepared.rows)), deployed=True)
 
-    def _issued(
-        self, job: Job, kept: Kept, *, again: bool, openings: Mapping[int, bytes] | None = None
-    ) -> Plain:
+    def _issued(self, job: PromiseJob, issued: Issued) -> Plain:
         """Return what was issued, read from the ledger: the same for the first answer and every retry."""
-        response = kept.answer or {"rows": [], "alternatives": [], "skipped": []}
+        response = issued.answer or {"rows": [], "alternatives": [], "skipped": []}
+        numbers = issued.sequence.tolist()
+        openings = dict(zip(numbers, issued.openings, strict=False))
         promises = []
-        for number, row, alternative in zip(
-            kept.sequence, response["rows"], response["alternatives"], strict=True
-        ):
+        for number, row, alternative in zip(numbers, response["rows"], response["alternatives"], strict=True):
             promise = {"row": row, "alternative": alternative, **self.promise(number, erased=True)}
-            opening = (openings or {}).get(number)
+            opening = openings.get(number)
             if job.notice is not None and (promise.get("original") is not None or opening is not None):
                 promise["notice"] = self._notice(job, self.ledger, number, opening)
             promises.append(promise)
         skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in response["skipped"]]
         repeated = sum(one["outcome"] == REPEATED for one in skipped)
-        head = {"checksum": kept.head.hex(), "again": again}
+        head = {"checksum": issued.head, "again": issued.again}
         return {"promises": promises, "skipped": skipped, "repeated": repeated, **head}
 
     def promise(self, number: int, *, erased: bool = False) -> Plain:
@@ -370,7 +364,7 @@ class Operations:
     def state(self) -> Plain:
         """Return the numbers of promises by status, and the checksum."""
         with self.ledger.snapshot() as now:
-            return {**vars(now.counts()), "checksum": now.reference().head}
+            return {**vars(now.counts()), "checksum": now.head}
 
     def audits(self) -> list[Plain]:
         """Return the audits and deployments that the ledger records, the newest first."""
@@ -465,7 +459,7 @@ def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -
 
 def _response(chosen: Counterfactuals, promised: NDArray[np.intp]) -> Plain:
     """Return what a retry is told beside the promises themselves; it names nobody."""
-    could, left = kept_rows(chosen, IssueOptions.uncertified), np.ones(len(chosen), dtype=bool)
+    could, left = promised_rows(chosen, IssueOptions.uncertified), np.ones(len(chosen), dtype=bool)
     left[promised] = False
     return {
         "rows": chosen.row[promised].tolist(),
