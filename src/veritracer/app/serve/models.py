@@ -150,6 +150,8 @@ class PromiseRequest(RecourseRequest[RowT], Generic[RowT]):
         lengths = {len(self.ids), len(self.rows if self.choose is None else self.choose)}
         if lengths != {len(self.rows)}:
             raise PydanticCustomError("ids", "Every row should have one id (and one choice)")
+        if self.choose is not None and max(self.choose) >= self.options.n:
+            raise PydanticCustomError("choose", "Every choice should be below options.n")
         return self
 
 
@@ -374,7 +376,7 @@ class ModelResponse(BaseModel):
     model_digest: str
     encoding_digest: str
     schema_: dict[str, Any] = Field(alias="schema")
-    ranges: dict[str, tuple[float, float]]
+    ranges: dict[str, list[float]]
 
 
 class Problem(BaseModel):
