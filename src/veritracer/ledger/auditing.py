@@ -190,6 +190,7 @@ def audit(
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
     engine: Engine | None = None,
+    since: int = 0,
 ) -> Audit:
     """Return the verdict of ``model`` on every promise that is live at that time.
 
@@ -209,6 +210,8 @@ def audit(
         Called with the number of promises done, and the share of all.
     engine
         Where promises are judged, such as ``engines.make_engine("local", 8)``; by default in this process.
+    since
+        The number of an entry: only later promises are audited. By default all are.
     """
     now = to_timestamp(at)
     audited = AuditedModel.of(model, encoding, threshold)
@@ -218,7 +221,7 @@ def audit(
             run, counted = _Run(audited, view.models()), view.counts()
             origin, head = view.place, view.head
             raw_for = view.raw_needed(audited.encoding.digest)
-            pieces = view.promises(chunk=chunk, raw_for=raw_for)
+            pieces = view.promises(chunk=chunk, raw_for=raw_for, since=since)
             for promises, judged in run.judged(pieces, engine or Serial()):
                 run.add(promises, judged)
                 if watch is not None:

@@ -257,12 +257,13 @@ class Reader:
         wanted = sa.select(entries.c.seq, entries.c.header).where(*_promises_of(model))
         return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
-    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False, since: int = 0) -> Iterator[Rows]:
         """Yield number, header, id, x_cf, x and, if asked for, both texts of promises that have a record."""
         columns = [entries.c.seq, entries.c.header, records.c.id, records.c.x_cf, records.c.x]
         wanted = sa.select(*columns, *([records.c.public, records.c.private] if with_texts else []))
         wanted = wanted.select_from(entries).join(records, records.c.seq == entries.c.seq)
-        return self._pieces(wanted.where(*_promises_of(model)).order_by(entries.c.seq), chunk)
+        wanted = wanted.where(*_promises_of(model), entries.c.seq > since)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
     def applications(self, whose: Sequence[bytes], after: int = 0) -> Iterator[Rows]:
         """Yield number, header, id and private text of these applicants' promises after an entry."""

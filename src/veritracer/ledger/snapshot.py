@@ -86,16 +86,17 @@ class Snapshot:
         return {model.digest: model for model in self._models.values()}
 
     def promises(
-        self, *, expired: bool = False, chunk: int = CHUNK, raw_for: Collection[str] = ()
+        self, *, expired: bool = False, chunk: int = CHUNK, raw_for: Collection[str] = (), since: int = 0
     ) -> Iterator[Promises]:
         """Yield the live promises, with ``expired`` also those past their end, in chunks of one model each.
 
-        Promises of the models in ``raw_for`` come with their raw values.
+        Promises of the models in ``raw_for`` come with their raw values. With ``since`` only promises after
+        that entry are read.
         """
         for number, model in self._models.items():
             raw = model.digest in raw_for
             size = min(chunk, WITH_TEXTS) if raw else chunk
-            for rows in self._reader.promises(number, size, with_texts=raw):
+            for rows in self._reader.promises(number, size, with_texts=raw, since=since):
                 status = PromiseStatus.of(rows, self._revoked, self._at, self.time)
                 wanted = status.live | (status.expired & status.made) if expired else status.live
                 if wanted.any():
