@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,8 @@ import veritracer as vt
 from edited_results import edited
 from recourse_tables import LEVELS, fitted
 from veritracer.app.notices import render_notice
-from veritracer.changes import describe_change
+from veritracer.app.report.people import in_words
+from veritracer.changes import Change, describe_change
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
 from veritracer.options import yearly_drift
@@ -339,3 +341,45 @@ def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
     assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
     assert not model.explain(X[:2]).drift
     assert yearly_drift(again, 2.1) == {"age": (0.0, 3.0)}
+
+
+# ------------------------------------------------------------------------------------ numbers in sentences
+
+
+@st.composite
+def numeric_changes(draw: st.DrawFn) -> Change:
+    """A change of a number, often a small one of a large number with many digits."""
+    after = draw(st.decimals(-(10**12), 10**12, places=draw(st.integers(0, 6))))
+    apart = (
+        draw(st.floats(1e-9, 1e3))
+        * draw(st.sampled_from([1.0, 1e-6, 1e-3, 1e6]))
+        * draw(st.sampled_from([-1, 1]))
+    )
+    before = float(after) + apart
+    kind = draw(st.sampled_from([float, np.float32]))
+    limit = float(after) + abs(apart) if before < float(after) else float(after) - abs(apart)
+    feature = Feature("when", "continuous")
+    return Change(feature, float(kind(before)), float(after), draw(st.sampled_from([None, limit])))
+
+
+@settings(max_examples=300)
+@given(numeric_changes())
+def test_what_a_sentence_says_of_two_numbers_is_true_of_the_row(change: Change) -> None:
+    before, after = (exact(value) for value in (change.before, change.after))
+    if before == after:
+        return
+    said = re.fullmatch(
+        r"(Raise|Reduce) when from (\S+) to (?:at least )?(\S+?)(?: or further)?\.", describe_change(change)
+    )
+    old, new = (Decimal(text.replace(",", "")) for text in (said[2], said[3]))
+    assert new == after
+    assert (said[1] == "Raise") == (before < after) == (old < new)
+    assert old != new
+    assert abs((new - old) - (after - before)) <= abs(after - before) / 1000
+    _, shown, to, by = in_words(change)
+    old, new = (Decimal(text.replace(",", "")) for text in (shown, to))
+    assert Decimal(by.replace(",", "").replace("−", "-")) == new - old
+
+
+def exact(value: float) -> Decimal:
+    return Decimal(repr(float(value)))

@@ -111,19 +111,6 @@ class Move(NamedTuple):
     codes: tuple[Any, ...] = ()
 
 
-class Promise(NamedTuple):
-    """The promise of a certificate: the set of later models, and whether x must keep its decision."""
-
-    models: ParamSet
-    conditional: bool
-    favourable: bool
-
-    @property
-    def kappa(self) -> float:
-        """Return the kappa of the set."""
-        return self.models.kappa
-
-
 # ------------------------------------------------------------------------------- changes and covered regions
 
 
@@ -294,14 +281,10 @@ def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> st
     say = translate.gettext
     if found.status[i] == "none":
         return say("No change is proposed: %(reason)s.", reason=found.reason[i])
-    changes, holds = found.changes_of(i), bool(found.certified[i])
+    changes = found.changes_of(i)
     parts = [describe_change(change, translate) for change in changes]
     parts += describe_region(changes, found.moves_of(i), translate)
-    if not holds and found.radius[i] == 0:
-        parts.append(say("This is valid today; nothing is proved about later versions of the model."))
-    else:
-        parts.append(describe_promise(found.promise(i), translate, holds=holds))
-    return " ".join(parts)
+    return " ".join([*parts, describe_promise(found, i, translate)])
 
 
 def describe_change(
@@ -400,20 +383,19 @@ def _levels(translate: English, count: float) -> str:
     return translate.ngettext("%(count)s level", "%(count)s levels", int(count), count=int(count))
 
 
-def describe_promise(promise: Promise, translate: English = ENGLISH, *, holds: bool = True) -> str:
-    """Describe the promise about later models."""
-    say = translate.gettext
-    if promise.kappa == 0:
+def describe_promise(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
+    """Describe what is proved of counterfactual ``i`` for later models, at the requested kappa or its own."""
+    say, holds = translate.gettext, bool(found.certified[i])
+    if not holds and found.radius[i] == 0:
+        return say("This is valid today; nothing is proved about later versions of the model.")
+    models = found.param_set if holds else found.param_set.at(float(found.radius[i]))
+    if models.kappa == 0:
         return say("This is valid for today's model; nothing was asked about later versions.")
-    words = {"limit": describe_models(promise.models, translate)}
-    if promise.conditional and promise.favourable:
+    words = {"limit": describe_models(models, translate), "condition": ""}
+    if found.conditional[i] and found.favourable[i]:
         words["condition"] = say(", as long as the original application would still be accepted")
-    else:
-        words["condition"] = (
-            say(", as long as the original application would still be declined")
-            if promise.conditional
-            else ""
-        )
+    elif found.conditional[i]:
+        words["condition"] = say(", as long as the original application would still be declined")
     if holds:
         return say(
             "This stays valid for any later version of the model whose %(limit)s%(condition)s.", **words

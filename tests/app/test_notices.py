@@ -31,7 +31,7 @@ from veritracer.app.notices import (
     write_notices,
 )
 from veritracer.app.reason_codes import Reason
-from veritracer.app.report.people import _in_words
+from veritracer.app.report.people import in_words
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError
 from veritracer.search.outcomes import Outcome
@@ -657,4 +657,4 @@ def test_nothing_that_people_read_has_the_noise_of_narrow_floats() -> None:
         ):
             assert not long.search(text.replace(",", ".")), text
         for change in found.changes_of(i):
-            assert not long.search(" ".join(_in_words(change)))
+            assert not long.search(" ".join(in_words(change)))

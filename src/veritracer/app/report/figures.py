@@ -38,8 +38,6 @@ DASHES = {BLUE: "-", ORANGE: (0, (3.5, 1.5)), BLACK: (0, (1, 1.5)), GREY: (0, (1
 
 WIDTH, HEIGHT = 360.0, 262.0
 FONT = 12.5
-LETTER = 0.53 * FONT
-"""Width of a letter, on average."""
 
 MOST_POINTS = 20
 """Points of a line that the table below a chart lists."""
@@ -194,10 +192,8 @@ def _numbers(axes: Axes) -> Table:
             continue
         x, y = (np.asarray(values, dtype=float) for values in each.get_data())
         some = np.unique(np.linspace(0, len(x) - 1, MOST_POINTS).round().astype(int))
-        name = {"line": str(each.get_label())}
-        rows += [
-            {**name, x_name: x_text(a), y_name: y_text(b)} for a, b in zip(x[some], y[some], strict=True)
-        ]
+        name, points = {"line": str(each.get_label())}, zip(x[some], y[some], strict=True)
+        rows += [{**name, x_name: x_text(a), y_name: y_text(b)} for a, b in points]
     return bars or rows
 
 
@@ -230,7 +226,7 @@ def bar_chart(identity: str, rows: Sequence[Bar]) -> Markup:
 
 
 class Interval(NamedTuple):
-    """A name, a remark on its right, the ends of a line, the dots on it and a label for each end."""
+    """A name, a remark on its right, the ends of a line and the dots on it."""
 
     name: str
     remark: str
@@ -238,7 +234,6 @@ class Interval(NamedTuple):
     high: float
     dots: tuple[float, ...]
     colour: str = BLUE
-    labels: tuple[str, str] = ("", "")
 
 
 def interval_chart(
@@ -254,8 +249,6 @@ def interval_chart(
     step, side = 44.0, 10.0
     top = 0.0 if line_at is None else 16.0
     limit = 1.04 * (highest or max(row.high for row in rows) or 1.0)
-    if any(row.labels[1] for row in rows):  # leave room for them
-        limit *= 1 / (1 - LETTER * max(len(row.labels[1]) for row in rows) / WIDTH)
     height = step * len(rows) + top + 40
     with drawing(height, left=side, right=side, top=top, bottom=40) as axes:
         axes.set(xlim=(0, limit), ylim=(len(rows), 0), yticks=[])
@@ -265,22 +258,14 @@ def interval_chart(
         axes.xaxis.set_major_formatter(lambda value, _: tick_format(value))
         if line_at is not None:
             mark(axes, line_at[0])
-            _write(axes, (axes.transData.transform((line_at[0], 0))[0], height - 7), line_at[1])
+            place = axes.transData.transform((line_at[0], 0))[0]
+            axes.text(place, height - 11.5, line_at[1], ha="center", transform=IdentityTransform())
         for k, row in enumerate(rows):
             _headings(axes, k + 15 / step, shortened(row.name, 30), row.remark)
             ends = [min(max(end, 0.0), limit) for end in (row.low, row.high)]
             axes.plot(ends, [k + 30 / step] * 2, color=GREY)
             axes.plot(row.dots, [k + 30 / step] * len(row.dots), "o", color=row.colour, markersize=8.4)
-            _label_ends(axes, ends, k + 30 / step, row.labels)
         return to_svg(axes, identity)
-
-
-def _label_ends(axes: Axes, ends: Sequence[float], y: float, labels: tuple[str, str]) -> None:
-    """Write a label on the left of the low end, where it has room, and one on the right of the high end."""
-    low, high = (axes.transData.transform((end, y)) for end in ends)
-    if labels[0] and low[0] - 8 >= LETTER * len(labels[0]):
-        _write(axes, (low[0] - 8, low[1]), labels[0], PALETTE["soft"], ha="right")
-    _write(axes, (high[0] + 8, high[1]), labels[1], PALETTE["soft"], ha="left")
 
 
 def _headings(axes: Axes, y: float, name: str, remark: str) -> None:
@@ -288,14 +273,6 @@ def _headings(axes: Axes, y: float, name: str, remark: str) -> None:
     place = axes.transData.transform((0, y))[1]
     axes.text(0, place, name, transform=IdentityTransform())
     axes.text(WIDTH, place, remark, ha="right", color=PALETTE["soft"], transform=IdentityTransform())
-
-
-def _write(
-    axes: Axes, place: ArrayLike, text: str, colour: str = PALETTE["ink"], *, ha: str = "center"
-) -> None:
-    """Write text at a height around ``place`` on the canvas."""
-    x, y = np.asarray(place) - (0, 0.36 * FONT)
-    axes.text(x, y, text, color=colour, ha=ha, transform=IdentityTransform())
 
 
 # ---------------------------------------------------------------- SVG for the page

@@ -188,9 +188,9 @@ def group_figure(context: ReportContext, found: list[Comparison]) -> Figure:
     rows, table = [], []
     for c in found:
         low, high = int(c.means.argmin()), int(c.means.argmax())
-        ends = shortened(c.groups[low].name, 16), shortened(c.groups[high].name, 16)
+        ends = f"{shortened(c.groups[low].name, 16)} … {shortened(c.groups[high].name, 16)}"
         dots = tuple(c.means.tolist())
-        rows.append(Interval(c.feature.name, "", min(dots), max(dots), dots, labels=ends))
+        rows.append(Interval(c.feature.name, ends, min(dots), max(dots), dots))
         line = {
             "feature": c.feature.name,
             "compared": ", ".join(c.sized(k) for k in range(len(c.groups))),
@@ -281,7 +281,7 @@ FOUR_FIFTHS = 0.8
 Z = 1.959963984540054
 """Normal quantile of a 95 % interval."""
 
-MOST_DRAWN_GROUPS, MOST_CALLOUTS = 24, 4
+MOST_DRAWN_GROUPS, MOST_CALLOUTS = 12, 4
 """Groups that are drawn, and those below four fifths that are named; the tables have all of them."""
 
 
@@ -382,7 +382,8 @@ def callouts(found: list[Approvals]) -> list[str]:
         return []
     first = (
         f"{len(below)} of {format_count(len(compared), 'group')} {'has' if len(below) == 1 else 'have'} an "
-        "approval rate below four fifths of that of the highest group of the same feature."
+        "approval rate below four fifths of that of the highest group of the same feature; the lowest is "
+        f"{below[0][1].feature} {below[0][2].name}, with {_two(below[0][0])} of it."
     )
     return [first, *(_callout(feature, one) for _, feature, one in below[:MOST_CALLOUTS])]
 
@@ -392,8 +393,8 @@ def _callout(feature: Approvals, one: Approval) -> str:
     test = f"; permutation test, {_p(one.chance)}" if one.people < FEWEST else ""
     return (
         f"{feature.feature} {one.name}: {one.accepted:,} of {one.people:,} approved "
-        f"({percent(one.rate[0])}), {_two(one.ratio[0])} times the rate of {feature.best.name} "
-        f"({percent(feature.best.rate[0])}); 95\u00a0% interval {_two(one.ratio[1])} to "
+        f"({percent(one.rate[0])}), {_two(one.ratio[0])} times that of {feature.feature} "
+        f"{feature.best.name} ({percent(feature.best.rate[0])}); 95\u00a0% interval {_two(one.ratio[1])} to "
         f"{_two(one.ratio[2])}{test}."
     )
 
@@ -429,11 +430,8 @@ def approval_tables(found: list[Approvals]) -> dict[str, Table]:
 
 
 def _approval_line(feature: Approvals, one: Approval) -> dict[str, str]:
-    compared = [_two(number) for number in one.ratio]
-    ratio = "1" if one is feature.best else compared[0]
-    ends = (
-        "the highest" if one is feature.best else "–" if ratio == "–" else f"{compared[1]} to {compared[2]}"
-    )
+    ratio, low, high = map(_two, one.ratio)
+    ends = "–" if ratio == "–" else f"{low} to {high}"
     if one.people < FEWEST and ratio != "–":
         ends += f" ({_p(one.chance)})"
     return {
@@ -441,7 +439,7 @@ def _approval_line(feature: Approvals, one: Approval) -> dict[str, str]:
         "people": f"{one.people:,}",
         "approved": percent(one.rate[0]),
         "95\u00a0% interval": f"{percent(one.rate[1])} to {percent(one.rate[2])}",
-        "ratio": ratio,
+        "ratio": "highest" if one is feature.best else ratio,
         "interval of the ratio": ends,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,9 @@ from veritracer.formatting import format_count
 
 NOBODY = "The model declines no row of this table, so there is nobody to give recourse to."
 NOTHING = "No counterfactual was found, so there is nothing to show here."
+NUMBER = re.compile(r"[<>−+]?[\d.,]+(\u00a0%)?( \(of\u00a0\d+\))?|–|∞|highest")
+"""A cell that is aligned like a number."""
+
 NO_GROUPS = "No feature is immutable or one-way, so there are no groups."
 
 
@@ -250,7 +254,7 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["number"] = _is_number
+    environment.filters["numeric"] = _numeric
     page = environment.get_template("report.html").render(
         title=title,
         headline=headline,
@@ -263,6 +267,7 @@ def write_page(
     return write_whole(Path(path), page)
 
 
-def _is_number(cell: str) -> bool:
-    """Return whether a cell of a table is aligned like a number."""
-    return cell[:1].isdigit() or cell[:1] in {"–", "−", "+", "<", ">", "∞"}
+def _numeric(table: Table) -> set[str]:
+    """Return the names of the columns, besides the first, that are aligned to the right."""
+    names = list(table[0])[1:]
+    return {name for name in names if all(NUMBER.fullmatch(row[name]) for row in table)}

@@ -131,7 +131,8 @@ def _caption(context: ReportContext, found: Limits) -> str:
     k = int((share > 0.5).argmax()) if (share > 0.5).any() else len(share) - 1
     said += (
         f". The attack tried {tried} and broke no certificate. The median certified radius is "
-        f"κ = {proved:.3g}, and at κ = {found.kappa[k]:.3g} the attack breaks {percent(float(share[k]))} of the counterfactuals"
+        f"κ = {proved:.3g}, and at κ = {found.kappa[k]:.3g} the attack breaks {percent(float(share[k]))} of "
+        "the counterfactuals"
     )
     few = share[k] > 0.5 and found.kappa[k] <= 1.25 * kappa
     beyond = (
