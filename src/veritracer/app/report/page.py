@@ -34,7 +34,7 @@ from veritracer.formatting import format_count
 
 NOBODY = "The model declines no row of this table, so there is nobody to give recourse to."
 NOTHING = "No counterfactual was found, so there is nothing to show here."
-NUMBER = re.compile(r"[<>−+]?[\d.,]+(\u00a0%)?( \(of\u00a0\d+\))?|–|∞|highest")
+NUMBER = re.compile(r"[<>−+]?[\d.,]+(\u00a0%)?( to [\d.,]+(\u00a0%)?)?( \((of|p)[\u00a0 ].+\))?|–|∞|highest")
 """A cell that is aligned like a number."""
 
 NO_GROUPS = "No feature is immutable or one-way, so there are no groups."
