@@ -144,7 +144,8 @@ def default_codes(schema: Schema, translate: English = ENGLISH) -> ReasonCodes:
     >>> codes["open_loans"]["reduce"].code, codes["open_loans"]["reduce"].text
     ('R01', 'Open loans: above the average of accepted applications')
     """
-    say, codes = translate.gettext, {}
+    say = translate.gettext
+    codes: dict[str, Any] = {}
     for k, feature in enumerate(schema.features):
         name = feature.name.replace("_", " ")
         words = {"label": name[:1].upper() + name[1:]}

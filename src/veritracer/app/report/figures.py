@@ -155,8 +155,15 @@ def line(
 
 def histogram(axes: Axes, edges: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
     """Draw a column for each bin, with a small gap between them."""
-    gaps = {"edgecolor": PALETTE["sheet"], "linewidth": 1.5}
-    axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=BLUE, **gaps)  # type: ignore[arg-type]
+    axes.bar(
+        edges[:-1],
+        counts,
+        np.diff(edges),
+        align="edge",
+        color=BLUE,
+        edgecolor=PALETTE["sheet"],
+        linewidth=1.5,
+    )
 
 
 def mark(axes: Axes, x: float, label: str = "_") -> None:

@@ -222,7 +222,7 @@ def _how_far(found: list[FeatureChanges]) -> Figure:
         rows.append(Interval(changes.feature.name, f"median {percent(middle)}", low, high, (middle,)))
         ends = {"10\u00a0%": percent(low), "median": percent(middle), "90\u00a0%": percent(high)}
         table.append({"feature": changes.feature.name, "people": f"{len(changes.sizes):,}", **ends})
-    far, near = (pick(rows, key=lambda row: row.dots[0]) for pick in (max, min))
+    far, near = max(rows, key=lambda row: row.dots[0]), min(rows, key=lambda row: row.dots[0])
     caption = f"The largest median change is that of {far.name}, {percent(far.dots[0])} of its range"
     if far is not near:
         caption += f"; the smallest is that of {near.name}, {percent(near.dots[0])}"

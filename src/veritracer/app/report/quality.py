@@ -149,12 +149,9 @@ def learning_figures(model: VeriTraCER) -> list[Figure]:
             name_axes(axes, "epoch", axis, y_format=write)
             values = history[names].astype(float).to_numpy()
             values = values[np.isfinite(values)]
+            low, high = float(values.min()), float(values.max())
             axes.set_ylim(
-                *(
-                    (min(np.floor(10 * values.min()) / 10, 0.9), 1)
-                    if write is percent
-                    else (0, 1.05 * values.max())
-                )
+                (min(np.floor(10 * low) / 10, 0.9), 1.0) if write is percent else (0.0, 1.05 * high)
             )
             axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
             for name in names:
