@@ -81,8 +81,8 @@ class Subject:
         changes = found.changes_of(i)
         if not (found.certified[i] and found.kappa > 0):
             return cls(**about, status="valid", changes=_only_as_shown(changes))
-        proof = {"models": found.param_set, "conditional": bool(found.conditional[i])}
-        return cls(**about, **proof, status="certified", changes=changes, moves=found.moves_of(i))
+        about |= {"models": found.param_set, "conditional": bool(found.conditional[i])}
+        return cls(**about, status="certified", changes=changes, moves=found.moves_of(i))
 
     @classmethod
     def of_promise(
@@ -102,15 +102,16 @@ class Subject:
             remedy = "give the key of the ledger, or the opening of the promise"
             raise NoticeError(message("the person's own row in the ledger", received, remedy))
         about: dict[str, Any] = {"schema": model.encoding.schema, "digest": model.model_digest}
-        dates = {name: _moment(shown[name]) for name in ("issued", "expires")}
+        entry: dict[str, Any] = {name: _moment(shown[name]) for name in ("issued", "expires")}
+        entry["number"] = number
         if shown["favourable"]:
-            return cls(**about, **dates, number=number, status="accepted", outcome=Outcome.FAVOURABLE)
+            return cls(**about, **entry, status="accepted", outcome=Outcome.FAVOURABLE)
         about |= {"outcome": Outcome.CERTIFIED, "reasons": [(name, way) for name, way in opened["reasons"]]}
         changes, moves = _recorded_changes(shown["values"], opened, model)
         if not (shown["certified"] and shown["kappa"] > 0):  # valid today alone: no promise to anybody
             return cls(**about, status="valid", changes=_only_as_shown(changes))
         about |= {"models": _by_rule(model.param_set(shown["kappa"])), "conditional": shown["conditional"]}
-        return cls(**about, **dates, number=number, status="certified", changes=changes, moves=moves)
+        return cls(**about, **entry, status="certified", changes=changes, moves=moves)
 
     @property
     def is_promised(self) -> bool:

@@ -98,7 +98,7 @@ def calibration_figure(context: ReportContext) -> Figure | None:
 def describe_calibration(found: pd.DataFrame) -> str:
     """State whether the probabilities are calibrated, and their largest error."""
     apart = (found["predicted"] - found["observed"]).abs()
-    worst = found.loc[apart.idxmax()]
+    worst = found.iloc[int(apart.to_numpy().argmax())]
     inside = int(found["predicted"].between(found["low"], found["high"]).sum())
     verdict = "well calibrated" if len(found) - inside < UNLIKELY else "not calibrated"
     return (
