@@ -209,3 +209,15 @@ def test_a_saved_model_gives_the_same_report(hostile: Case, tmp_path: Path) -> N
     before = write_report(tmp_path / "a.html", model, X.head(40), y.head(40))
     after = write_report(tmp_path / "b.html", vt.load(tmp_path / "model"), X.head(40), y.head(40))
     assert Page.read(before).by_id["effort"] == Page.read(after).by_id["effort"]
+
+
+def test_the_first_screen_says_what_is_proved_and_no_more(lending: Case, tmp_path: Path) -> None:
+    model, X, _, recourse = lending
+    rows = X.head(40)
+    today = Page.read(write_report(tmp_path / "a.html", model, rows, recourse=model.explain(rows, kappa=0.0)))
+    assert "for today's model only" in today.text
+    assert "A certificate is a proof" not in today.text
+    conditional = edited(recourse, conditional=recourse.certified)
+    page = Page.read(write_report(tmp_path / "b.html", model, X, recourse=conditional))
+    some = int((recourse.certified & ~recourse.favourable).sum())
+    assert f"{some} of the certificates hold only for versions that still decide" in page.text

@@ -82,18 +82,9 @@ class ReportContext:
         return str(self.recourse.param_set).replace("kappa", "κ")
 
     @property
-    def who(self) -> str:
-        """Return what the explained rows are called."""
-        return "explained rows" if self._everybody else "declined applicants"
-
-    @property
     def role(self) -> str:
-        """Return what the explained rows are called in the head of a column."""
-        return "explained" if self._everybody else "declined"
-
-    @property
-    def _everybody(self) -> bool:
-        return bool((self.explained & (self.logit > 0)).any())
+        """Return what the explained rows are called: declined, unless accepted ones are explained too."""
+        return "explained" if (self.explained & (self.logit > 0)).any() else "declined"
 
 
 def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:

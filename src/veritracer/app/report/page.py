@@ -61,16 +61,16 @@ def tiles(context: ReportContext) -> dict[str, str]:
     """Return the key numbers, each under the words that explain it to a reader without the terms."""
     explained, certified = int(context.explained.sum()), int(context.certified[context.explained].sum())
     rows = format_count(len(context.explained), "application")
-    found = {f"of {rows} {'explained' if context.role == 'explained' else 'declined'}": f"{explained:,}"}
+    found = {f"of {rows} {context.role}": f"{explained:,}"}
     if explained:
         found["of them get advice with a certificate"] = f"{certified:,} ({percent(certified / explained)})"
     if context.has_cf.any():
         agreement = context.recourse.agreement[context.first[context.has_cf]]
-        measured = not np.isnan(agreement).all()
-        accepted = percent(float((agreement >= 0.5).mean())) if measured else "–"
-        found[
-            f"of the advice {'is' if measured else '(not measured: no panel)'} accepted by independent models"
-        ] = accepted
+        if np.isnan(agreement).all():
+            found["acceptance by independent models was not measured"] = "–"
+        else:
+            accepted = float((agreement >= 0.5).mean())
+            found["of the advice is accepted by independent models"] = percent(accepted)
         found["changes are needed in the median case"] = f"{np.median(context.n_changes[context.has_cf]):g}"
     return found
 
@@ -79,21 +79,27 @@ def meaning(context: ReportContext) -> list[str]:
     """Explain what a certificate means, and what it does not, in plain words."""
     if not context.explained.any():
         return [NOBODY]
-    said = [
-        "A certificate is a proof that the advice will keep working: whoever makes exactly these changes is "
-        f"accepted by today's model, and by every later version that stays within a stated limit of it "
-        f"({context.models}; see Certificates).",
-        "It promises nothing if the model is changed beyond that limit, if its inputs or its threshold are "
-        "changed, or if anything else in the application gets worse. It does not say that the advice is easy "
-        "to follow, or that a loan will be repaid.",
-    ]
+    decided = "accepted" if context.role == "declined" else "decided the other way"
+    if context.recourse.kappa == 0:
+        return [
+            f"The advice was checked for today's model only (κ = 0): whoever makes exactly these changes is "
+            f"{decided} by it. Nothing is proved about later versions."
+        ]
     some = int((context.recourse.conditional[context.first] & context.certified)[context.explained].sum())
-    if some:
-        said.append(
-            f"{some:,} of the certificates hold only for versions that still decline the original "
-            "application."
-        )
-    return said
+    condition = (
+        f" {some:,} of the certificates hold only for versions that still decide the original application as "
+        "today."
+        if some
+        else ""
+    )
+    return [
+        "A certificate is a proof that the advice will keep working: whoever makes exactly these changes is "
+        f"{decided} by today's model, and by every later version that stays within a stated limit of it "
+        f"({context.models}; see Certificates).{condition}",
+        "It promises nothing if the model is changed beyond that limit, if its inputs or its threshold are "
+        "changed, or if anything else in the application changes. It does not say that the advice is easy to "
+        "follow.",
+    ]
 
 
 def sections(context: ReportContext) -> list[Section]:
