@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +30,17 @@ from veritracer.options import yearly_drift
 from veritracer.schema import Feature, Schema
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
+
+
+def promised_notice(
+    found: Counterfactuals, module: nn.Sequential, i: int, codes: dict[str, Any], folder: Path
+) -> str:
+    """Return the words of the notice of a promise to row ``i``."""
+    with vt.Ledger(folder / "promises.db") as ledger:
+        ids = [str(k) for k in range(int(found.row.max()) + 1)]
+        issued = ledger.issue(found, module, ids=ids, allow_duplicate=True)
+        number = int(issued.sequence[np.flatnonzero(found.certified).tolist().index(i)])
+        return " ".join(render_notice(ledger, number, codes).split())
 
 
 def number(text: str) -> float:
@@ -121,13 +134,15 @@ def test_drift_of_a_one_way_feature_is_certified_as_far_as_it_is_said(
         (0.1 + 0.2, "savings may change by up to 0.3."),
     ],
 )
-def test_each_way_to_drift_has_its_words(drift: float | tuple[float, float], words: str) -> None:
+def test_each_way_to_drift_has_its_words(
+    drift: float | tuple[float, float], words: str, tmp_path: Path
+) -> None:
     recourse, frame = lender()
     found = recourse.explain(frame, drift={"savings": drift})
     i = int(np.flatnonzero(found.certified)[0])
     assert words in found.sentence(i)
     codes = {name: {"code": "R1", "text": "t", "unit": "euros"} for name in ("savings", "loan")}
-    letter = " ".join(render_notice(found, i, codes).split())
+    letter = promised_notice(found, recourse.module, i, codes, tmp_path)
     amount = re.search(rf"by up to {NUMBER}", words)[1].strip(",")
     assert f"by up to {amount} euros" in letter
     assert ("must not" in words) == ("must not" in letter)
@@ -320,7 +335,7 @@ def test_numbers_that_are_text_are_compared_and_moved_as_numbers() -> None:
     assert region["income"][1] == change.limit + 50 > 5930
 
 
-def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
+def test_what_a_year_brings_is_covered_where_the_schema_says_so(tmp_path: Path) -> None:
     model, X = fitted()
     rules = vt.Schema(
         [f.replace(yearly=(0, 1)) if f.name == "age" else f for f in model.schema_.features],
@@ -335,9 +350,8 @@ def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
     codes = dict.fromkeys(rules.names, ("R1", "t"))
     i = int(np.flatnonzero(found.status == "certified")[0])
     assert found.drift == {"age": (0.0, 1.0)}
-    assert "age (which may grow by up to 1, but must not fall)" in " ".join(
-        render_notice(found, i, codes).split()
-    )
+    letter = promised_notice(found, model.classifier_, i, codes, tmp_path)
+    assert "age (which may grow by up to 1, but must not fall)" in letter
     assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
     assert not model.explain(X[:2]).drift
     assert yearly_drift(again, 2.1) == {"age": (0.0, 3.0)}

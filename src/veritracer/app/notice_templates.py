@@ -81,7 +81,7 @@ class Template:
         title = environment.get_template(DRAFTS[self.format]).render(language=translate.locale)
         if self.format == "text":
             end = translate.gettext("DRAFT")
-            return "\f".join(f"{title}\n{page.strip()}\n\n{end}\n" for page in text.split("\f"))
+            return "\f".join(f"{title}\n\n{page.strip()}\n\n{end}\n" for page in text.split("\f"))
         return BODY.sub(lambda found: found[0] + title, text, count=1) if BODY.search(text) else title + text
 
 
