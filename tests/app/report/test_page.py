@@ -216,7 +216,7 @@ def test_the_first_screen_says_what_is_proved_and_no_more(lending: Case, tmp_pat
     rows = X.head(40)
     today = Page.read(write_report(tmp_path / "a.html", model, rows, recourse=model.explain(rows, kappa=0.0)))
     assert "for today's model only" in today.text
-    assert "A certificate is a proof" not in today.text
+    assert "the advice will keep working" not in today.text
     conditional = edited(recourse, conditional=recourse.certified)
     page = Page.read(write_report(tmp_path / "b.html", model, X, recourse=conditional))
     some = int((recourse.certified & ~recourse.favourable).sum())
