@@ -24,7 +24,7 @@ from veritracer.errors import DataWarning
 from veritracer.schema import Schema
 from veritracer.training.algorithm import train
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingRows
+from veritracer.training.data import LabelledRows
 
 METHODS = {
     "standard": {"method": "standard"},
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 SHAPES = {"HELOC": Shape(7896, 23, ()), "OULA": Shape(26074, 23, (7, 2, 13, 5, 10, 3, 5, 2))}
 
 
-def table(shape: Shape, device: str) -> tuple[Encoding, TrainingRows, TrainingRows]:
+def table(shape: Shape, device: str) -> tuple[Encoding, LabelledRows, LabelledRows]:
     """A random table of that shape with a label that can be learned, and 200 rows to validate on."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"n{i}": rng.random(shape.rows) for i in range(shape.numbers)})
@@ -59,13 +59,13 @@ def table(shape: Shape, device: str) -> tuple[Encoding, TrainingRows, TrainingRo
     y = (score > score.median()).float()
     return (
         encoding,
-        TrainingRows(x, y, torch.ones(1, len(x), device=device)),
-        TrainingRows(x[:200], y[:200], torch.ones(1, 200, device=device)),
+        LabelledRows(x, y, torch.ones(1, len(x), device=device)),
+        LabelledRows(x[:200], y[:200], torch.ones(1, 200, device=device)),
     )
 
 
 def epoch_seconds(
-    encoding: Encoding, rows: TrainingRows, few: TrainingRows, seeds: int, **choices: object
+    encoding: Encoding, rows: LabelledRows, few: LabelledRows, seeds: int, **choices: object
 ) -> float:
     """The faster of two epochs, the first of which also warms up."""
     config = TrainingConfig(epochs=2, warmup=0.0, ramp=0.0, **choices)

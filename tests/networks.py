@@ -57,6 +57,21 @@ def make_case(
     return Case(param_set, x, x_cf, sign)
 
 
+def make_valid(*, kappa: float, rows: int = 8, **how: object) -> Case:
+    """A network that accepts half of its rows; rows of each decision are the others' counterfactuals."""
+    case = make_case(kappa=kappa, rows=60, **how)  # type: ignore[arg-type]
+    network, theta = case.param_set.network, case.param_set.center
+    shift = network.logit(theta, case.x).median() / network.readout[-1]
+    last = theta[-1].clone()
+    last[-1] -= shift
+    param_set = ParamSet.of(network, (*theta[:-1], last), kappa)
+    sign = torch.where(network.logit(param_set.center, case.x) > 0, 1.0, -1.0).double()
+    accepted, declined = case.x[sign > 0], case.x[sign < 0]
+    n = rows // 2
+    x, x_cf = torch.cat([accepted[:n], declined[:n]]), torch.cat([declined[-n:], accepted[-n:]])
+    return Case(param_set, x, x_cf, torch.cat([torch.ones(n), -torch.ones(n)]).double())
+
+
 @st.composite
 def cases(draw: st.DrawFn, **fixed: object) -> Case:
     """Cases over depth, width, activation, outputs, norm, radius, spread and sign of the inputs."""

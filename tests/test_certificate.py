@@ -11,7 +11,7 @@ from hypothesis import given
 from torch import nn
 
 import veritracer as vt
-from networks import NORMS, Case, cases, make_case
+from networks import NORMS, Case, cases, make_case, make_valid
 from veritracer.bounds import BOUNDS, Box
 from veritracer.bounds.attack import attack
 from veritracer.bounds.ibp import trace
@@ -372,3 +372,142 @@ def test_the_certificate_names_todays_decision() -> None:
 def test_a_set_of_one_model_and_a_constraint_that_it_breaks(norm: str) -> None:
     module = layer([[1.0]], [-1.0])
     assert not vt.certify(module, [[1.0]], [[2.0]], vt.ParamSet.around(module, 0.0, norm)).certified.any()
+
+
+# ---------------------------------------------------------------- the exact stage
+
+
+def open_pairs(**how: float) -> tuple[nn.Sequential, torch.Tensor, torch.Tensor, vt.ParamSet]:
+    """Pairs of which the bounds prove some, the exact stage some more, and others are broken."""
+    case = make_valid(**{"seed": 0, "depth": 4, "width": 8, "inputs": 5, "kappa": 0.04, "rows": 40, **how})
+    return to_module(case.param_set.network, case.param_set.center), case.x, case.x_cf, case.param_set
+
+
+def test_the_exact_stage_decides_what_the_bounds_leave_open() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    fast = vt.certify(module, x, x_cf, param_set)
+    exact = vt.certify(module, x, x_cf, param_set, effort="exact")
+    assert {"ibp", "exact"} <= set(exact.method[exact.certified])
+    assert (exact.certified & ~fast.certified).any()
+    assert exact.broken.any()
+    assert set(exact.status) <= {"certified", "broken", "unknown"}
+    assert set(fast.status) == {"certified", "unknown"}
+    assert fast.counterexample is None
+    # What the bounds proved stays as it was.
+    for name in ("method", "worst_logit", "radius", "conditional"):
+        np.testing.assert_array_equal(
+            getattr(exact, name)[fast.certified], getattr(fast, name)[fast.certified]
+        )
+    assert (exact.worst_logit <= fast.worst_logit).all()
+    assert ((exact.worst_logit < 0) == exact.certified).all()
+    assert not (exact.certified & exact.broken).any()
+
+
+def test_an_exact_proof_counts_for_the_radius_and_is_unconditional() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    found = vt.certify(module, x, x_cf, param_set, effort="exact")
+    assert found.radius is not None
+    exactly = found.certified & (found.method == "exact")
+    assert exactly.any()
+    assert (found.radius[found.certified] >= param_set.kappa).all()
+    assert (found.radius[~found.certified] < param_set.kappa).all()
+    assert not found.conditional[exactly].any()
+    assert vt.certify(module, x, x_cf, param_set, effort="exact", radius=False).radius is None
+
+
+def test_a_broken_row_has_the_model_that_breaks_it() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    found = vt.certify(module, x, x_cf, param_set, effort="exact")
+    assert found.counterexample is not None
+    for row in np.flatnonzero(found.broken):
+        broken = found.counterexample[row]
+        assert found.covers(broken.module)
+        there = broken.module(torch.stack([x[row], x_cf[row]]))[:, 0] > 0
+        assert (there == bool(found.favourable[row])).all()
+        assert torch.equal(broken.x_cf, x_cf[row])
+        assert found[row].counterexample is broken
+        assert (
+            str(found[row])
+            == "broken: a model at kappa = 0.04 (linf, mean-abs) gives x_cf the decision that it gives x"
+        )
+    assert found[int(np.flatnonzero(found.certified)[0])].counterexample is None
+
+
+def test_a_counterfactual_that_is_not_valid_today_is_broken() -> None:
+    module, x, _, param_set = open_pairs()
+    found = vt.certify(module, x, x, param_set, effort="exact")
+    assert set(found.status) <= {"broken", "unknown"}  # unknown: too close to the threshold for rounding
+    assert (found.status == "broken").mean() > 0.9
+
+
+def test_a_region_is_decided_with_the_row_that_breaks_it() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    box = Box(x_cf - 0.03, x_cf + 0.03)
+    fast = vt.certify(module, x, box, param_set, radius=False)
+    found = vt.certify(module, x, box, param_set, effort="exact", radius=False)
+    assert (found.certified & ~fast.certified).any()
+    assert found.broken.any()
+    assert found.counterexample is not None
+    for row in np.flatnonzero(found.broken):
+        there = found.counterexample[row].x_cf
+        assert ((box.lower[row] <= there) & (there <= box.upper[row])).all()
+        assert found.covers(found.counterexample[row].module)
+
+
+def test_without_time_rows_stay_unknown() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    fast = vt.certify(module, x, x_cf, param_set)
+    found = vt.certify(module, x, x_cf, param_set, effort="exact", time_budget=0.0)
+    assert not found.broken.any()
+    np.testing.assert_array_equal(found.status, fast.status)
+    np.testing.assert_array_equal(found.worst_logit, fast.worst_logit)
+
+
+def test_a_decision_within_rounding_of_the_other_one_stays_unknown() -> None:
+    module = nn.Linear(2, 1).double()
+    module.weight.data.copy_(torch.tensor([[1.0, 0.0]]))
+    module.bias.data.fill_(1e-9 - 1.0)
+    found = vt.certify(
+        module, [[1.0, 0.0]], [[-5.0, 0.0]], vt.ParamSet.around(module, radius=0.1), effort="exact"
+    )
+    assert found.status.tolist() == ["unknown"]
+    assert found.worst_logit.tolist() == [float("inf")]
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_the_exact_stage_refuses_other_norms(norm: str) -> None:
+    module, x, x_cf, _ = open_pairs()
+    with pytest.raises(
+        NotSupportedError, match=f"norm 'linf' for effort='exact', got '{norm}' — leave effort"
+    ):
+        vt.certify(module, x, x_cf, vt.ParamSet.around(module, 0.1, norm), effort="exact")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        (
+            {"effort": "exat"},
+            NotSupportedError,
+            "effort 'fast' or 'exact', got 'exat' — did you mean 'exact'",
+        ),
+        (
+            {"time_budget": 1.0},
+            DataError,
+            "effort='exact' for a time budget, got time_budget=1.0 with effort",
+        ),
+        ({"effort": "exact", "time_budget": -1.0}, DataError, "time_budget of at least 0, got -1.0"),
+        ({"effort": "exact", "time_budget": float("nan")}, DataError, "time_budget of at least 0, got nan"),
+    ],
+)
+def test_efforts_that_are_refused(options: dict[str, object], error: type[Exception], said: str) -> None:
+    module, x, x_cf, param_set = open_pairs()
+    with pytest.raises(error, match=said):
+        vt.certify(module, x, x_cf, param_set, **options)
+
+
+def test_certify_works_where_gradients_are_off() -> None:
+    module, x, x_cf, param_set = open_pairs()
+    with torch.no_grad():
+        found = vt.certify(module, x, x_cf, param_set, effort="exact", radius=False)
+    assert found.broken.any()

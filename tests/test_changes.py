@@ -23,7 +23,7 @@ from edited_results import edited
 from recourse_tables import LEVELS, fitted
 from veritracer.app.notices import render_notice
 from veritracer.app.report.people import in_words
-from veritracer.changes import Change, describe_change
+from veritracer.changes import Change, describe_change, region_of
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
 from veritracer.options import yearly_drift
@@ -329,7 +329,7 @@ def test_numbers_that_are_text_are_compared_and_moved_as_numbers() -> None:
     (change,) = found.changes_of(0)
     assert (change.before, change.after) == (983, 5880)
     assert describe_change(change).startswith("Raise income from 983 to ")
-    region = found.region_of(0)
+    region = region_of(found, 0)
     assert region["age"] == (30, 32)
     assert region["income"][0] == 5830
     assert region["income"][1] == change.limit + 50 > 5930

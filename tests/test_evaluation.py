@@ -56,7 +56,7 @@ def test_it_is_judged_on_rows_that_it_has_not_seen(learned: tuple[vt.VeriTraCER,
         assert each.low <= each.value <= each.high
     assert own.auc.value > 0.9
     assert own.log_loss.value < base.log_loss.value
-    assert found.asked > 0
+    assert found.explained > 0
     assert len(kept.neighbours_) > found.trained  # the model that is kept has seen more
     assert found.to_plain()["format"] == "veritracer-evaluation"
 

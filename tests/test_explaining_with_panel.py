@@ -19,7 +19,7 @@ from veritracer.search.prototypes import (
 )
 from veritracer.search.reference import QuantileBounds
 from veritracer.training import Panel
-from veritracer.training.panel import LabelledRows
+from veritracer.training.data import LabelledRows
 
 SCHEMA = vt.Schema(
     [

@@ -24,6 +24,7 @@ COUNTS = ["max_changes", "n"]
 FLAGS = ["only_unfavourable", "plausible", "extremes", "refine", "search_radius"]
 MAPPINGS = ["cost", "limits", "drift"]
 NAMES = ["immutable"]
+CHOICES = ["effort"]
 INF, NAN = float("inf"), float("nan")
 
 
@@ -32,7 +33,7 @@ def encoding() -> vt.Encoding:
 
 
 def test_every_option_is_in_one_of_the_tables_of_this_module() -> None:
-    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS, *NAMES])
+    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS, *NAMES, *CHOICES])
 
 
 @pytest.mark.parametrize("options", [ExplainOptions, IssueOptions])
@@ -87,6 +88,12 @@ def test_mappings_are_mappings(name: str, value: object) -> None:
 def test_names_are_lists_of_text(value: object) -> None:
     with pytest.raises(DataError, match="expected a list of names of features as immutable, got"):
         ExplainOptions(immutable=value)
+
+
+@pytest.mark.parametrize("value", ["exat", None, True, 1])
+def test_efforts_are_those_that_exist(value: object) -> None:
+    with pytest.raises(DataError, match="expected effort to be one of 'exact', 'fast', got"):
+        ExplainOptions(effort=value)
 
 
 def test_immutable_features_have_an_infinite_price() -> None:

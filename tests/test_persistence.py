@@ -17,7 +17,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -37,9 +36,9 @@ KEYS = (
     "params",
     "settings",
     "panel",
+    "members",
     "schema",
     "encoding",
-    "classes",
     "columns",
     "history",
     "best_epoch",
@@ -198,20 +197,10 @@ def test_a_generator_of_another_kind_is_refused() -> None:
                 assert isinstance(check(content, saved(other)[1], rows), ModelFileError)
 
 
-def test_labels_of_another_kind_are_refused() -> None:
+def test_a_model_without_its_unfavourable_label_is_refused() -> None:
     content, tensors, rows = saved()
-    for classes in (
-        {"values": ["yes"], "dtype": "<U3"},
-        {"values": ["yes", "no", "maybe"], "dtype": "<U5"},
-        {"values": ["good", "bad"], "dtype": "<U4"},
-        {"values": ["yes", "yes"], "dtype": "<U3"},
-        {"values": [[1], [1, 2]], "dtype": "<i8"},
-        {"values": ["no", "yes"], "dtype": "<i8"},
-        {"values": ["no", "yes"], "dtype": "no dtype"},
-    ):
-        error = check({**content, "classes": classes}, tensors, rows)
-        assert isinstance(error, ModelFileError), classes
-    assert np.array(content["classes"]["values"]).tolist() == ["no", "yes"]
+    error = check(changed(content, ("encoding", "schema", "unfavourable"), None), tensors, rows)
+    assert isinstance(error, ModelFileError)
 
 
 def test_a_parameter_that_there_is_not_is_refused() -> None:

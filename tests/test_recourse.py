@@ -71,6 +71,78 @@ def test_rules_may_change_and_nothing_else() -> None:
         vt.Recourse(module, SCHEMA, refitted)
 
 
+def test_counterfactuals_from_elsewhere_are_certified() -> None:
+    module, encoding = trained(12)
+    frame, _ = applicants(60, seed=3)
+    explainer = vt.Recourse(module, SCHEMA, encoding, kappa=0.03, threshold=0.5)
+    found = explainer.explain(frame)
+    some = np.flatnonzero(found.valid)
+    certs = explainer.certify(found.original.iloc[some], found.frame.iloc[some])
+    np.testing.assert_array_equal(certs.certified, found.certified[some])
+    np.testing.assert_array_equal(certs.radius, found.radius[some])
+    assert (certs.encoding_digest, certs.threshold) == (encoding.digest, 0.5)
+    with pytest.raises(DataError, match="one counterfactual for each row, got 59 for 60"):
+        explainer.certify(frame, frame.head(59))
+
+
+def test_the_exact_stage_is_for_boxes() -> None:
+    module, encoding = trained(6)
+    frame, _ = applicants(5)
+    explainer = vt.Recourse(module, SCHEMA, encoding, norm="l2")
+    for call in (explainer.explain, lambda X, **more: explainer.certify(X, X, **more)):
+        with pytest.raises(NotSupportedError, match="a set of norm 'linf' for effort='exact', got 'l2'"):
+            call(frame, effort="exact")
+
+
+def deep(encoding: vt.Encoding, x: torch.Tensor) -> nn.Sequential:
+    """A network of three hidden layers that nobody trained, and that turns half of these rows down."""
+    torch.manual_seed(4)
+    sizes = [encoding.dim, 8, 8, 8]
+    layers = [part for pair in itertools.pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
+    module = nn.Sequential(*layers, nn.Linear(8, 1)).double()
+    with torch.no_grad():
+        for layer in module[::2]:
+            layer.weight *= 2.0
+        module[-1].bias -= module(x).median()
+    return module
+
+
+def test_explain_ends_what_the_bounds_leave_open() -> None:
+    frame, _ = applicants(120, seed=9)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    module = deep(encoding, encoding.encode(frame))
+    explainer = vt.Recourse(module, SCHEMA, encoding, rows=frame, kappa=0.12)
+    fast = explainer.explain(frame, refine=False)
+    found = explainer.explain(frame, refine=False, effort="exact")
+    assert (found.certified & ~fast.certified).any()
+    broken = found.certificates.broken
+    assert broken.any()
+    assert not (broken & found.certified).any()
+    assert (found.status[broken] == "valid").all()
+    assert all("broken by a model at kappa = 0.12" in reason for reason in found.reason[broken])
+    exactly = found.certified & ~fast.certified
+    assert (found.method[exactly] == "exact").all()
+    assert (found.radius[exactly] >= 0.12).all()
+    assert all("by exact" in reason for reason in found.reason[exactly])
+    assert fast.certificates.counterexample is None
+    again = explainer.certify(found.original[broken], found.frame[broken], effort="exact")
+    assert again.broken.all()
+    for row in np.flatnonzero(broken):
+        example = found.certificates.counterexample[row]
+        assert found.covers(example.module)
+        both = example.module(torch.stack([found.x[row], found.x_cf[row]]))[:, 0] > 0
+        assert (both == bool(found.favourable[row])).all()
+
+
+def test_without_time_nothing_is_decided_exactly() -> None:
+    frame, _ = applicants(60, seed=9)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    explainer = vt.Recourse(deep(encoding, encoding.encode(frame)), SCHEMA, encoding, rows=frame, kappa=0.02)
+    found = explainer.explain(frame, refine=False, effort="exact", time_budget=0.0)
+    assert not found.certificates.broken.any()
+    assert "exact" not in found.method
+
+
 def test_what_does_not_fit_is_refused() -> None:
     module, encoding = trained(6)
     with pytest.raises(DataError, match="inputs"):

@@ -212,10 +212,10 @@ class House:
             for name, module in self.modules.items()
         }
         places = defaultdict[tuple[str, ...], list[tuple[str, int]]](list)
-        for name, kept in lines.items():
-            for start in range(len(kept) - RUN + 1):
-                places[tuple(kept[start : start + RUN])].append((name, start))
-        repeated = [place for found in places.values() if len(found) > 1 for place in found]
+        for name, stripped in lines.items():
+            for start in range(len(stripped) - RUN + 1):
+                places[tuple(stripped[start : start + RUN])].append((name, start))
+        repeated = [place for repeated_at in places.values() if len(repeated_at) > 1 for place in repeated_at]
         return len({(name, start + i) for name, start in repeated for i in range(RUN)})
 
     def loaded(self) -> int | str:
@@ -304,17 +304,17 @@ def main() -> None:
     parser.add_argument(
         "--modules", action="store_true", help="also list modules, repeated class names, the chain"
     )
-    given = parser.parse_args()
-    found = {str(root): measure(root) for root in given.roots}
-    if given.json:
-        print(json.dumps(found, indent=1))
+    options = parser.parse_args()
+    measured = {str(root): measure(root) for root in options.roots}
+    if options.json:
+        print(json.dumps(measured, indent=1))
         return
-    print("| |", " | ".join(found), "|")
-    print("|---" * (len(found) + 1) + "|")
-    for name in next(iter(found.values())):
-        print(f"| {name} |", " | ".join(_text(numbers[name]) for numbers in found.values()), "|")
-    if given.modules:
-        for house in map(House, given.roots):
+    print("| |", " | ".join(measured), "|")
+    print("|---" * (len(measured) + 1) + "|")
+    for name in next(iter(measured.values())):
+        print(f"| {name} |", " | ".join(_text(numbers[name]) for numbers in measured.values()), "|")
+    if options.modules:
+        for house in map(House, options.roots):
             sizes = sorted((module.code_lines(), name) for name, module in house.modules.items())
             print("", *(f"{size:5} {name}" for size, name in sizes), sep="\n")
             print(

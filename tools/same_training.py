@@ -64,11 +64,11 @@ def configurations() -> dict[str, dict[str, Any]]:
 
 def digest(arrays: Iterable[Any]) -> str:
     """Return the start of the SHA-256 of shapes, types and bytes."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for array in map(np.ascontiguousarray, arrays):
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()[:16]
+        sha.update(f"{array.dtype}{array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()[:16]
 
 
 def parts_of(model: vt.VeriTraCER, X: pd.DataFrame) -> dict[str, str]:
@@ -113,20 +113,20 @@ def updates(data: vt.datasets.Dataset, new: vt.datasets.Dataset) -> None:
     report("free update", lambda: today.update(new.X, new.y, **quick), data.X)
     report("free update, new panel", lambda: today.update(new.X, new.y, panel="refit", **quick), data.X)
     report("free update, no panel", lambda: today.update(new.X, new.y, panel=None, **quick), data.X)
-    found = today.explain(data.X)
-    advised = data.X[found.certified].head(30)  # what becomes of other rows is not the same in all trees
+    recourse = today.explain(data.X)
+    advised = data.X[recourse.certified].head(30)  # what becomes of other rows is not the same in all trees
     with tempfile.TemporaryDirectory() as folder:
         ledger = str(Path(folder) / "ledger.db")
         today.issue(advised, ids=[str(row) for row in advised.index], ledger=ledger)
-        kept = {"keep": ledger, "max_loss": None, "allow_broken": len(advised), **quick}
-        report(f"{len(advised)} promises kept", lambda: today.update(new.X, new.y, **kept), data.X)
+        keeping = {"keep": ledger, "max_loss": None, "allow_broken": len(advised), **quick}
+        report(f"{len(advised)} promises kept", lambda: today.update(new.X, new.y, **keeping), data.X)
 
 
 def report(name: str, fit: Callable[[], vt.VeriTraCER], X: pd.DataFrame) -> None:
     """Print the digests of a model, and its time on standard error."""
     start = time.perf_counter()
-    for part, found in parts_of(fit(), X).items():
-        print(f"{name}: {part} {found}", flush=True)
+    for part, hashed in parts_of(fit(), X).items():
+        print(f"{name}: {part} {hashed}", flush=True)
     print(f"{name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from veritracer.bounds.attack import Counterexample
 from veritracer.bounds.ibp import Box
-from veritracer.bounds.methods import methods_named, names_by_code
+from veritracer.bounds.methods import EXACT, BoundProblem, check_exact, methods_named, names_by_code
 from veritracer.bounds.rounding import round_up
-from veritracer.errors import DataError, NotSupportedError, ParamSetError, message
+from veritracer.errors import DataError, NotSupportedError, ParamSetError, message, unknown_name
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
-from veritracer.models.param_sets import ParamSet, SetRule, describe_set
-from veritracer.proving import CASCADE, ProofBatch, Proofs, decide, prove, search_radius
+from veritracer.models.param_sets import ParamSet, describe_set
+from veritracer.options import Effort
+from veritracer.proving import CASCADE, PRECISION, ProofBatch, Proofs, decide, prove, search_radius
 
 CHUNK = 2048
 """Rows that are bounded at once: enough to fill a core's vector units, few enough to fit in its cache."""
 
+
+Verdict = Literal["certified", "broken", "unknown"]
+"""What is known of a counterfactual: a proof, a model of the set that breaks it, or neither."""
 
 Incompatibility = Literal["architecture", "encoding", "threshold", "weights"]
 """The part of a model that differs by more than a set allows."""
@@ -57,6 +63,7 @@ class Certificate:
     """The certificate of one counterfactual; the fields are those of ``Certificates``."""
 
     certified: bool
+    status: Verdict
     worst_logit: float
     method: str
     conditional: bool
@@ -66,15 +73,18 @@ class Certificate:
     slack: float
     kappa: float
     norm: Norm
-    rule: SetRule
+    rule: str
     radii: Mapping[str, float]
     center_digest: str
     model_digest: str
     encoding_digest: str | None
     threshold: float | None
+    counterexample: Counterexample | None
 
     def __str__(self) -> str:
         models = _describe_set(self)
+        if self.counterexample is not None:
+            return f"broken: a model at {models} gives x_cf the decision that it gives x"
         if not self.certified:
             return f"unknown: no proof found at {models}"
         scope = "while x keeps its decision" if self.conditional else "even if the decision on x changes"
@@ -89,13 +99,13 @@ class Certificates:
     ----------
     certified
         True if it was proved that the counterfactual keeps its decision for every model of the set. False
-        means "unknown", never "broken": for that, see ``bounds.attack``.
+        alone does not mean "broken": see ``status``.
     worst_logit
         Upper bound of the counterfactual's logit over the set, with the sign of the decision on ``x``,
         including ``slack``, rounded up to ten digits. Certified means below zero; infinite if rounding could
         change today's decision on ``x``.
     method
-        The bound that proved it, or else the tightest one that was tried.
+        The bound that proved it, or else the tightest one that was tried; ``exact`` is the exact stage.
     conditional
         True if the proof holds only while ``x`` keeps its decision, False if for every model of the set.
     radius
@@ -112,6 +122,9 @@ class Certificates:
     param_set
         The set of models that the proof covers: every tensor within its absolute radius of the centre's, in
         the set's norm. ``kappa``, ``norm``, ``rule``, ``radii`` and ``center_digest`` are read from it.
+    counterexample
+        With ``effort="exact"``, a ``Counterexample`` for each broken row, a model of the set that breaks it,
+        and None for the others. Without, None.
     """
 
     certified: NDArray[np.bool_]
@@ -126,6 +139,19 @@ class Certificates:
     param_set: ParamSet = field(repr=False)
     encoding_digest: str | None = None
     threshold: float | None = None
+    counterexample: NDArray[np.object_] | None = field(default=None, repr=False)
+
+    @property
+    def broken(self) -> NDArray[np.bool_]:
+        """True where a model of the set was found that keeps x's decision and gives x_cf the same one."""
+        if self.counterexample is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.array([each is not None for each in self.counterexample], dtype=bool)
+
+    @property
+    def status(self) -> NDArray[np.str_]:
+        """Return ``certified``, ``broken`` or, where neither was shown, ``unknown`` for each row."""
+        return np.where(self.certified, "certified", np.where(self.broken, "broken", "unknown"))
 
     @property
     def kappa(self) -> float:
@@ -138,7 +164,7 @@ class Certificates:
         return self.param_set.norm
 
     @property
-    def rule(self) -> SetRule:
+    def rule(self) -> str:
         """Return the rule of the radii, of which kappa is the multiple."""
         return self.param_set.rule
 
@@ -157,8 +183,10 @@ class Certificates:
 
     def __getitem__(self, row: int) -> Certificate:
         values = {f.name: getattr(self, f.name) for f in fields(Certificate)}
-        cells = {name: v[row].item() if isinstance(v, np.ndarray) else v for name, v in values.items()}
-        return Certificate(**cells)
+        cells = {name: v[row] if isinstance(v, np.ndarray) else v for name, v in values.items()}
+        return Certificate(
+            **{name: v.item() if isinstance(v, np.generic) else v for name, v in cells.items()}
+        )
 
     def __iter__(self) -> Iterator[Certificate]:
         return (self[row] for row in range(len(self)))
@@ -243,12 +271,38 @@ def certify(
     *,
     methods: Sequence[str] = CASCADE,
     radius: bool = True,
+    effort: Effort = "fast",
+    time_budget: float | None = None,
 ) -> Certificates:
     """Certify that ``x_cf`` keeps a decision other than today's on ``x``, for all models of the set.
 
-    ``module`` is today's model, a torch MLP in the set; ``x`` and ``x_cf`` are encoded rows (n, d), or one
-    row (d,). ``x_cf`` may be a ``Box``, and then the certificate covers every row of it. All arithmetic is in
-    float64, whatever the module's precision, with a slack that covers both (``bounds.rounding``).
+    All arithmetic is in float64, whatever the module's precision, with a slack that covers both
+    (``bounds.rounding``).
+
+    Parameters
+    ----------
+    module
+        Today's model: a torch MLP in the set.
+    x, x_cf
+        Encoded rows (n, d), or one row (d,), and their counterfactuals. ``x_cf`` may be a ``Box``, and then
+        the certificate covers every row of it.
+    param_set
+        The set of models, as from ``ParamSet.around``.
+    methods
+        The bounds to try, in this order.
+    radius
+        Whether to search for the largest kappa with a proof. Only bounds are used for that; a row that the
+        exact stage certifies has at least the radius ``kappa``.
+    effort
+        ``"exact"`` decides the rows that the bounds leave open by branch and bound (``bounds.branching``):
+        each ends as certified, broken with a ``counterexample``, or unknown. It takes sets of norm ``linf``.
+    time_budget
+        Seconds for the exact stage, for all rows together; the rows that are left then are unknown.
+
+    Raises
+    ------
+    NotSupportedError
+        If the model is no torch MLP, a method is unknown, or the exact stage does not take the set's norm.
 
     >>> model = nn.Linear(2, 1)
     >>> _ = model.weight.data.copy_(torch.tensor([[1.0, -1.0]])), model.bias.data.fill_(-2.0)
@@ -257,6 +311,7 @@ def certify(
     certified by simul-crown at radius 1.9 (linf, absolute), while x keeps its decision
     """
     methods_named(methods)  # refuses unknown ones
+    _check_effort(param_set, effort, time_budget)
     network, theta = from_module(module)
     _check_set(module, param_set)
     rows, found = _pairs(x, x_cf, theta[0].shape[1], param_set.center[0].device)
@@ -268,7 +323,7 @@ def certify(
     worst = torch.where(today.clear, proofs.worst_logit, torch.inf)
     reach = torch.where(today.clear, torch.cat([p[1] for p in parts]), 0.0)
     there = decide(module, found.center if isinstance(found, Box) else found)
-    return Certificates(
+    certificates = Certificates(
         certified=(worst < 0).cpu().numpy(),
         worst_logit=worst.cpu().numpy(),
         method=np.array(names_by_code())[proofs.method.cpu().numpy()],
@@ -280,6 +335,10 @@ def certify(
         model_digest=network.digest(theta),
         param_set=param_set,
     )
+    if effort == "fast":
+        return certificates
+    open_ = ((worst >= 0) & today.clear).nonzero().squeeze(-1)
+    return _decide_exactly(certificates, batch, open_, time_budget)
 
 
 def certified_radius(
@@ -305,6 +364,53 @@ def _certify_chunk(
         proved = proofs.worst_logit < 0
         reach = search_radius(param_set, batch, proved, methods) if radius else torch.zeros_like(batch.sign)
     return proofs, reach
+
+
+def _decide_exactly(
+    certificates: Certificates, batch: ProofBatch, rows: Tensor, time_budget: float | None
+) -> Certificates:
+    """Return the certificates with what the exact stage finds out about these rows, which bounds left open.
+
+    Its proofs do not use the condition on ``x``, so they are unconditional.
+    """
+    from veritracer.bounds.branching import decide_rows  # here: it imports scipy's solvers
+
+    param_set, part = certificates.param_set, batch.select(rows)
+    problem = BoundProblem(param_set, part.x, part.x_cf, part.sign, precision=PRECISION)
+    worst, method = certificates.worst_logit.copy(), certificates.method.copy()
+    conditional = certificates.conditional.copy()
+    counterexample = np.full(len(certificates), None, dtype=object)
+    for row, decided in zip(rows.tolist(), decide_rows(problem, time_budget), strict=True):
+        assert decided.counterexample is None or decided.worst_logit >= 0, "a proof and a counterexample"
+        counterexample[row] = decided.counterexample
+        if decided.worst_logit < worst[row]:
+            worst[row], method[row], conditional[row] = decided.worst_logit, EXACT, False
+    certified, radius = worst < 0, certificates.radius
+    if radius is not None:
+        radius = np.where(certified, np.maximum(radius, param_set.kappa), radius)
+    return replace(
+        certificates,
+        certified=certified,
+        worst_logit=worst,
+        method=method,
+        conditional=conditional,
+        radius=radius,
+        counterexample=counterexample,
+    )
+
+
+def _check_effort(param_set: ParamSet, effort: str, time_budget: float | None) -> None:
+    """Refuse an unknown effort, and what only the exact stage takes or does not take."""
+    if effort not in get_args(Effort):
+        raise NotSupportedError(unknown_name("effort 'fast' or 'exact'", effort, get_args(Effort)))
+    if effort == "exact":
+        check_exact(param_set)
+    elif time_budget is not None:
+        received = f"time_budget={time_budget!r} with effort={effort!r}"
+        raise DataError(message("effort='exact' for a time budget", received, "bounds need no limit"))
+    if time_budget is not None and not 0.0 <= time_budget < math.inf:
+        remedy = "give seconds, or None for no limit"
+        raise DataError(message("time_budget of at least 0", repr(time_budget), remedy))
 
 
 def chunks(rows: Tensor) -> list[Tensor]:
@@ -361,6 +467,6 @@ def _rows(name: str, values: Tensor | ArrayLike, width: int, device: torch.devic
     return tensor
 
 
-def with_encoding(certificates: Certificates, digest: str, threshold: float) -> Certificates:
+def with_encoding(certificates: Certificates, digest: str, threshold: float | None) -> Certificates:
     """Return the same certificates with the digest of the encoding and the threshold."""
     return replace(certificates, encoding_digest=digest, threshold=threshold)

@@ -27,7 +27,7 @@ from veritracer.formatting import (
     round_down,
     to_python,
 )
-from veritracer.models.param_sets import ParamSet
+from veritracer.models.param_sets import ABSOLUTE, ParamSet, rule_named
 from veritracer.schema import Schema
 from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import OUTWARDS, Drift
@@ -409,7 +409,7 @@ def describe_promise(found: Counterfactuals, i: int, translate: English = ENGLIS
 def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
     """Describe the models in a set by how far their weights may move."""
     say, norm = translate.gettext, models.norm
-    if models.rule == "absolute":
+    if models.rule == ABSOLUTE:
         amount = _amounts(models, translate)
         if norm == "linf":
             return say("weights and biases each move by at most %(amount)s", amount=amount)
@@ -418,32 +418,9 @@ def describe_models(models: ParamSet, translate: English = ENGLISH) -> str:
             amount=amount,
             norm=norm,
         )
-    share = translate.format_value(_digits(100 * models.kappa))
-    if models.rule == "mean-abs" and norm == "linf":
-        return say(
-            "weights and biases each move by at most %(share)s %% of the average size in the same matrix or "
-            "vector",
-            share=share,
-        )
-    if models.rule == "mean-abs":
-        return say(
-            "weight matrices and bias vectors each move by at most %(share)s %% of their average size "
-            "(%(norm)s norm)",
-            share=share,
-            norm=norm,
-        )
-    if norm == "linf":
-        return say(
-            "weights and biases each move by at most %(share)s %% of the largest one in the same matrix or "
-            "vector",
-            share=share,
-        )
-    return say(
-        "weight matrices and bias vectors each move by at most %(share)s %% of their %(norm)s norm "
-        "(%(norm)s norm)",
-        share=share,
-        norm=norm,
-    )
+    rule, share = rule_named(models.rule), translate.format_value(_digits(100 * models.kappa))
+    sentence = rule.in_box if norm == "linf" else rule.in_ball
+    return say(sentence, share=share, norm=norm)
 
 
 def _amounts(models: ParamSet, translate: English) -> str:

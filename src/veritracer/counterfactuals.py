@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.bounds.ibp import Box
-from veritracer.certificate import Certificates, Membership, membership
+from veritracer.certificate import Certificates, Membership
 from veritracer.changes import (
     Change,
     Move,
@@ -31,8 +31,7 @@ from veritracer.encoding import Encoding
 from veritracer.encoding.exact import in_types
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
-from veritracer.formatting import to_python
-from veritracer.models.balls import Norm
+from veritracer.formatting import format_count, to_python
 from veritracer.models.param_sets import ParamSet
 from veritracer.options import ExplainOptions
 from veritracer.principal_reasons import PrincipalReason, accepted_rows, principal_reasons
@@ -97,7 +96,9 @@ class Counterfactuals:
         return len(self.frame)
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, *self.notes])
+        counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
+        head = f"{format_count(len(self), 'counterfactual')} at {self.param_set}: {counts}"
+        return "\n".join([head, *self.notes])
 
     __repr__ = __str__  # and not every row of both tables
 
@@ -151,18 +152,13 @@ class Counterfactuals:
         return self.param_set.kappa
 
     @property
-    def norm(self) -> Norm:
-        """Return the norm of the balls around the model's tensors."""
-        return self.param_set.norm
-
-    @property
     def model_digest(self) -> str:
         """Return the digest of today's model."""
         return self.certificates.model_digest
 
     @property
     def encoding_digest(self) -> str:
-        """Return the digest of the encoding."""
+        """Return the digest of the encoding that the certificates name."""
         assert self.certificates.encoding_digest is not None
         return self.certificates.encoding_digest
 
@@ -172,11 +168,6 @@ class Counterfactuals:
         return self.certificates.threshold
 
     @property
-    def n(self) -> int:
-        """Return the number of alternatives that were requested for each row."""
-        return self.options.n
-
-    @property
     def overshoot(self) -> float:
         """Return the share of its range by which every change may go further."""
         return self.options.overshoot
@@ -184,7 +175,7 @@ class Counterfactuals:
     @cached_property
     def drift(self) -> Mapping[str, float | Sequence[float]]:
         """Return the covered drift of each feature: a number if it is the same both ways, else two ends."""
-        return {name: Drift.of(moves).asked for name, moves in self.options.drift.items()}
+        return {name: Drift.of(moves).option for name, moves in self.options.drift.items()}
 
     @cached_property
     def cost(self) -> NDArray[np.float64]:
@@ -201,21 +192,16 @@ class Counterfactuals:
     def select(self, rows: NDArray[np.intp]) -> Counterfactuals:
         """Return the counterfactuals at these positions."""
         some = torch.from_numpy(rows)
-        parts: dict[str, Any] = {"frame": self.frame.iloc[rows], "original": self.original.iloc[rows]}
-        parts |= {
-            name: getattr(self, name)[rows]
-            for name in ("status", "outcome", "reason", "row", "alternative", "agreement")
-        }
-        proved = self.certificates
-        parts["certificates"] = replace(
-            proved,
-            **{
-                one.name: getattr(proved, one.name)[rows]
-                for one in fields(proved)
-                if isinstance(getattr(proved, one.name), np.ndarray)
-            },
+        return replace(
+            self,
+            **_selected(self, rows),
+            frame=self.frame.iloc[rows],
+            original=self.original.iloc[rows],
+            certificates=replace(self.certificates, **_selected(self.certificates, rows)),
+            x=self.x[some],
+            x_cf=self.x_cf[some],
+            region=self.region.select(some),
         )
-        return replace(self, **parts, x=self.x[some], x_cf=self.x_cf[some], region=self.region.select(some))
 
     @cached_property
     def proved(self) -> NDArray[np.bool_]:
@@ -237,13 +223,6 @@ class Counterfactuals:
         """Return the limit of each changed number, and a mask of the limits that lie inside the region."""
         return read_limits(self)
 
-    @property
-    def summary(self) -> str:
-        """Return the number of counterfactuals, the set, and the counts of each status in one line."""
-        counts = ", ".join(f"{int((self.status == s).sum()):,} {s}" for s in ("certified", "valid", "none"))
-        what = "counterfactual" if len(self) == 1 else "counterfactuals"
-        return f"{len(self):,} {what} at {self.param_set}: {counts}"
-
     @cached_property
     def notes(self) -> list[str]:
         """Return a sentence for each change that most of the counterfactuals share."""
@@ -259,8 +238,11 @@ class Counterfactuals:
     @property
     def probability(self) -> NDArray[np.float64]:
         """Return today's probability of the favourable label for each original row."""
-        logit = self.param_set.network.logit(self.param_set.center, self.x) + self.reference.threshold_logit
-        return torch.sigmoid(logit).detach().numpy()
+        return self._probability_of(self.x)
+
+    def _probability_of(self, x: Tensor) -> NDArray[np.float64]:
+        logit = self.param_set.network.logit(self.param_set.center, x) + self.reference.threshold_logit
+        return torch.sigmoid(logit).detach().double().numpy()
 
     @property
     def decision(self) -> NDArray[np.object_]:
@@ -293,10 +275,6 @@ class Counterfactuals:
         """Return the covered drift of counterfactual ``i``, feature by feature."""
         return moves_of(self, i)
 
-    def region_of(self, i: int) -> dict[str, tuple[Any, Any]]:
-        """Return the two ends of each feature's covered values; all features may vary at once."""
-        return region_of(self, i)
-
     def sentence(self, i: int) -> str:
         """Describe counterfactual ``i`` in words: the changes, and the promise about later models."""
         return describe(self, i)
@@ -318,7 +296,7 @@ class Counterfactuals:
 
     def covers(self, model: Any) -> Membership:
         """Test if ``model`` is in the set at which rows are certified: see ``Certificates.covers``."""
-        return membership(self.param_set, self.encoding_digest, self.threshold, model)
+        return self.certificates.covers(model)
 
     def plausibility(self) -> pd.DataFrame:
         """Measure how close each counterfactual is to the training data.
@@ -350,7 +328,22 @@ class Counterfactuals:
         ``feature``, only that one moves. ``truth``, a function from raw rows to probabilities, adds a column
         of that name.
         """
-        return interpolation_path(self, i, feature, truth)
+        share = torch.linspace(0.0, 1.25, 51, dtype=self.x.dtype)
+        end = self.x_cf[i]
+        if feature is not None:
+            moved = self.encoding.owner == self.encoding.schema.names.index(feature)
+            end = torch.where(moved, end, self.x[i])
+        points = (self.x[i] + share.unsqueeze(-1) * (end - self.x[i])).clamp(0.0, 1.0)
+        columns = {"model": self._probability_of(points)}
+        panel = self.reference.panel
+        if panel is not None:
+            votes = {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
+            columns |= {name: each.double().numpy() for name, each in votes.items()}
+        if truth is not None:
+            person = self.original.iloc[[i] * len(points)].reset_index(drop=True)
+            legal = self.encoding.project(points, self.x[i].expand_as(points))
+            columns["truth"] = np.asarray(truth(self.encoding.decode(legal, original=person)))
+        return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the result as one versioned JSON document; also write it to ``path`` if given."""
@@ -358,17 +351,24 @@ class Counterfactuals:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet table: the values as shown, then the columns ``recourse.status`` and so on."""
-        to_table(self).to_parquet(path)
+        self._typed_table().to_parquet(path)
 
     def to_arrow(self) -> Any:
         """Return the table of ``to_parquet`` as a ``pyarrow.Table``, without the index."""
         import pyarrow as pa
 
-        return pa.Table.from_pandas(to_table(self), preserve_index=False)
+        return pa.Table.from_pandas(self._typed_table(), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export through the Arrow PyCapsule interface, for ``polars.DataFrame(recourse)`` and others."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _typed_table(self) -> pd.DataFrame:
+        """Return the values in the types of the schema, then the columns ``recourse.status`` and so on."""
+        # Side by side by position: labels of the index may repeat.
+        parts = [in_types(self.encoding, self.frame), self.table.add_prefix("recourse.")]
+        whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
+        return whole.set_axis(self.frame.index)
 
     def label(self, i: int) -> Any:
         """Return the label of the row that counterfactual ``i`` is for."""
@@ -379,30 +379,13 @@ class Counterfactuals:
 
     @property
     def _has_alternatives(self) -> bool:
-        return self.n > 1
+        return self.options.n > 1
 
 
-def interpolation_path(
-    found: Counterfactuals, i: int, feature: str | None, truth: Callable[[pd.DataFrame], Any] | None
-) -> pd.DataFrame:
-    """Return the table of ``Counterfactuals.interpolation_path``."""
-    share = torch.linspace(0.0, 1.25, 51, dtype=found.x.dtype)
-    end = found.x_cf[i]
-    if feature is not None:
-        moved = found.encoding.owner == found.encoding.schema.names.index(feature)
-        end = torch.where(moved, end, found.x[i])
-    points = (found.x[i] + share.unsqueeze(-1) * (end - found.x[i])).clamp(0.0, 1.0)
-    logit = found.param_set.network.logit(found.param_set.center, points) + found.reference.threshold_logit
-    said = {"model": torch.sigmoid(logit)}
-    if found.reference.panel is not None:
-        panel = found.reference.panel
-        said |= {"panel": panel.vote(points), "held_out": panel.held_out_vote(points)}
-    columns = {name: each.detach().double().numpy() for name, each in said.items()}
-    if truth is not None:
-        person = found.original.iloc[[i] * len(points)].reset_index(drop=True)
-        legal = found.encoding.project(points, found.x[i].expand_as(points))
-        columns["truth"] = np.asarray(truth(found.encoding.decode(legal, original=person)))
-    return pd.DataFrame(columns, index=pd.Index(share.numpy().round(3), name="share"))
+def _selected(whole: Counterfactuals | Certificates, rows: NDArray[np.intp]) -> dict[str, Any]:
+    """Return the entries of all arrays at these positions, by the names of the fields."""
+    arrays = {field.name: getattr(whole, field.name) for field in fields(whole)}
+    return {name: array[rows] for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 def document(found: Counterfactuals) -> dict[str, Any]:
@@ -410,7 +393,7 @@ def document(found: Counterfactuals) -> dict[str, Any]:
     head = {
         **envelope(FORMAT, VERSION),
         "kappa": found.kappa,
-        "norm": found.norm,
+        "norm": found.param_set.norm,
         "rule": found.param_set.rule,
         "radii": found.param_set.named_radii,
         "center_digest": found.param_set.center_digest,
@@ -424,14 +407,6 @@ def document(found: Counterfactuals) -> dict[str, Any]:
     return {**head, "rows": rows}
 
 
-def to_table(found: Counterfactuals) -> pd.DataFrame:
-    """Return the values in the types of the schema, then the columns ``recourse.status`` and so on."""
-    # Side by side by position: labels of the index may repeat.
-    parts = [in_types(found.encoding, found.frame), found.table.add_prefix("recourse.")]
-    whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
-    return whole.set_axis(found.frame.index)
-
-
 def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
     numbers = {name: _json_value(getattr(found, name)[i]) for name in NUMBERS}
     changes = [
@@ -439,7 +414,7 @@ def _row(found: Counterfactuals, i: int) -> dict[str, Any]:
         | ({} if c.limit is None else {"at_most": _json_value(c.limit)})
         for c in found.changes_of(i)
     ]
-    region = {name: [_json_value(end) for end in ends] for name, ends in found.region_of(i).items()}
+    region = {name: [_json_value(end) for end in ends] for name, ends in region_of(found, i).items()}
     return {
         "row": _json_value(found.label(i)),
         "alternative": int(found.alternative[i]),

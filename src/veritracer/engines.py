@@ -13,10 +13,11 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import islice
 from multiprocessing import forkserver
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -80,36 +81,23 @@ class Processes:
 
     def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of each item as it becomes ready; after a kill, do what is unfinished again."""
-        rest, unfinished, kills = enumerate(items), dict[int, T](), 0
-        while True:
-            done = False
-            with _pool(self.workers) as pool:
-                try:
-                    for number, result in self._results(pool, task, rest, unfinished):
-                        del unfinished[number]
-                        done = True
+        waiting, unfinished, kills = enumerate(items), dict[int, T](), 0
+        while kills < ATTEMPTS:
+            with _pool(self.workers) as pool, suppress(BrokenProcessPool):
+                running = {pool.submit(task, item): number for number, item in unfinished.items()}
+                while True:
+                    for number, item in islice(waiting, self.workers * AHEAD - len(running)):
+                        unfinished[number] = item
+                        running[pool.submit(task, item)] = number
+                    if not running:
+                        return
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        result = future.result()
+                        del unfinished[running.pop(future)]
+                        kills = 0
                         yield result
-                    return
-                except BrokenProcessPool:
-                    kills = 1 if done else kills + 1
-            if kills == ATTEMPTS:
-                raise _killed()
-
-    def _results(
-        self, pool: Executor, task: Callable[[T], R], rest: Iterator[tuple[int, T]], unfinished: dict[int, T]
-    ) -> Iterator[tuple[int, R]]:
-        """Yield results by the number of their item; ``unfinished`` has the items without one."""
-        running: dict[Future[R], int] = {}
-        for number, item in unfinished.items():
-            running[pool.submit(task, item)] = number
-        while True:
-            while len(running) < self.workers * AHEAD and (entry := next(rest, None)) is not None:
-                number, unfinished[number] = entry[0], entry[1]
-                running[pool.submit(task, entry[1])] = number
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
+            kills += 1
+        raise _killed()
 
 
 def _killed(said: str = "") -> VeriTracerError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -17,28 +17,24 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from veritracer.bounds.methods import Method as BoundName
-from veritracer.certificate import Certificates, certify, with_encoding
+from veritracer.certificate import Certificates
 from veritracer.counterfactuals import Counterfactuals
-from veritracer.errors import (
-    DataError,
-    TrainingError,
-    message,
-    unknown_name,
-)
+from veritracer.encoding import Encoding
+from veritracer.errors import DataError, TrainingError, message, unknown_name
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, IssueOptions, takes
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import Effort, ExplainOptions, IssueOptions, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData, subsample
 from veritracer.training import Panel, recipes
-from veritracer.training.algorithm import StopReason, TrainingResult, TrainingRun
+from veritracer.training.algorithm import TrainedModels, fit_models
 from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
 from veritracer.training.data import TrainingData, as_table, prepare
-from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, FineTuning
+from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR
 from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
 
@@ -154,7 +150,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         bound: BoundName = "simul-crown",
         kappa: float | None = None,
         norm: Norm = "linf",
-        radius: RadiusRule | float | None = None,
+        radius: str | float | None = None,
         generator: GeneratorKind | None = None,
         hidden: Sequence[int] | None = None,
         generator_hidden: Sequence[int] | None = None,
@@ -222,7 +218,9 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on raw rows and labels; Ctrl-C stops after the batch and keeps the best epoch."""
-        return self._adopt(self._run(X, y, sample_weight, [self._seed()], [[]]), 0, X)
+        self._saved_settings = None
+        data = self._prepare(X, y, [self._seed()], [[]], self.schema, sample_weight)
+        return self._adopt(self._train(data, [self._seed()]), data, 0, X)
 
     def fit_many(
         self,
@@ -256,10 +254,12 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         if share_panel and leave_out is not None:
             remedy = "omit share_panel: a shared panel would have seen the rows that each model leaves out"
             raise TrainingError(message("a panel for each model", "share_panel with leave_out", remedy))
+        self._saved_settings = None
+        data = self._prepare(X, y, streams, left_out, self.schema, sample_weight)
         at = None if checkpoint is None else Checkpoint(checkpoint)
-        fitted = self._run(X, y, sample_weight, streams, left_out, share_panel=share_panel, checkpoint=at)
-        made = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
-        return [model._adopt(fitted, index, X) for index, model in enumerate(made)]
+        trained = self._train(data, streams, share_panel=share_panel, checkpoint=at)
+        models = [type(self)(**{**self.get_params(deep=False), "random_state": seed}) for seed in streams]
+        return [model._adopt(trained, data, index, X) for index, model in enumerate(models)]
 
     def continue_fit(self, X: Any, y: ArrayLike) -> Self:
         """Return a copy that is trained further, with its own losses, on other rows.
@@ -269,21 +269,18 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         fine-tunes the classifier alone, and keeps promises.
         """
         check_is_fitted(self, "classifier_")
-        config, seed = recipes.continued(self.training_config()), self._seed()
-        schema, encoding = self.encoding_.schema, self.encoding_
-        data = self._prepared(X, y, config, [seed], [[]], schema=schema, encoding=encoding)
+        seed = self._seed()
+        data = self._prepare(X, y, [seed], [[]], self.encoding_.schema, encoding=self.encoding_)
         start = [(from_module(self.classifier_)[1], self.generator_theta_)]
-        fitted = self._training_run(config).fit(data, [seed], start=start)
-        made = type(self)(**self.get_params(deep=False))
-        return made._adopt(fitted, 0, X)
+        trained = self._train(data, [seed], config=recipes.continued(self.settings_), start=start)
+        return type(self)(**self.get_params(deep=False))._adopt(trained, data, 0, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted label of each row."""
         favourable = self.decision_function(X) > 0
-        labels = np.asarray(self.classes_)
-        yes = self._favourable_column()
-        decided: NDArray[Any] = np.where(favourable, labels[yes], labels[1 - yes])
-        return decided
+        column = self._favourable_column()
+        predicted: NDArray[Any] = self.classes_[np.where(favourable, column, 1 - column)]
+        return predicted
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label, (rows, 2), in the order of ``classes_``."""
@@ -427,14 +424,14 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         options |= {"keep": keep, "epochs": epochs, "learning_rate": learning_rate, "panel": panel}
         return update(self, (X, y), self._encode(X), random_state=self._seed(), **options)
 
-    def fine_tuning(self, **changes: Unpack[FineTuning]) -> FineTuning:
-        """Return the default fine-tuning settings, with these changes."""
-        own: FineTuning = {
+    def fine_tuning(self, **changes: Any) -> dict[str, Any]:
+        """Return the options of ``fine_tune`` that suit this model, with these changes."""
+        return {
             "learning_rate": FINE_TUNE_LR_FACTOR * self.settings_.learning_rate,
             "batch_size": self.settings_.batch_size,
             "threshold": self.threshold_,
+            **changes,
         }
-        return {**own, **changes}
 
     def recourse(self, schema: Schema | None = None) -> Recourse:
         """Return the ``Recourse`` behind ``explain``; another ``schema`` changes what people may change."""
@@ -447,25 +444,28 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
             norm=self.norm,
             radius=self.settings_.radius,
             propose=None if self.generator_ is None else self.propose_encoded,
-            reference=self.reference_data(),
+            reference=ReferenceData(
+                self.neighbours_, self.panel_, self.quantile_bounds_, threshold_logit(self.threshold_)
+            ),
             threshold=self.threshold_,
         )
 
-    def reference_data(self) -> ReferenceData:
-        """Return the kept training rows, the panel and the quantile bounds."""
-        return ReferenceData(
-            self.neighbours_, self.panel_, self.quantile_bounds_, threshold_logit(self.threshold_)
-        )
+    def certify(
+        self,
+        X: Any,
+        X_cf: Any,
+        *,
+        kappa: float | None = None,
+        effort: Effort = "fast",
+        time_budget: float | None = None,
+    ) -> Certificates:
+        """Certify counterfactuals from any source; both tables have raw values.
 
-    def certify(self, X: Any, X_cf: Any, *, kappa: float | None = None) -> Certificates:
-        """Certify counterfactuals from any source; both tables have raw values."""
+        ``veritracer.certify`` describes ``effort`` and ``time_budget``.
+        """
         check_is_fitted(self, "classifier_")
-        original, counterfactual = self._encode(X), self._encode(X_cf)
-        if len(original) != len(counterfactual):
-            received = f"{len(counterfactual):,} for {len(original):,}"
-            raise DataError(message("one counterfactual for each row", received, "pair them up"))
-        found = certify(self.classifier_, original, counterfactual, self.param_set(kappa))
-        return with_encoding(found, self.encoding_.digest, self.threshold_)
+        tables = self._checked(X), self._checked(X_cf)
+        return self.recourse().certify(*tables, kappa=kappa, effort=effort, time_budget=time_budget)
 
     def param_set(self, kappa: float | None = None) -> ParamSet:
         """Return the set of models around this one that its certificates cover."""
@@ -489,92 +489,69 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         super().set_params(**params)
         return self
 
-    def _run(
+    def _prepare(
         self,
         X: Any,
         y: ArrayLike,
-        sample_weight: ArrayLike | None,
         seeds: list[int],
         leave_out: Sequence[ArrayLike],
-        *,
-        share_panel: bool = False,
-        checkpoint: Checkpoint | None = None,
-    ) -> TrainingResult:
-        """Train on raw rows, for all seeds at once."""
-        self._saved_settings = None
-        config = self.training_config()
-        prepared = self._prepared(
-            X,
-            y,
-            config,
-            seeds,
-            leave_out,
-            schema=self.schema,
-            favourable=self.favourable,
-            sample_weight=sample_weight,
-        )
-        run = self._training_run(config)
-        return run.fit(prepared, seeds, share_panel=share_panel, checkpoint=checkpoint)
-
-    def _training_run(self, config: TrainingConfig) -> TrainingRun:
-        return TrainingRun(
-            config,
-            self._chosen_panel(),
-            self.threshold,
-            self.approval_rate,
-            self.device,
-            bool(self.verbose),
-        )
-
-    def _prepared(
-        self,
-        X: Any,
-        y: ArrayLike,
-        config: TrainingConfig,
-        seeds: list[int],
-        leave_out: Sequence[ArrayLike],
-        *,
+        schema: Schema | None,
         sample_weight: ArrayLike | None = None,
-        **known: Any,
+        encoding: Encoding | None = None,
     ) -> TrainingData:
-        """Return the rows, encoded and split as configured; ``known`` is passed on to ``prepare``."""
+        """Return the rows, encoded and split as configured."""
+        config = self.settings_
         return prepare(
             X,
             y,
+            schema=schema,
+            favourable=self.favourable if encoding is None else None,
             sample_weight=sample_weight,
             class_weight=self.class_weight,
             validation_fraction=config.validation_fraction,
             validation_seeds=seeds if config.validation == "random" else None,
             leave_out=leave_out,
             device=self.device,
-            **known,
+            encoding=encoding,
         )
 
-    def _chosen_panel(self) -> Panel | None:
-        """Return the panel to fit; the default is one if the recipe has one and the method uses it."""
-        if self.panel != "default":
-            return self.panel
-        return Panel() if self.method == "veritracer" and self.recipe is None else None
+    def _train(
+        self, data: TrainingData, seeds: list[int], *, config: TrainingConfig | None = None, **options: Any
+    ) -> TrainedModels:
+        """Train a model for each seed, with a default panel if both recipe and method use one."""
+        panel = self.panel
+        if panel == "default":
+            panel = Panel() if self.method == "veritracer" and self.recipe is None else None
+        return fit_models(
+            config or self.settings_,
+            data,
+            seeds,
+            panel=panel,
+            threshold=self.threshold,
+            approval_rate=self.approval_rate,
+            verbose=bool(self.verbose),
+            **options,
+        )
 
-    def _adopt(self, fitted: TrainingResult, index: int, X: Any) -> Self:
+    def _adopt(self, trained: TrainedModels, data: TrainingData, index: int, X: Any) -> Self:
         """Set the learned attributes from model ``index`` of the run, and return the estimator."""
-        prepared, trained = fitted.data, fitted.trained
-        self.schema_, self.encoding_ = prepared.schema, prepared.encoding
-        labels = [prepared.schema.unfavourable, prepared.schema.favourable]
-        self.classes_ = np.unique(np.array(labels))
-        theta, self.rate_threshold_ = fitted.classifier(index)
-        self.classifier_ = to_module(trained.network, theta).eval()
-        self.panel_: Panel | None = fitted.panel(index)
+        encoding = data.encoding
+        self.schema_, self.encoding_ = encoding.schema, encoding
+        self.classes_ = encoding.schema.classes
+        self.rate_threshold_ = trained.thresholds[index] if trained.thresholds else None
+        self.classifier_ = to_module(trained.network, trained.theta[index]).eval()
+        panels = trained.panels
+        self.panel_: Panel | None = panels[min(index, len(panels) - 1)] if panels else None
         self.generator_: Generator | None = trained.generator
-        self.generator_theta_ = fitted.generator_theta(index)
+        self.generator_theta_ = trained.generator_theta[index]
         self.history_ = pd.DataFrame(trained.history[index])
         self.best_epoch_, self.stopped_ = trained.best_epoch[index], trained.stopped
-        self.interrupted_ = trained.stop_reason is StopReason.INTERRUPTED
-        x, favourable = fitted.seen(index)
-        self.quantile_bounds_: QuantileBounds | None = QuantileBounds.of(prepared.encoding, x, favourable)
+        self.interrupted_ = trained.interrupted
+        x, favourable = data.rows.seen(index)
+        self.quantile_bounds_: QuantileBounds | None = QuantileBounds.of(encoding, x, favourable)
         labelled = subsample(torch.cat([x, favourable.to(x).unsqueeze(-1)], -1), self.keep_rows)
         self.neighbours_ = Neighbours(labelled[:, :-1], labelled[:, -1] > 0.5)
-        ignored = prepared.schema.ignored_names
+        ignored = encoding.schema.ignored_names
         named = [c for c in X.columns if c not in ignored] if isinstance(X, pd.DataFrame) else None
         self.describe_inputs(named)
         return self
@@ -610,11 +587,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     @property
     def settings_(self) -> TrainingConfig:
-        """All settings of training: as given, else from the recipe, else the library's own."""
-        return self.training_config()
-
-    def training_config(self) -> TrainingConfig:
-        """Return the parameters as one checked value, with those of the recipe in place of None."""
+        """All settings of training, checked: as given, else from the recipe, else the library's own."""
         recipes.check(self.recipe)
         saved = self._saved_settings
         chosen = recipes.settings_of(self.recipe, self.method) if saved is None else asdict(saved)

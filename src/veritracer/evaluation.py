@@ -84,7 +84,7 @@ class Evaluation:
         gradient boosting.
     fitted
         Accuracy on the training rows.
-    asked, valid, certified
+    explained, valid, certified
         Number of declined rows that were explained, and the shares of valid and of certified counterfactuals.
     agreement
         Mean share of the panel's held-out members that accept the counterfactuals; None without a panel.
@@ -96,7 +96,7 @@ class Evaluation:
     trained: int
     scores: Mapping[str, Scores]
     fitted: float
-    asked: int
+    explained: int
     valid: float | None
     certified: float | None
     agreement: float | None
@@ -119,10 +119,10 @@ def fit_evaluated(
     if len(held) == 0:
         return model.fit(X, y), None
     seed = model.random_state if isinstance(model.random_state, int) else 0
-    evaluated, kept = model.fit_many(X, y, [seed, seed], leave_out=[held, []])
+    evaluated, final = model.fit_many(X, y, [seed, seed], leave_out=[held, []])
     if evaluated.interrupted_:
-        return kept, None
-    return kept, evaluate(evaluated, X, known, held)
+        return final, None
+    return final, evaluate(evaluated, X, known, held)
 
 
 def held_out(labels: NDArray[np.int64], share: float, seed: Any) -> NDArray[np.int64]:
@@ -146,7 +146,7 @@ def evaluate(
         warnings.simplefilter("ignore", VeriTracerWarning)  # already given when the table was read
         x = model.encoding_.encode(X.iloc[np.concatenate([seen, held])])
         fitted = model.decision_function(X.iloc[seen]) > 0
-        found = _recourse(model, X.iloc[held])
+        shares = _recourse(model, X.iloc[held])
     known = labels[held] == 1
     classifiers = _classifiers(model, x[: len(seen)].numpy(), labels[seen])
     probabilities = {name: each(x[len(seen) :].numpy()) for name, each in classifiers.items()}
@@ -161,7 +161,7 @@ def evaluate(
         trained=len(seen),
         scores=scores,
         fitted=float((fitted == (labels[seen] == 1)).mean()),
-        **found,
+        **shares,
     )
     sentences = [*_weaknesses(partial), *_comparisons(partial, areas, decided, known, draws)]
     return replace(partial, warnings=sentences)
@@ -183,11 +183,11 @@ def _classifiers(
     rate = float(labels.mean())
     offset = float(torch.logit(torch.tensor(model.threshold_, dtype=torch.float64)))
 
-    def own(rows: Proba) -> Proba:
+    def by_model(rows: Proba) -> Proba:
         return torch.sigmoid(model.logits(torch.from_numpy(rows)) + offset).numpy()
 
     return {
-        THIS: own,
+        THIS: by_model,
         BASE: lambda rows: np.full(len(rows), rate),
         LINEAR: lambda rows: linear.predict_proba(rows)[:, 1],
         BOOSTED: lambda rows: boosted.predict_proba(rows)[:, 1],
@@ -240,8 +240,8 @@ def _areas(score: Proba, known: NDArray[np.bool_], draws: NDArray[np.int64]) -> 
 
     yes = known[draws].sum(1)
     both = (yes > 0) & (yes < draws.shape[1])
-    kept, yes = draws[both], yes[both]
-    ranks = np.where(known[kept], rankdata(score[kept], axis=1), 0.0).sum(1)
+    complete, yes = draws[both], yes[both]
+    ranks = np.where(known[complete], rankdata(score[complete], axis=1), 0.0).sum(1)
     areas: NDArray[np.float64] = (ranks - yes * (yes + 1) / 2) / (yes * (draws.shape[1] - yes))
     return areas
 
@@ -256,15 +256,15 @@ def _recourse(model: VeriTraCER, X: pd.DataFrame) -> dict[str, Any]:
     """Explain some of the declined rows, and return the shares of valid and certified ones."""
     declined = X[model.decision_function(X) <= 0].head(EXPLAINED)
     if len(declined) == 0:
-        return {"asked": 0, "valid": None, "certified": None, "agreement": None}
+        return {"explained": 0, "valid": None, "certified": None, "agreement": None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdviceWarning)
-        found = model.explain(declined, search_radius=False)
-    agreement = found.agreement[np.isfinite(found.agreement)]
+        recourse = model.explain(declined, search_radius=False)
+    agreement = recourse.agreement[np.isfinite(recourse.agreement)]
     return {
-        "asked": len(declined),
-        "valid": float(found.valid.mean()),
-        "certified": float(found.certified.mean()),
+        "explained": len(declined),
+        "valid": float(recourse.valid.mean()),
+        "certified": float(recourse.certified.mean()),
         "agreement": float(agreement.mean()) if len(agreement) else None,
     }
 
@@ -277,28 +277,28 @@ def _rounded(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _weaknesses(found: Evaluation) -> Iterator[str]:
+def _weaknesses(result: Evaluation) -> Iterator[str]:
     """Yield warnings about the decisions, the counterfactuals and overfitting."""
-    own = found.scores[THIS]
-    if own.accepted in (0.0, 1.0):
-        whom = "everybody" if own.accepted else "nobody"
+    ours = result.scores[THIS]
+    if ours.accepted in (0.0, 1.0):
+        whom = "everybody" if ours.accepted else "nobody"
         yield f"The model accepts {whom}: try --class-weight balanced, --threshold or --approval-rate."
-    if found.valid is not None and found.valid < 1 - NO_RECOURSE:
+    if result.valid is not None and result.valid < 1 - NO_RECOURSE:
         yield (
-            f"Only {format_percent(found.valid)} of the declined applicants have a valid counterfactual: "
+            f"Only {format_percent(result.valid)} of the declined applicants have a valid counterfactual: "
             "check that the schema lets people change the features that the decision depends on."
         )
-    gap = found.fitted - own.accuracy.value
-    if gap > OVERFIT and found.fitted > own.accuracy.high:
+    gap = result.fitted - ours.accuracy.value
+    if gap > OVERFIT and result.fitted > ours.accuracy.high:
         yield (
-            f"The model overfits: its accuracy is {_rounded(found.fitted)} on the training rows and "
-            f"{_rounded(own.accuracy.value)} on others. More rows help; see the losses in the report before "
+            f"The model overfits: its accuracy is {_rounded(result.fitted)} on the training rows and "
+            f"{_rounded(ours.accuracy.value)} on others. More rows help; see the losses in the report before "
             "you add epochs."
         )
 
 
 def _comparisons(
-    found: Evaluation,
+    result: Evaluation,
     areas: Mapping[str, NDArray[np.float64]],
     decided: Mapping[str, NDArray[np.bool_]],
     known: NDArray[np.bool_],
@@ -311,14 +311,16 @@ def _comparisons(
         verdict = "worse" if high < 0 else "not significantly better"
         yield (
             f"The model is {verdict} than one decision for everybody: accuracy "
-            f"{_rounded(right[THIS].mean())} against {_rounded(right[BASE].mean())}, on {found.rows:,} rows."
+            f"{_rounded(right[THIS].mean())} against {_rounded(right[BASE].mean())}, on {result.rows:,} rows."
         )
     for name in (LINEAR, BOOSTED):
         gaps = areas[THIS] - areas[name]
         mean, high = float(gaps.mean()), _ends(gaps)[1]
         if high < 0 and mean < -WORSE:
-            own, other = found.scores[THIS].auc, found.scores[name].auc
+            ours, theirs = result.scores[THIS].auc, result.scores[name].auc
             ranks = (
-                "" if own is None or other is None else f" (AUC {own.value:.3f} against {other.value:.3f})"
+                ""
+                if ours is None or theirs is None
+                else f" (AUC {ours.value:.3f} against {theirs.value:.3f})"
             )
             yield f"The model ranks people worse than {name}{ranks}."

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import check_exact
 from veritracer.certificate import CHUNK, Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
@@ -59,6 +60,8 @@ class Explanation:
 
     def of(self, table: Any) -> Counterfactuals:
         """Return the counterfactuals of a raw table."""
+        if self.options.effort == "exact":
+            check_exact(self.param_set)
         x = self.encoding.encode(table).to(self.param_set.center[0].device)
         today = decide(self.module, x)
         wanted = today.clear.clone()
@@ -67,16 +70,16 @@ class Explanation:
         if self.options.refine:
             some = x[wanted], today.sign[wanted]
             wanted[wanted.clone()] &= ~impossible(self.encoding, self.param_set, *some)
-        deadline = time.monotonic() + (self.options.time_budget or 0.0)
-        timed = self.options.time_budget is not None
+        budget = math.inf if self.options.time_budget is None else self.options.time_budget
+        deadline = time.monotonic() + budget
         whole = self._problem(table, x, today.sign)
         parts = [_unsearched(x, (~wanted).nonzero().squeeze(-1))]
         parts += [
-            self._search(whole.select(rows), rows, lambda: timed and time.monotonic() > deadline)
+            self._search(whole.select(rows), rows, lambda: time.monotonic() > deadline)
             for rows in torch.split(wanted.nonzero().squeeze(-1), CHUNK)
             if len(rows) > 0
         ]
-        return self._conclude(table, x, today, Solutions.joined(parts))
+        return self._conclude(table, x, today, Solutions.joined(parts), deadline)
 
     def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
         """Return the problem of all rows, inside the quantile bounds and each person's own limits."""
@@ -94,35 +97,37 @@ class Explanation:
         region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
         return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
 
-    def _conclude(self, table: Any, x: Tensor, today: Decisions, found: Solutions) -> Counterfactuals:
+    def _conclude(
+        self, table: Any, x: Tensor, today: Decisions, solutions: Solutions, deadline: float
+    ) -> Counterfactuals:
         """Return the counterfactuals as people read them, with certificates of exactly these values."""
         whole = self.encoding.schema.frame(table)
         if isinstance(table, pd.DataFrame):  # in the caller's order of columns
             whole = whole[[name for name in table.columns if name in whole.columns]]
-        frame, shown, valid = self._show(whole, x, today, found)
-        unmet = self._unmet(shown, today.sign[found.row] < 0, valid)
+        frame, shown, valid = self._show(whole, x, today, solutions)
+        unmet = self._unmet(shown, today.sign[solutions.row] < 0, valid)
         refused: dict[int, str] = {}
         if unmet:
             failing = torch.zeros_like(valid)
             failing[list(unmet)] = True
-            why = {int(found.row[i]): unmet[i] for i in sorted(unmet, reverse=True)}
-            found, lost = found.without(failing, x)
-            frame, shown, valid = self._show(whole, x, today, found)
-            refused = {i: why[int(found.row[i])] for i in lost.nonzero().squeeze(-1).tolist()}
+            why = {int(solutions.row[i]): unmet[i] for i in sorted(unmet, reverse=True)}
+            solutions, lost = solutions.without(failing, x)
+            frame, shown, valid = self._show(whole, x, today, solutions)
+            refused = {i: why[int(solutions.row[i])] for i in lost.nonzero().squeeze(-1).tolist()}
         # Personal limits are left out: the shown rows keep them already.
-        problem = self._unlimited(x[found.row], today.sign[found.row])
-        certificates = self._certify(problem, shown.x_cf, valid)
-        clear = today.clear[found.row]
+        problem = self._unlimited(x[solutions.row], today.sign[solutions.row])
+        certificates = self._certify(problem, shown.x_cf, valid, deadline)
+        clear = today.clear[solutions.row]
         outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
         for i, sentence in refused.items():
             outcome[i], reason[i] = Outcome.UNMET, sentence
-        original = whole.iloc[found.row.cpu().numpy()]
+        original = whole.iloc[solutions.row.cpu().numpy()]
         return self._result((original, frame), problem, shown, certificates, (outcome, reason))
 
-    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor) -> Certificates:
+    def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor, deadline: float) -> Certificates:
         """Return certificates of the shown values, or of the region around them; none where not valid."""
         n, covered = len(problem), problem.covered(x_cf)
-        largest = self.options.search_radius
+        largest, effort = self.options.search_radius, self.options.effort
         blank = Certificates(
             certified=np.zeros(n, dtype=bool),
             worst_logit=np.full(n, np.inf),
@@ -136,20 +141,32 @@ class Explanation:
             param_set=self.param_set,
             encoding_digest=self.encoding.digest,
             threshold=self.threshold,
+            counterexample=np.full(n, None, dtype=object) if effort == "exact" else None,
         )
         rows = valid.nonzero().squeeze(-1)
         if len(rows) == 0:
             return blank
         target = covered.select(rows) if isinstance(covered, Box) else covered[rows]
-        found = certify(self.module, problem.x[rows], target, self.param_set, radius=largest)
+        timed = effort == "exact" and math.isfinite(deadline)
+        proofs = certify(
+            self.module,
+            problem.x[rows],
+            target,
+            self.param_set,
+            radius=largest,
+            effort=effort,
+            time_budget=max(0.0, deadline - time.monotonic()) if timed else None,
+        )
         where = rows.cpu().numpy()
         for name in ("certified", "worst_logit", "method", "slack"):
-            getattr(blank, name)[where] = getattr(found, name)
+            getattr(blank, name)[where] = getattr(proofs, name)
+        if blank.counterexample is not None:
+            blank.counterexample[where] = proofs.counterexample
         # A bound without a proof has no condition either, but the proof at a smaller radius may have one.
-        blank.conditional[where] = found.conditional & found.certified
+        blank.conditional[where] = proofs.conditional & proofs.certified
         assert blank.radius is not None
-        if found.radius is not None:
-            blank.radius[where] = found.radius
+        if proofs.radius is not None:
+            blank.radius[where] = proofs.radius
         else:  # the proof at kappa itself is all that is known
             blank.radius[blank.certified] = self.param_set.kappa
         self._certify_at_smaller_radii(problem, covered, blank)
@@ -166,8 +183,8 @@ class Explanation:
             part = torch.from_numpy(some).to(problem.x.device)
             target = covered.select(part) if isinstance(covered, Box) else covered[part]
             smaller = self.param_set.at(float(radius))
-            found = certify(self.module, problem.x[part], target, smaller, radius=False)
-            certificates.conditional[some] = found.conditional
+            proofs = certify(self.module, problem.x[part], target, smaller, radius=False)
+            certificates.conditional[some] = proofs.conditional
 
     def _result(
         self,
@@ -204,37 +221,37 @@ class Explanation:
 
     def _unmet(self, shown: Solutions, wanted: Tensor, valid: Tensor) -> dict[int, str]:
         """Return the valid counterfactuals that do not meet a requirement, with the reason."""
-        found: dict[int, str] = {}
+        unmet: dict[int, str] = {}
         there = valid.cpu().numpy()
         if self.options.plausible:
             factor = self.reference.outlier_factor(shown.x_cf, wanted)
-            found |= {
+            unmet |= {
                 int(i): implausible(float(factor[i])) for i in np.flatnonzero(there & (factor > INLIER))
             }
         if self.options.agreement is not None:
             share = self.reference.agreement(shown.x_cf, wanted)
             lacking = np.flatnonzero(there & (share < self.options.agreement))
-            found |= {int(i): disagreed(float(share[i])) for i in lacking}
-        return found
+            unmet |= {int(i): disagreed(float(share[i])) for i in lacking}
+        return unmet
 
     def _show(
-        self, whole: pd.DataFrame, x: Tensor, today: Decisions, found: Solutions
+        self, whole: pd.DataFrame, x: Tensor, today: Decisions, solutions: Solutions
     ) -> tuple[pd.DataFrame, Solutions, Tensor]:
         """Return what people read, its encoding as solutions, and a mask of those decided otherwise today.
 
         A point whose decoded values are no counterfactual (a narrow column cannot hold every number) is not
         shown: the row keeps its own values.
         """
-        own, sign, x_cf = x[found.row], today.sign[found.row], found.x_cf
-        original = whole.iloc[found.row.cpu().numpy()]
+        start, sign, x_cf = x[solutions.row], today.sign[solutions.row], solutions.x_cf
+        original = whole.iloc[solutions.row.cpu().numpy()]
         while True:
-            frame = self.encoding.decode(x_cf, original=original, start=own)
-            shown = self.encoding.encode(frame, out_of_range="ignore").to(own)
-            valid = self._turned(shown, own, sign)
-            lost = (x_cf != own).any(-1) & ~valid
+            frame = self.encoding.decode(x_cf, original=original, start=start)
+            shown = self.encoding.encode(frame, out_of_range="ignore").to(start)
+            valid = self._turned(shown, start, sign)
+            lost = (x_cf != start).any(-1) & ~valid
             if not bool(lost.any()):
-                return frame, found._replace(x_cf=shown), valid
-            x_cf = torch.where(lost.unsqueeze(-1), own, x_cf)
+                return frame, solutions._replace(x_cf=shown), valid
+            x_cf = torch.where(lost.unsqueeze(-1), start, x_cf)
 
     def _turned(self, x_cf: Tensor, x: Tensor, sign: Tensor) -> Tensor:
         """Return a mask of the rows that today's model decides otherwise; unchanged rows are not decided."""
@@ -251,10 +268,12 @@ class Explanation:
         def solver(part: SearchProblem) -> Solutions:
             return self._solve(part, expired)
 
-        found = self._at_smaller_kappas(problem, solver(problem), solver)
+        solutions = self._at_smaller_kappas(problem, solver(problem), solver)
         if self.options.n > 1:
-            found = alternatives(problem, found, self.options.n, solver)
-        return found._replace(row=rows[found.row], complete=torch.full_like(found.complete, not expired()))
+            solutions = alternatives(problem, solutions, self.options.n, solver)
+        return solutions._replace(
+            row=rows[solutions.row], complete=torch.full_like(solutions.complete, not expired())
+        )
 
     def _solve(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the best point of each row: by enumeration if its legal rows are few, else by search."""
@@ -262,13 +281,13 @@ class Explanation:
             return self._searched(problem, expired)
         few = countable(problem)
         small, large = few.nonzero().squeeze(-1), (~few).nonzero().squeeze(-1)
-        found = assess(problem, problem.x)
+        solutions = assess(problem, problem.x)
         if len(large) > 0:
-            found = found.merge(large, self._searched(problem.select(large), expired))
+            solutions = solutions.merge(large, self._searched(problem.select(large), expired))
         if len(small) > 0:
             whole = exhaustive(problem.select(small), self.options.max_changes, expired=expired)
-            found = found.merge(small, whole)
-        return found
+            solutions = solutions.merge(small, whole)
+        return solutions
 
     def _searched(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the best point that the search finds for each row."""
@@ -280,18 +299,18 @@ class Explanation:
                 else self._closest(part, expired)
             )
 
-        found = best(problem)
+        solutions = best(problem)
         if self.options.plausibility and len(self.reference.neighbours) > 0:
-            found = anchor_to_data(
+            solutions = anchor_to_data(
                 problem,
-                found,
+                solutions,
                 lambda points: self.reference.neighbours.nearest(points)[0],
                 self.options.plausibility,
                 expired=expired,
             )
         if self.options.max_changes is not None:
-            found = limit_changes(problem, found, self.options.max_changes, best)
-        return found
+            solutions = limit_changes(problem, solutions, self.options.max_changes, best)
+        return solutions
 
     @property
     def _has_prototypes(self) -> bool:
@@ -309,38 +328,38 @@ class Explanation:
                 passed &= torch.from_numpy(factor <= INLIER).to(passed.device)
             return passed
 
-        found = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
-        rows = (~found.proved).nonzero().squeeze(-1)
-        return found.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else found
+        solutions = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
+        rows = (~solutions.proved).nonzero().squeeze(-1)
+        return solutions.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else solutions
 
     def _closest(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the closest certified counterfactuals, without a look at the panel."""
         if not is_linear(problem):
             return closest(problem, self._starts(), expired=expired)
-        found = closest_linear(problem, expired=expired)
-        rows = (~found.proved).nonzero().squeeze(-1)  # the program leaves missing cells alone
+        solutions = closest_linear(problem, expired=expired)
+        rows = (~solutions.proved).nonzero().squeeze(-1)  # the program leaves missing cells alone
         if len(rows) == 0:
-            return found
-        return found.merge(rows, closest(problem.select(rows), self._starts(), expired=expired))
+            return solutions
+        return solutions.merge(rows, closest(problem.select(rows), self._starts(), expired=expired))
 
     def _at_smaller_kappas(
-        self, problem: SearchProblem, found: Solutions, solver: Callable[[SearchProblem], Solutions]
+        self, problem: SearchProblem, solutions: Solutions, solver: Callable[[SearchProblem], Solutions]
     ) -> Solutions:
         """Search rows without a proof at smaller kappas; keep the result at the largest one with a proof.
 
         A kappa is skipped unless the point that came closest is proved there; the last one is always tried.
         """
-        best = found.x_cf
+        best = solutions.x_cf
         for share in FALLBACK_KAPPAS:
-            rows = (~found.proved).nonzero().squeeze(-1)
+            rows = (~solutions.proved).nonzero().squeeze(-1)
             if len(rows) == 0:
                 break
             smaller = replace(problem.select(rows), model_set=self.param_set.at(share * self.param_set.kappa))
             promising = (smaller.worst_logit(best[rows], CASCADE) < 0) | (share == FALLBACK_KAPPAS[-1])
             some = promising.nonzero().squeeze(-1)
             if len(some) > 0:
-                found = found.merge(rows[some], solver(smaller.select(some)))
-        return found
+                solutions = solutions.merge(rows[some], solver(smaller.select(some)))
+        return solutions
 
     def _starts(self) -> list[Start]:
         first = [self._begin] if self.propose is not None else []
@@ -366,11 +385,11 @@ class Explanation:
 
 def _shares(schema: Schema, limits: Mapping[str, float]) -> dict[str, float]:
     """Return the share of a person's own value by which each limited feature may change."""
-    found = dict(limits)
+    shares = dict(limits)
     for feature in schema.features:
         if feature.limit is not None:
-            found[feature.name] = min(feature.limit, found.get(feature.name, math.inf))
-    return found
+            shares[feature.name] = min(feature.limit, shares.get(feature.name, math.inf))
+    return shares
 
 
 def _own_limits(

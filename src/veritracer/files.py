@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 
 from veritracer.errors import DataError, SchemaError, listing, message
 
+NOTHING_WRITTEN = "nothing was written: free some space, or choose another place"
+
 PARTIAL = ".partial"
 """The end of the name of a file or folder that is being written."""
 
@@ -111,7 +113,7 @@ def _sync(place: Path) -> None:
 
 
 @contextmanager
-def writable(place: Path) -> Iterator[None]:
+def writable(place: Path, remedy: str = NOTHING_WRITTEN) -> Iterator[None]:
     """Raise ``DataError`` for errors of the file system, before and while the block writes."""
     if place.is_dir():
         raise DataError(message("a file to write", f"the folder {place}", "name a file in it"))
@@ -123,9 +125,7 @@ def writable(place: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError) or not error.errno:
             raise
-        received = os.strerror(error.errno)
-        remedy = "nothing was written: free some space, or choose another place"
-        raise DataError(message(f"{place} to be written", received, remedy)) from None
+        raise DataError(message(f"{place} to be written", os.strerror(error.errno), remedy)) from None
 
 
 @contextmanager

@@ -32,6 +32,24 @@ def to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def to_python_list(values: Any) -> list[Any]:
+    """Convert an array, an index or a pandas array to the Python values of its cells, as ``to_python`` does.
+
+    >>> to_python_list(pd.Index([0.1, 0.25], dtype="float32"))
+    [0.1, 0.25]
+    """
+    dtype = values.categories.dtype if isinstance(values.dtype, pd.CategoricalDtype) else values.dtype
+    narrow = narrow_dtype(dtype)  # pandas would turn its cells into the float64 next to them
+    return [to_python(value) for value in (values if narrow is None else np.asarray(values, dtype=narrow))]
+
+
+def narrow_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the NumPy dtype of floats narrower than float64; None for all other dtypes."""
+    found = getattr(dtype, "numpy_dtype", dtype)
+    is_narrow = isinstance(found, np.dtype) and found.kind == "f" and found.itemsize < 8
+    return found if is_narrow else None
+
+
 def strip_float_noise(number: float) -> float:
     """Return the nearest decimal of 15 digits if it differs from the number only by rounding.
 

@@ -104,7 +104,7 @@ def columns(folder: str | os.PathLike[str]) -> ModelColumns | None:
     content, _ = verified(folder)
     try:
         schema = content["encoding"]["schema"]
-        ignored = tuple(column["name"] for column in schema.get("ignored", ()))
+        ignored = tuple(schema.get("ignored", {}))
         names = tuple(feature["name"] for feature in schema["features"])
         return ModelColumns(names, schema["target"], ignored)
     except (LookupError, TypeError, AttributeError):

@@ -57,6 +57,9 @@ PYTHON_ONLY: dict[str, JsonValue] = {"python_only": True}
 Original = Literal["plain", "encrypted", "commitment"]
 """How a ledger keeps a person's own row."""
 
+Effort = Literal["fast", "exact"]
+"""Whether rows that no bound proves are left open, or decided by branch and bound."""
+
 Uncertified = Literal["promise", "skip"]
 """What a ledger records for a counterfactual that is certified for no model but today's."""
 
@@ -290,6 +293,10 @@ class ExplainOptions:
             ge=0, examples=[60], description="Stop the search after this many seconds, with the best so far."
         ),
     ] = None
+    effort: Annotated[
+        Effort,
+        Field(description="With exact, decide by branch and bound what the bounds leave open."),
+    ] = "fast"
     overshoot: Annotated[
         float,
         Field(

@@ -14,10 +14,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_type_hints
 
-import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticError
 from torch import Tensor
@@ -26,25 +24,17 @@ from veritracer import model_folder
 from veritracer.encoding import Encoding
 from veritracer.errors import ModelFileError, listing, message
 from veritracer.estimator import VeriTraCER
+from veritracer.formatting import to_python
 from veritracer.models.network import Theta, from_module, to_module
-from veritracer.schema import POSITIVE, Schema, Value
-from veritracer.schema.feature import plain
+from veritracer.schema import POSITIVE, Schema
 from veritracer.search.reference import Neighbours, QuantileBounds
 from veritracer.training import Panel
 from veritracer.training.config import TrainingConfig
 from veritracer.training.generator import Generator, make_generator
-from veritracer.training.panel import PanelContent, PanelParams
+from veritracer.training.panel import Member
 
 _POSITIVE = {"convention": POSITIVE.value}
 """``vt.POSITIVE`` as JSON; text would be a label."""
-
-
-@dataclass(frozen=True)
-class _Classes:
-    """The two labels, and the dtype of their array."""
-
-    values: list[Value]
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -55,13 +45,13 @@ class _Content:
     settings: TrainingConfig
     schema: dict[str, Any] | None
     encoding: dict[str, Any]
-    classes: _Classes
     columns: list[str] | None
+    members: list[Member]
     history: dict[str, list[int | float | None]]
     best_epoch: int
     stopped: str
     versions: dict[str, str]
-    panel: PanelContent | None = None
+    panel: dict[str, Any] | None = None
     threshold: float | None = None
 
 
@@ -74,18 +64,18 @@ def _content(model: VeriTraCER) -> dict[str, Any]:
     """Return the fields of ``_Content`` as JSON values."""
     params = model.get_params(deep=False)
     del params["schema"]
-    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else plain(model.favourable)
+    params["favourable"] = _POSITIVE if model.favourable is POSITIVE else to_python(model.favourable)
     if isinstance(model.panel, Panel):
-        params["panel"] = asdict(model.panel.params)
+        params["panel"] = model.panel.params
     found = {} if model.approval_rate is None else {"threshold": model.threshold_}
     return {
         **found,
         "params": {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
         "settings": asdict(model.settings_),
-        "panel": None if model.panel_ is None else asdict(model.panel_.content()),
+        "panel": None if model.panel_ is None else model.panel_.params,
+        "members": [] if model.panel_ is None else [asdict(member) for member in model.panel_.members],
         "schema": None if model.schema is None else json.loads(model.schema.to_json()),
         "encoding": json.loads(model.encoding_.to_json()),
-        "classes": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str},
         "columns": None if model.feature_names_in_ is None else list(model.feature_names_in_),
         "history": model.history_.to_dict("list"),
         "best_epoch": model.best_epoch_,
@@ -124,11 +114,13 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     schema = None if content.schema is None else Schema.from_json(json.dumps(content.schema))
     model = VeriTraCER(schema=schema, **_params(content.params))
     model._saved_settings = content.settings  # recipes of a later release may differ
-    config = model.training_config()
+    config = model.settings_
     model.rate_threshold_ = None if model.approval_rate is None else _threshold(content.threshold)
     model.encoding_ = Encoding.from_json(json.dumps(content.encoding))
     model.schema_ = model.encoding_.schema
-    model.classes_ = _classes(content.classes, model.schema_)
+    if model.schema_.unfavourable is None:
+        raise _refused("both labels", "no unfavourable one")
+    model.classes_ = model.schema_.classes
     tensors, dim = _Tensors(named), model.encoding_.dim
     model.classifier_ = to_module(config.network(), tensors.layers("classifier", config.sizes(dim)))
     from_module(model.classifier_.eval())  # refuses slopes that no bound is sound for
@@ -138,7 +130,7 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     rows = tensors.rows("rows", dim)
     model.neighbours_ = Neighbours(rows, tensors.labels(len(rows)))
     model.quantile_bounds_ = tensors.quantile_bounds(dim)
-    model.panel_ = _panel(content.panel, tensors, model.encoding_)
+    model.panel_ = _panel(content, tensors, model.encoding_)
     tensors.check_all_used()
     model.history_ = _history(content.history, content.best_epoch)
     model.best_epoch_, model.stopped_ = content.best_epoch, content.stopped
@@ -215,19 +207,24 @@ def _valid(what: str, kind: Any, value: Any) -> Any:
 
 
 def _params(params: dict[str, Any]) -> dict[str, Any]:
-    """Validate the constructor's arguments by its annotations."""
-    kinds = get_type_hints(VeriTraCER.__init__)
-    unknown = [name for name in params if name not in VeriTraCER._get_param_names() or name == "schema"]
-    if unknown:
-        raise _refused("parameters of VeriTraCER", listing(unknown))
+    """Validate the estimator's arguments, one of which may be a panel."""
     panel = params.get("panel")
     given = {name: value for name, value in params.items() if name != "panel"}
     if given.get("favourable") == _POSITIVE:
         given["favourable"] = POSITIVE
-    checked = {name: _valid(f"params.{name}", kinds[name], value) for name, value in given.items()}
+    checked = _arguments(VeriTraCER, given, "params")
     if isinstance(panel, dict):
-        return {**checked, "panel": Panel(**asdict(_valid("params.panel", PanelParams, panel)))}
+        return {**checked, "panel": Panel(**_arguments(Panel, panel, "params.panel"))}
     return {**checked, "panel": _valid("params.panel", Literal["default"] | None, panel)}
+
+
+def _arguments(kind: type[VeriTraCER | Panel], given: dict[str, Any], what: str) -> dict[str, Any]:
+    """Validate the arguments of a constructor by its annotations; a schema is stored elsewhere."""
+    kinds = get_type_hints(kind.__init__)
+    unknown = [name for name in given if name not in kind._get_param_names() or name == "schema"]
+    if unknown:
+        raise _refused(f"parameters of {kind.__name__}", listing(unknown))
+    return {name: _valid(f"{what}.{name}", kinds[name], value) for name, value in given.items()}
 
 
 def _threshold(threshold: float | None) -> float:
@@ -237,26 +234,15 @@ def _threshold(threshold: float | None) -> float:
     return threshold
 
 
-def _panel(content: PanelContent | None, tensors: _Tensors, encoding: Encoding) -> Panel | None:
+def _panel(content: _Content, tensors: _Tensors, encoding: Encoding) -> Panel | None:
     """Restore the panel; its members check their own tensors."""
-    if content is None:
+    if content.panel is None:
         return None
+    params = _arguments(Panel, content.panel, "panel")
     try:
-        return Panel.restored(content, tensors.below("panel."), encoding)
+        return Panel.restored(params, content.members, tensors.below("panel."), encoding)
     except (LookupError, ValueError, TypeError) as error:
         raise _refused("a panel as it was saved", str(error)) from None
-
-
-def _classes(classes: _Classes, schema: Schema) -> NDArray[Any]:
-    """Restore the two labels, one of which must be the schema's favourable one."""
-    try:
-        found: NDArray[Any] = np.array(classes.values, dtype=np.dtype(classes.dtype))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _refused("two labels of one dtype", f"{classes!r:.60} ({error})") from None
-    favourable = [label for label in found.tolist() if label == schema.favourable]
-    if found.shape != (2,) or len(favourable) != 1:
-        raise _refused(f"two labels, {schema.favourable!r} and another", f"{classes.values!r:.60}")
-    return found
 
 
 def _generator(config: TrainingConfig, encoding: Encoding, tensors: _Tensors) -> Generator | None:

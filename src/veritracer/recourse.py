@@ -14,22 +14,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from veritracer.certificate import Certificates, certify, with_encoding
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.errors import AdviceWarning, DataError, NotSupportedError, SchemaError, TargetError, message
 from veritracer.explaining import Explanation
+from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
-from veritracer.models.param_sets import ParamSet, RadiusRule
-from veritracer.options import ExplainOptions, takes
+from veritracer.models.param_sets import ParamSet
+from veritracer.options import Effort, ExplainOptions, takes
 from veritracer.schema import POSITIVE, Feature, Schema
-from veritracer.schema.feature import plain
 from veritracer.schema.labels import stated_twice
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
 from veritracer.threads import one_thread
 from veritracer.training import Panel
-from veritracer.training.data import as_table
-from veritracer.training.panel import LabelledRows
+from veritracer.training.data import LabelledRows, as_table
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -88,7 +88,7 @@ class Recourse:
         panel: Panel | Literal["default"] | None = None,
         kappa: float = 0.2,
         norm: Norm = "linf",
-        radius: RadiusRule | float = "mean-abs",
+        radius: str | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
         reference: ReferenceData | None = None,
         favourable: Any = None,
@@ -141,8 +141,12 @@ class Recourse:
             Return up to this many alternatives for each row, no two of which change the same features. They
             come in the order in which the search prefers them, which with prototypes is not that of the cost.
         time_budget
-            Stop the search after this many seconds, with the best so far. Without it, results are
-            deterministic.
+            Stop the search after this many seconds, with the best so far; the exact stage gets what is left.
+            Without it, results are deterministic.
+        effort
+            ``"exact"`` decides by branch and bound what the bounds leave open: a counterfactual may then be
+            certified by ``exact``, or broken, with the model that breaks it in ``certificates``. It takes
+            sets of norm ``linf``.
         overshoot, drift
             Certify a region: every change may go further by up to this share of the feature's range, and the
             named features may then move by themselves: ``{"savings": 200}`` by up to 200 both ways (raw
@@ -174,6 +178,27 @@ class Recourse:
         for note in found.notes:
             warnings.warn(note, AdviceWarning, stacklevel=4)  # where explain() was called
         return found
+
+    def certify(
+        self,
+        X: Any,
+        X_cf: Any,
+        *,
+        kappa: float | None = None,
+        effort: Effort = "fast",
+        time_budget: float | None = None,
+    ) -> Certificates:
+        """Certify counterfactuals from any source; both tables have raw values.
+
+        ``veritracer.certify`` describes ``effort`` and ``time_budget``.
+        """
+        x, x_cf = (self.encoding.encode(as_table(table)) for table in (X, X_cf))
+        if len(x) != len(x_cf):
+            received = f"{len(x_cf):,} for {len(x):,}"
+            raise DataError(message("one counterfactual for each row", received, "pair them up"))
+        param_set = self.param_set(kappa)
+        found = certify(self.module, x, x_cf, param_set, effort=effort, time_budget=time_budget)
+        return with_encoding(found, self.encoding.digest, self.threshold)
 
     def _check_reference(self, options: ExplainOptions) -> None:
         """Refuse requirements that need a panel or labelled rows if there are none."""
@@ -286,7 +311,9 @@ def _sign_of(model: LogisticRegression, encoding: Encoding, favourable: Any) -> 
     if len(labels) != 2:
         raise NotSupportedError(message("a model of two classes", f"{len(labels)}", "map them onto two"))
     stated = encoding.schema.favourable
-    wanted: Any = labels[1] if favourable is POSITIVE else stated if favourable is None else plain(favourable)
+    wanted: Any = (
+        labels[1] if favourable is POSITIVE else stated if favourable is None else to_python(favourable)
+    )
     if set(labels) == {0, 1}:
         # The model may have learned the raw labels or schema.labels(y), where 1 is favourable: ask.
         if favourable is None and (stated is None or (stated in labels and stated != 1)):

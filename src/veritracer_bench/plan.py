@@ -44,6 +44,12 @@ TITLES = {
     "loans": "loans",
 }
 
+
+def short_title(dataset: str) -> str:
+    """Return the short name of a dataset in tables; one that was added has its own name."""
+    return TITLES.get(dataset, dataset)
+
+
 LOANS = 3000
 """Applications of each year of the synthetic portfolio: enough to learn from, and soon done."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veritracer_bench import paper_figures
-from veritracer_bench.plan import PAPER_DATASETS, TITLES
+from veritracer_bench.plan import PAPER_DATASETS, short_title
 from veritracer_bench.results import PAPER as PRINTED
 from veritracer_bench.tables import ORDER, Results, title_of
 from veritracer_bench.truth_tables import DISTANCE, Truth, method_title
@@ -77,7 +77,7 @@ def _boxes(results: Results, experiment: str, number: str, title: str, folder: P
             line.set_color("black")
         names = [title_of(m).replace("VeriTraCER, ", "") for m in values]
         axis.set_xticks(range(1, len(values) + 1), names, rotation=60, ha="right", fontsize=7)
-        axis.set_title(TITLES[dataset], fontsize=9)
+        axis.set_title(short_title(dataset), fontsize=9)
     path = folder / f"boxes_{experiment}_{number}.png"
     figure.savefig(path, dpi=110)
     return path
@@ -102,7 +102,7 @@ def _pareto(results: Results, folder: Path) -> Path | None:
         ticks = [tick for tick in TICKS if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=8)
         axis.set_xticks([], minor=True)
-        axis.set_title(TITLES[dataset], fontsize=9)
+        axis.set_title(short_title(dataset), fontsize=9)
         axis.set_xlabel("proximity", fontsize=8)
     axes[0].set_ylabel("RI, f_m(x′) = f(x′)", fontsize=8)
     _legend(figure, axes, [title_of(method) for method in methods])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from veritracer_bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, METHODS, TIMED
-from veritracer_bench.plan import PAPER_DATASETS, THREE, TITLES
+from veritracer_bench.plan import PAPER_DATASETS, THREE, short_title
 from veritracer_bench.results import PAPER, Cell, Printed, mean_of, settled
 
 
@@ -240,7 +240,7 @@ def _over_datasets(
         )
         for method in results.methods(experiment, ORDER)
     ]
-    return Table(name, title, note, [Column(TITLES[d], sign, like_paper) for d in datasets], lines)
+    return Table(name, title, note, [Column(short_title(d), sign, like_paper) for d in datasets], lines)
 
 
 _WORDS = "Share of a model's valid counterfactuals on which the other models decide as it does."
@@ -314,7 +314,7 @@ def _groups(results: Results) -> list[Table]:
             )
             for m in results.methods("ri", ORDER)
         ]
-        title = f"Distribution shift on {TITLES[dataset]}, by group"
+        title = f"Distribution shift on {short_title(dataset)}, by group"
         columns = [Column(name, 1) for name in names]
         made.append(
             Table(f"shift-{dataset}", title, "f_m(x′) = f(x′) for the rows of each group.", columns, lines)
@@ -390,7 +390,7 @@ def _ablation(results: Results) -> list[Table]:
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
         note = "Algorithm 1 alone, trained with each bound; certified by the full cascade."
         made.append(
-            Table(f"ablation-{dataset}", f"Bounds in training, {TITLES[dataset]}", note, columns, lines)
+            Table(f"ablation-{dataset}", f"Bounds in training, {short_title(dataset)}", note, columns, lines)
         )
     return made
 
@@ -408,7 +408,7 @@ def _curve(results: Results) -> list[Table]:
             for kappa, method in BY_KAPPA.items()
         ]
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
-        title = f"Another seed against distance, {TITLES[dataset]}"
+        title = f"Another seed against distance, {short_title(dataset)}"
         note = "Algorithm 1 alone, trained at κ = 0.2; counterfactuals are certified at larger radii."
         made.append(Table(f"curve-{dataset}", title, note, columns, lines))
     return made
@@ -428,7 +428,9 @@ def _start(results: Results) -> list[Table]:
         ]
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
         note = "Initial parameters near zero (small start), or torch's own (usual start)."
-        made.append(Table(f"start-{dataset}", f"Initial parameters, {TITLES[dataset]}", note, columns, lines))
+        made.append(
+            Table(f"start-{dataset}", f"Initial parameters, {short_title(dataset)}", note, columns, lines)
+        )
     return made
 
 
@@ -455,7 +457,7 @@ def _time(results: Results) -> list[Table]:
         for name in TIMED
     ]
     lines = [(title, entries) for title, entries in lines if any(entries)]
-    columns = [Column(TITLES[d], -1, like_paper=False) for d in datasets]
+    columns = [Column(short_title(d), -1, like_paper=False) for d in datasets]
     note = "The paper's times are from another machine: not comparable."
     made.append(Table("epoch", "Seconds per epoch, one model on one core", note, columns, lines))
     return made

@@ -17,6 +17,7 @@ from processes import CLEAN
 from veritracer.app.i18n import PLACE, Translator, locales, read_catalogue
 from veritracer.errors import NoticeError
 from veritracer.formatting import ENGLISH
+from veritracer.models.param_sets import RULES
 
 SOURCE = Path(veritracer.__file__).parent
 GERMAN = PLACE / "de" / "LC_MESSAGES" / "veritracer.po"
@@ -32,7 +33,7 @@ def messages() -> set[str | tuple[str, ...]]:
         options = {"newstyle_gettext": "true"} if path.suffix != ".py" else {}
         extracted = extract_from_file(method, str(path), keywords=KEYWORDS, options=options)
         found |= {message for _, message, _, _ in extracted}
-    return found
+    return found | {text for rule in RULES.values() for text in (rule.in_box, rule.in_ball)}
 
 
 def own_catalogue(folder: Path, locale: str, change: dict[str, str | None]) -> Path:

@@ -179,14 +179,14 @@ def test_a_run_that_is_out_of_time_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_method_of_the_documentation_works(tmp_path: Path) -> None:
-    code = re.findall(
-        r"```python\n(.*?)```", (DOCS / "how-to/add-a-baseline.md").read_text(encoding="utf-8"), re.S
-    )
-    (tmp_path / "halfway.py").write_text(code[0], encoding="utf-8")
-    args = ["--smoke", "--datasets", "breast_cancer", "--methods", "neighbour,halfway:Halfway"]
+    """The page's module and its command, as they are written there."""
+    page = (DOCS / "how-to/add-a-baseline.md").read_text(encoding="utf-8")
+    [code], [command] = (re.findall(rf"```{kind}\n(.*?)```", page, re.S) for kind in ("python", "sh"))
+    (tmp_path / "halfway.py").write_text(code, encoding="utf-8")
+    setting, program, *args = command.split()
+    assert (setting, program) == ("PYTHONPATH=.", "veritracer")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    out = str(tmp_path / "out")
-    done = run("bench", *args, "--tables", "proximity", "--out", out, env={"PYTHONPATH": path})
+    done = run(*args, "--out", str(tmp_path / "out"), env={"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     assert "| Halfway | **" in done.stdout
     results = Results(read_results(tmp_path / "out" / "results"))

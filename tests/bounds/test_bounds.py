@@ -127,12 +127,12 @@ def test_lines_bound_the_activation(slope: float) -> None:
         ]
     )
     z = IntervalBox(ends[:, 0].double(), ends[:, 1].double())
-    lines = leaky_relu_lines(z, slope)
+    low_slope, high_slope, offset = leaky_relu_lines(z, slope)
     for share in torch.linspace(0, 1, 21, dtype=torch.float64):
         point = torch.lerp(z.lower, z.upper, share)
         value = activate(point, slope)
-        assert (lines.lower_slope * point <= value + 1e-12).all()
-        assert (value <= lines.upper_slope * point + lines.upper_offset + 1e-12).all()
+        assert (low_slope * point <= value + 1e-12).all()
+        assert (value <= high_slope * point + offset + 1e-12).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)

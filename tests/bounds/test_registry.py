@@ -52,9 +52,7 @@ def linear() -> tuple[nn.Module, Tensor, Tensor, vt.ParamSet]:
 
 def test_a_bound_that_is_added_can_be_trained_with(added: BoundMethod) -> None:
     assert TrainingConfig(bound="loose").checked().bound == added.name  # type: ignore[arg-type]
-    with pytest.raises(
-        TrainingError, match="expected bound 'ibp' or 'crown-ibp' or 'simul-crown' or 'loose'"
-    ):
+    with pytest.raises(TrainingError, match=r"expected bound 'ibp' or .* or 'loose'"):
         TrainingConfig(bound="lose").checked()  # type: ignore[arg-type]
 
 
@@ -102,24 +100,25 @@ def test_a_misspelt_name_is_recognised() -> None:
 
 
 def test_codes_are_those_that_ledgers_have_stored_since_the_first_release() -> None:
-    assert {entry.name: entry.code for entry in BOUNDS.values()} == {
-        "ibp": 1,
-        "crown-ibp": 2,
-        "simul-crown": 3,
-    }
+    stored = {"ibp": 1, "crown-ibp": 2, "simul-crown": 3}
+    assert {name: BOUNDS[name].code for name in stored} == stored
     assert tuple(BOUNDS) == CASCADE
 
 
 def test_what_is_unconditional_is_read_from_the_registry() -> None:
-    assert UNCONDITIONAL == ("ibp", "crown-ibp")
-    assert [entry.conditional for entry in BOUNDS.values()] == [False, False, True]
+    assert [name for name in BOUNDS if not BOUNDS[name].conditional] == list(UNCONDITIONAL)
+    assert {"ibp", "crown-ibp"} <= set(UNCONDITIONAL)
+    assert "simul-crown" not in UNCONDITIONAL
 
 
-@pytest.mark.parametrize(("name", "code"), [("ibp", 9), ("another", 1), ("another", 0), ("another", 256)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("ibp", 9), ("exact", 9), ("another", 1), ("another", 0), ("another", 256)]
+)
 def test_a_name_or_a_code_is_given_once(name: str, code: int) -> None:
+    before = dict(BOUNDS)
     with pytest.raises(VeriTracerError):
         register(BoundMethod(name, code, conditional=False, function=loose))
-    assert set(BOUNDS) == {"ibp", "crown-ibp", "simul-crown"}
+    assert before == BOUNDS
 
 
 def test_a_bound_that_is_registered_as_unconditional_may_not_use_the_condition() -> None:

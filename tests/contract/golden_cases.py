@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -178,7 +177,7 @@ def _panel(arrays: Arrays, encoding: vt.Encoding) -> vt.Panel:
         if key.startswith("panel.")
     }
     params = vt.Panel(networks=2, boosted=2, held_out=1, random_state=0).params
-    return vt.Panel.restored(SimpleNamespace(params=params, members=[]), tensors, encoding)
+    return vt.Panel.restored(params, [], tensors, encoding)
 
 
 def panel_arrays(panel: vt.Panel) -> dict[str, NDArray[Any]]:

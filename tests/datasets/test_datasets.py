@@ -273,7 +273,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     known = loading.DatasetSource(
-        "t", 2, "s", "l", "h", loading.digest(b""), loading.digest(TEXT), header="a,b"
+        "t", 2, "s", "l", "h", loading.SOURCES["ctg"].build, sha256_text=loading.digest(TEXT), header="a,b"
     )
     monkeypatch.setitem(loading.SOURCES, "ctg", known)
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

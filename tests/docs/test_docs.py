@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import veritracer
 from veritracer import counterfactuals
@@ -64,17 +63,3 @@ def test_the_page_of_an_openapi_document() -> None:
         "### In\n\n| field | type | default | meaning |\n|---|---|---|---|\n| `kappa` | number | `0.2` |  |"
         in page
     )
-
-
-def test_the_page_on_adding_a_bound_works() -> None:
-    """Its Python runs as written, and the bound certifies under its own name."""
-    text = (DOCS / "how-to/add-a-bound.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^    ```python\n(.*?)^    ```", text, flags=re.M | re.S)
-    names: dict[str, Any] = {}
-    try:
-        for block in blocks:
-            exec("\n".join(line.removeprefix("    ") for line in block.splitlines()), names)
-        assert "halved" in veritracer.bounds.BOUNDS
-        assert len(names["found"]) == 1
-    finally:
-        veritracer.bounds.BOUNDS.pop("halved", None)

@@ -762,3 +762,17 @@ def test_a_declared_end_is_not_exceeded_by_rounding() -> None:
     encoding = Encoding.fit(schema, pd.DataFrame({"f": [0.35000000000000003, 0.9, 0.6]}))
     top = encoding.decode(torch.ones(1, encoding.dim, dtype=torch.float64))
     assert top["f"].tolist() == [0.9]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "Float32", "float[pyarrow]", "category"])
+def test_narrow_categories_are_the_decimals_that_people_read(dtype: str) -> None:
+    wide = pd.Series([0.1, 0.7, 0.35, 0.1] * 10)
+    narrow = wide.astype("float32").astype(dtype)
+    table = pd.DataFrame({"rate": narrow, "b": np.arange(40.0) % 7})
+    encoding = Encoding.fit(Schema.infer(table, categorical=["rate"]), table)
+    assert encoding.schema["rate"].categories == (0.1, 0.35, 0.7)
+    encoded = encoding.encode(table)
+    assert torch.equal(encoding.encode(table.assign(rate=wide)), encoded)
+    back = encoding.decode(encoded)
+    assert back["rate"].dtype == narrow.dtype
+    assert torch.equal(Encoding.from_json(encoding.to_json()).encode(back), encoded)

@@ -175,13 +175,13 @@ def test_a_region_keeps_its_width_in_another_encoding() -> None:
     _, promises, _ = issued(overshoot=0.05)
     encoding, _ = refitted()
     piece, issuing = promises.pieces[0], promises.issuing[0]
-    rows = encoded_rows(encoding, piece, issuing)
-    assert bool(rows.wide.any())
+    _, _, here, _ = encoded_rows(encoding, piece, issuing)
+    assert bool((here.lower != here.upper).any())
     mine, theirs = (e.columns.index("savings") for e in (encoding, issuing.encoding))
-    own = encoded_rows(issuing.encoding, piece, issuing)
-    width = (own.upper - own.lower)[:, theirs] * 50_000
-    inside = (rows.upper[:, mine] < 1) & (rows.lower[:, mine] > 0)
-    again = (rows.upper - rows.lower)[:, mine] * 60_000
+    _, _, there, _ = encoded_rows(issuing.encoding, piece, issuing)
+    width = (there.upper - there.lower)[:, theirs] * 50_000
+    inside = (here.upper[:, mine] < 1) & (here.lower[:, mine] > 0)
+    again = (here.upper - here.lower)[:, mine] * 60_000
     assert torch.allclose(again[inside], width[inside], rtol=0, atol=1e-6)
 
 

@@ -194,6 +194,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"kappa": 0.2, "n": 2},
     {"kappa": 0.1, "overshoot": 0.03},
     {"kappa": 0.02, "drift": Drift(income=700.0, age=1.0), "overshoot": 0.01},
+    {"kappa": 0.05, "refine": False, "effort": "exact"},
 ]
 
 
@@ -204,6 +205,42 @@ def test_what_explain_answers_is_issued(options: dict[str, Any], tmp_path: Path)
         issued = issue(ledger, found)
         assert len(issued) == int((found.status != "none").sum()) > 0
         assert ledger.verify(issued.head).ok
+
+
+def exact_results() -> vt.Counterfactuals:
+    """Regions of which the exact stage proves some, and finds a model that breaks others."""
+    wide = {"drift": Drift(income=10_000.0), "overshoot": 0.1}
+    return recourse(rows=60, kappa=0.02, refine=False, effort="exact", **wide)
+
+
+def test_exact_proofs_are_proved_again_by_the_exact_stage(tmp_path: Path) -> None:
+    found = exact_results()
+    exactly = found.certified & (found.method == "exact")
+    assert exactly.any()
+    with vt.Ledger(tmp_path / "promises.db") as ledger:
+        issued = issue(ledger, found, uncertified="skip")
+        assert len(issued) == int(found.certified.sum())
+        assert ledger.verify(issued.head).ok
+
+
+def test_an_exact_proof_of_what_is_broken_is_refused(tmp_path: Path) -> None:
+    found = exact_results()
+    broken = found.certificates.broken
+    assert broken.any()
+    i = first(found, broken)
+    changed = {
+        n: getattr(found, n).copy() for n in ("certified", "worst_logit", "radius", "status", "method")
+    }
+    changed["certified"][i], changed["worst_logit"][i] = True, -1.0
+    changed["radius"][i], changed["status"][i], changed["method"][i] = found.kappa, "certified", "exact"
+    refused(edited(found, **changed), "a proof for every certificate", tmp_path)
+
+
+def test_a_bound_is_not_an_exact_proof(tmp_path: Path) -> None:
+    found = recourse()
+    method = found.method.copy()
+    method[first(found, found.certified)] = "exact"
+    refused(edited(found, method=method), "the method that proves it", tmp_path)
 
 
 DTYPES = {

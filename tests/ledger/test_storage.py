@@ -92,8 +92,8 @@ def test_regions_and_alternatives(place: str) -> None:
     assert promises.ids == [f"person {i}" for i in found.row[rows]]
     assert len(set(promises.ids)) < len(promises.ids), "somebody has two alternatives"
     proved = (found.certified | (found.radius > 0))[rows]
-    again = encoded_rows(found.encoding, promises, IssuingModel.from_bytes(*_stored_model(place)))
-    lower, upper = (end[torch.from_numpy(proved)] for end in (again.lower, again.upper))
+    _, _, again, _ = encoded_rows(found.encoding, promises, IssuingModel.from_bytes(*_stored_model(place)))
+    lower, upper = (end[torch.from_numpy(proved)] for end in again)
     region = found.region.select(torch.from_numpy(rows[proved]))
     assert bool((lower <= region.lower).all())
     assert bool((upper >= region.upper).all())

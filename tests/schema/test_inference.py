@@ -167,7 +167,7 @@ def test_what_is_spoken_of_is_not_left_out() -> None:
     frame = table(number=list(range(ROWS)), customer_id=np.random.default_rng(0).permutation(9 * ROWS)[:ROWS])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Schema.infer(frame, free=["number"], immutable=["customer_id"]).ignored == ()
+        assert Schema.infer(frame, free=["number"], immutable=["customer_id"]).ignored == {}
         assert Schema.infer(frame, ignore=["number", "customer_id"]).ignored_names == (
             "number",
             "customer_id",

@@ -43,10 +43,9 @@ import veritracer as vt
 from veritracer.app.notices import NoticeForm, promise_notices, render_notice, write_notices
 from veritracer.errors import VeriTracerWarning
 from veritracer.ledger import audit
-from veritracer.tables import open_sink, open_table
+from veritracer.tables import open_sink, read_batches
 from veritracer.tables.batches import typed_rows
 from veritracer.tables.exact_columns import counterfactual_table
-from veritracer.tables.jobs import TableSlice
 
 QUICK, LONG = 2_000, 20_000
 ROWS = 6
@@ -277,13 +276,12 @@ class Witness:
         for kind in ("csv", "parquet"):
             target = folder / f"out.{kind}"
             with (
-                open_table(str(source)) as table,
                 open_sink(str(target)) as sink,
                 warnings.catch_warnings(action="ignore", category=VeriTracerWarning),
             ):
                 schema, encoding = place.recourse.encoding.schema, place.recourse.encoding
-                for batch in table.batches:
-                    rows, _ = typed_rows(TableSlice("people", batch, table.is_text), schema, encoding)
+                for batch in read_batches(str(source)):
+                    rows, _ = typed_rows(batch, schema, encoding)
                     found = place.recourse.explain(rows[list(schema.names)], **options)
                     kept = pd.DataFrame(index=rows.index)
                     sink.write(counterfactual_table(found, kept, sentences=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,11 @@ from ledger_cases import undecided
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.engines import Engine, Serial
-from veritracer.options import Original
+from veritracer.options import IssueOptions, Original
 from veritracer.tables import (
-    FileOutput,
-    FolderOutput,
     Job,
-    PromiseTerms,
+    RunFolder,
     RunSummary,
-    TableInputs,
     TableSource,
     Verb,
     check_columns,
@@ -69,14 +67,14 @@ def job(folder: Path, verb: Verb = "explain", **more: Any) -> Job:
     return Job(verb, str(folder / "model"), {**QUICK, **more}, keep=("id",))
 
 
-def inputs(place: Path | str, rows: int = 25) -> TableInputs:
+def inputs(place: Path | str, rows: int = 25) -> TableSource:
     """Tables in batches of so many rows."""
 
-    def check(table: TableSource) -> None:
-        check_ids(table, "id")
-        check_columns(table, SCHEMA, ["id"])
+    def check(table: str, columns: Sequence[str]) -> None:
+        check_ids(table, columns, "id")
+        check_columns(table, columns, SCHEMA, ["id"])
 
-    return TableInputs(str(place), rows=rows, check=check)
+    return TableSource(str(place), batch_rows=rows, check=check)
 
 
 def explained(
@@ -97,11 +95,11 @@ def explained(
 def certified(folder: Path, left: Path, right: Path, out: Path, rows: int = 25) -> RunSummary:
     """Certify the pairs of two tables, of which the second needs no ids."""
     mine, tables = job(folder, "certify"), inputs(left, rows)
-    others = TableInputs(str(right), rows=rows)
+    others = TableSource(str(right), batch_rows=rows)
     with open_output(str(out), {**mine.document(), **tables.document()}) as output:
         return run_table(
             partial(do_batch, mine),
-            lambda tell: paired(tables.batches(tell), others.batches()),
+            partial(paired, tables, others),
             output,
             Serial(),
         )
@@ -119,10 +117,10 @@ def issued(
 ) -> RunSummary:
     """Promise recourse to the people in a table of the folder."""
     mine, tables = job(folder), inputs(folder / place, rows)
-    terms = PromiseTerms("id", original=original)
+    options = IssueOptions(ids="id", ledger=str(ledger), original=original)
     with open_output(str(out), {**mine.document(), **tables.document(), "verb": "issue"}) as output:
-        assert isinstance(output, FolderOutput | FileOutput)
-        return issue_table(mine, terms, tables.batches, output, str(ledger), engine or Serial())
+        assert isinstance(output, RunFolder)
+        return issue_table(mine, options, tables.batches, output, engine or Serial())
 
 
 def written(out: Path) -> pd.DataFrame:

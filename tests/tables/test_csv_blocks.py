@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veritracer.errors import DataError
-from veritracer.tables import CSVFormat, csv_blocks, open_rejects, open_table, read_table
-from veritracer.tables.csv_blocks import RowEnds
+from veritracer.tables import CSVFormat, csv_blocks, open_rejects, read_batches, read_table
+from veritracer.tables.csv_blocks import end_of_rows
 
 NAMES = ("a", "b", "c", "d")
 HEAD = ",".join(NAMES) + "\n"
@@ -25,8 +25,8 @@ PLAIN, MULTILINE = CSVFormat(), CSVFormat(multiline_cells=True)
 
 def read(text: str | bytes, folder: Path, form: CSVFormat = PLAIN) -> list[list[str]]:
     (folder / "t.csv").write_bytes(text.encode() if isinstance(text, str) else text)
-    with open_table(str(folder / "t.csv"), csv=form) as table:
-        return [list(row.values()) for batch in table.batches for row in batch.to_pylist()]
+    batches = read_batches(str(folder / "t.csv"), csv=form)
+    return [list(row.values())[:-1] for batch in batches for row in batch.rows.to_pylist()]
 
 
 def refused(text: str | bytes, folder: Path, form: CSVFormat = PLAIN) -> str:
@@ -118,7 +118,7 @@ def test_ends_of_rows_in_all_short_texts(length: int) -> None:
     """Against a reading character by character."""
     for characters in itertools.product(b'",\n\ra', repeat=length):
         text = bytes(characters)
-        assert RowEnds(",").last(text) == _end_by_character(text), text
+        assert end_of_rows(text, ",") == _end_by_character(text), text
 
 
 def _end_by_character(text: bytes) -> int:
@@ -145,14 +145,14 @@ def _end_by_character(text: bytes) -> int:
 @given(text=st.text(st.sampled_from('",\n\r ab'), max_size=40), size=st.integers(1, 20))
 def test_cuts_are_where_pyarrow_ends_rows(text: str, size: int) -> None:
     """Rows that are cut by us and parsed one after the other are those of the whole text."""
-    ends, data = RowEnds(","), text.encode() + b"\n"
+    data = text.encode() + b"\n"
     parts, rest = [], b""
     for at in range(0, len(data), size):
         block = rest + data[at : at + size]
-        cut = ends.last(block)
+        cut = end_of_rows(block, ",")
         parts += _parsed(block[:cut])
         rest = block[cut:]
-    assert parts == _parsed(data[: ends.last(data)])
+    assert parts == _parsed(data[: end_of_rows(data, ",")])
 
 
 def _parsed(data: bytes) -> list[str]:
@@ -270,11 +270,11 @@ def test_no_row_is_lost_silently(
     at = 4 + damage % max(1, len(content) - 4)
     content = content[:at] + ('"' if quote else "") + content[at + (not quote) :]
     folder = tmp_path_factory.mktemp("t")
-    left_out: list[int] = []
     (folder / "t.csv").write_bytes(content.encode())
     try:
-        with open_table(str(folder / "t.csv"), ragged=lambda number, *_: left_out.append(number)) as table:
-            read = sum(batch.num_rows for batch in table.batches)
+        batches = list(read_batches(str(folder / "t.csv"), collect_rejects=True))
+        read = sum(batch.rows.num_rows for batch in batches)
+        left_out = [reject.number for batch in batches for reject in batch.rejects]
     except DataError:
         return
     lines = content[4:].replace("\r\n", "\n").split("\n")
@@ -289,9 +289,9 @@ def test_no_row_is_lost_silently(
 def test_names_may_have_lines_and_quotes(tmp_path: Path) -> None:
     text = '"first\nname","say ""x""",c\n1,2,3\n'
     (tmp_path / "t.csv").write_text(text)
-    with open_table(str(tmp_path / "t.csv"), csv=MULTILINE) as table:
-        assert table.columns == ("first\nname", 'say "x"', "c")
-        assert next(row for batch in table.batches for row in batch.to_pylist())["c"] == "3"
+    (batch,) = read_batches(str(tmp_path / "t.csv"), csv=MULTILINE)
+    assert batch.columns == ("first\nname", 'say "x"', "c")
+    assert batch.rows.to_pylist()[0]["c"] == "3"
     assert "the header of" in refused(text, tmp_path)
     assert "the header of" in refused('a,b,c,"d\n' + rows(1, 9), tmp_path)
 
@@ -373,12 +373,13 @@ HARD = {
 def test_a_block_of_hard_text_is_one_pass(name: str) -> None:
     """Four MiB each: going back over what was passed would take hours, so that this ends is the test."""
     text = HARD[name] * ((4 << 20) // len(HARD[name]))
-    assert 0 <= RowEnds(",").last(text) <= len(text)
+    assert 0 <= end_of_rows(text, ",") <= len(text)
 
 
 def test_every_batch_has_the_type_text(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(HEAD + rows(1, 9))
-    with open_table(str(tmp_path / "t.csv"), rows=3) as table:
-        batches = list(table.batches)
-    assert [batch.num_rows for batch in batches] == [3, 3, 2]
-    assert {field.type for batch in batches for field in batch.schema} == {pa.string()}
+    batches = list(read_batches(str(tmp_path / "t.csv"), rows=3))
+    assert [batch.rows.num_rows for batch in batches] == [3, 3, 2]
+    assert {batch.rows.schema.field(name).type for batch in batches for name in batch.columns} == {
+        pa.string()
+    }

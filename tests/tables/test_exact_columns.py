@@ -24,10 +24,9 @@ import veritracer as vt
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning
 from veritracer.schema import Feature, Schema
-from veritracer.tables import CSVFormat, open_sink, open_table, read_table
+from veritracer.tables import CSVFormat, open_sink, read_batches, read_table
 from veritracer.tables.batches import typed_rows
 from veritracer.tables.exact_columns import counterfactual_table
-from veritracer.tables.jobs import TableSlice
 
 ROWS = 16
 POWERS = (-9, -6, -3, 0, 3, 7, 9, 12, 15)
@@ -340,9 +339,9 @@ def test_an_index_does_not_become_a_column(tmp_path: Path) -> None:
     schema, frame = columns("float64")
     frame.index = pd.Index(range(100, 100 + len(frame)))
     explained(schema, frame).to_parquet(tmp_path / "r.parquet")
-    with open_table(str(tmp_path / "r.parquet")) as table:
-        assert set(schema.names) <= set(table.columns)
-        assert not [name for name in table.columns if name.startswith("__index")]
+    table = next(read_batches(str(tmp_path / "r.parquet")))
+    assert set(schema.names) <= set(table.columns)
+    assert not [name for name in table.columns if name.startswith("__index")]
 
 
 def test_kept_columns_are_written_as_they_were(tmp_path: Path) -> None:
@@ -360,11 +359,10 @@ def test_kept_columns_are_written_as_they_were(tmp_path: Path) -> None:
     recourse = vt.Recourse(module, schema, encoding, kappa=0.01)
     for name in ("out.parquet", "out.csv"):
         with (
-            open_table(str(tmp_path / "in.parquet"), rows=5) as source,
             open_sink(str(tmp_path / name)) as sink,
         ):
-            for batch in source.batches:
-                rows, _ = typed_rows(TableSlice("in", batch), schema, encoding, ["id", "note"])
+            for batch in read_batches(str(tmp_path / "in.parquet"), rows=5):
+                rows, _ = typed_rows(batch, schema, encoding, ["id", "note"])
                 found = recourse.explain(rows[list(schema.names)], refine=False)
                 sink.write(counterfactual_table(found, rows[["id", "note"]]))
     assert pq.read_table(tmp_path / "out.parquet").select(["id", "note"]).equals(kept)

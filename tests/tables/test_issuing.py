@@ -81,7 +81,8 @@ def assert_whole(work: Path, ledger: str) -> None:
             row = place.opened(number, b64decode(opening[who]))["row"]
             assert row["income"] == people.set_index("who")["income"][who]
     names = {path.name for path in work.iterdir()} - {"promises.db", "promises.db-wal", "promises.db-shm"}
-    assert names == {"model", "people.csv", "recourse.csv"}
+    assert names == {"model", "people.csv", "recourse.csv", "recourse.csv.run"}
+    assert {path.name for path in (work / "recourse.csv.run").iterdir()} == {"_run.json", "_batches"}
     assert found["recourse.promise"].dropna().astype(int).tolist() == sorted(numbers)
     by_number = found.dropna(subset="recourse.promise").set_index("recourse.promise")["who"]
     assert {int(number): who for number, who in by_number.items()} == numbers
@@ -145,10 +146,45 @@ def test_what_is_repeated_has_to_be_the_same(work: Path) -> None:
     (work / "other.db").unlink()
     assert issue(work, ledger).returncode == 0
     assert_whole(work, ledger)
+    table[::-1].to_csv(work / "people.csv", index=False)
     done = issue(work, ledger)
-    assert_refused(done)  # once more: the openings that are there are not written over
-    assert "recourse.csv, which has openings of commitments" in done.stderr
+    assert done.returncode == 2  # also when it is finished
+    assert "the rows that this run began with, got others" in done.stderr
+    table.to_csv(work / "people.csv", index=False)
     assert_whole(work, ledger)
+
+
+@pytest.mark.parametrize("original", ["plain", "commitment"])
+def test_a_finished_command_that_is_repeated_leaves_its_file_as_it_is(original: str, work: Path) -> None:
+    ledger, out = str(work / "promises.db"), work / "recourse.csv"
+    first = issue(work, ledger, "--original", original)
+    content, promises = out.read_bytes(), promised(ledger)
+    assert b"recourse.promise" in content
+    again = issue(work, ledger, "--original", original)
+    assert (first.returncode, again.returncode) == (0, 0), again
+    assert "The recourse: recourse.csv, complete before and left as it is" in again.stdout
+    assert "left as it is" not in first.stdout
+    assert (out.read_bytes(), promised(ledger)) == (content, promises)
+
+
+def test_a_file_that_is_there_is_not_written_over_without_force(work: Path) -> None:
+    ledger, out = str(work / "promises.db"), work / "recourse.csv"
+    for other in ("recourse.status\ncertified\n", "notes\n"):
+        out.write_text(other)
+        done = issue(work, ledger)
+        assert_refused(done)
+        assert "expected a new file, got recourse.csv" in done.stderr
+        assert out.read_text() == other
+    assert issue(work, ledger, "--force").returncode == 0
+    assert_whole(work, ledger)
+    promises = promised(ledger)
+    done = issue(work, ledger, "--force")  # a run that is finished begins anew
+    assert "0 promises were issued" in done.stdout
+    assert promised(ledger) == promises
+    out.unlink()
+    done = issue(work, ledger)
+    assert_refused(done)
+    assert "expected recourse.csv, which this run finished, got no such file" in done.stderr
 
 
 def test_a_lost_draft_is_not_replaced(work: Path) -> None:
@@ -175,6 +211,7 @@ def test_where_nothing_is_promised_the_ledger_stays_as_it_is(work: Path) -> None
     assert first.stdout.splitlines()[-1] == again.stdout.splitlines()[-1]  # the head
     assert len(pd.read_csv(work / "none.csv")) == len(pd.read_csv(work / "people.csv"))
     (work / "none.csv").unlink()
+    shutil.rmtree(work / "none.csv.run")
     assert_whole(work, ledger)
 
 
@@ -205,7 +242,7 @@ def test_nothing_is_promised_twice(original: Any, folder: Path, tmp_path: Path) 
     told, ids = written(out), numbers(ledger)
     assert len(ids) == len(set(ids)) == first.counts["promises"] > 10
     again = issued(folder, out, ledger, original=original)
-    assert (again.done_before, again.batches, numbers(ledger)) == (3, 3, ids)
+    assert (again.done_before, len(again.results), numbers(ledger)) == (3, 3, ids)
     assert again.counts == first.counts
     pd.testing.assert_frame_equal(written(out), told)
     assert not (out / "_prepared").exists()

@@ -13,17 +13,15 @@ import sqlalchemy as sa
 
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
-from veritracer.tables import find_tables, is_many, open_table, read_table, without_password
+from veritracer.tables import find_tables, is_many, read_batches, read_table, without_password
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
 PEOPLE = "select * from people order by id"
 
 
 def read(place: str, query: str | None = None) -> list[dict[str, object]]:
-    with open_table(place, query, rows=2) as table:
-        rows = [row for batch in table.batches for row in batch.to_pylist()]
-        assert all(tuple(row) == table.columns for row in rows)
-        return rows
+    batches = read_batches(place, query, rows=2)
+    return [row for batch in batches for row in batch.rows.select(batch.columns).to_pylist()]
 
 
 WANTED = FRAME.astype(object).where(FRAME.notna(), None).to_dict("records")
@@ -102,7 +100,7 @@ def test_gaps_and_types_that_differ_between_batches(tmp_path: Path) -> None:
 
 def names_or_reason(place: str) -> str:
     try:
-        return str([found.name for found in find_tables(place)])
+        return str(list(find_tables(place)))
     except DataError as error:
         return str(error)
 
@@ -134,8 +132,7 @@ def test_no_place_tells_its_password(place: str, query: str | None) -> None:
 def test_open_tables_are_named_without_passwords(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, plain = "mysql+fake://scott:SECRET@host/s.db", sa.make_url(sql)
     monkeypatch.setattr(sa, "make_url", lambda url: plain)
-    with open_table(place, PEOPLE) as table:
-        assert table.name == "mysql+fake://scott:***@host/s.db"
+    assert next(read_batches(place, PEOPLE)).table == "mysql+fake://scott:***@host/s.db"
 
 
 # ------------------------------------------------------------ URLs, folders and patterns
@@ -150,7 +147,7 @@ def test_urls_are_files(name: str) -> None:
         else:
             FRAME.to_csv(file, index=False, compression="gzip" if name.endswith("gz") else None)
     assert [str(row["id"]) for row in read(place)] == ["3", "1", "2"]
-    assert place in [found.place for found in find_tables("memory://tables/")]
+    assert place in find_tables("memory://tables/").values()
     with pytest.raises(DataError, match="nothing at"):
         read("memory://tables/nobody.csv")
 
@@ -164,10 +161,10 @@ def test_local_names_may_have_any_characters(start: str, name: str, tmp_path: Pa
     place = f"{start}{path}"
     assert not is_many(place)
     assert len(read(place)) == 3
-    assert find_tables(place) == [(path.name, place)]
+    assert find_tables(place) == {path.name: place}
     if "?" not in name:
         assert is_many(f"{start}{path.parent}")
-        assert find_tables(f"{start}{path.parent}/") == [(path.name, str(path))]
+        assert find_tables(f"{start}{path.parent}/") == {path.name: str(path)}
     with pytest.raises(DataError, match="no file /nowhere"):
         read(f"{start}/nowhere.csv")
 
@@ -187,7 +184,7 @@ def test_folders_and_patterns(tmp_path: Path) -> None:
             "/a/*": ["c.parquet"],
             "/_own/*": ["d.csv"],
         }
-        found = {pattern: [one.name for one in find_tables(f"{folder}{pattern}")] for pattern in names}
+        found = {pattern: list(find_tables(f"{folder}{pattern}")) for pattern in names}
         assert found == names
         with pytest.raises(DataError, match=r"tables in .+, got none"):
             find_tables(f"{folder}/*.txt")
@@ -195,12 +192,12 @@ def test_folders_and_patterns(tmp_path: Path) -> None:
 
 
 def test_a_single_name_is_one_table(sql: str) -> None:
-    assert find_tables("people.csv") == [("people.csv", "people.csv")]
-    assert find_tables(sql, PEOPLE) == [("people.sqlite", sql)]
+    assert find_tables("people.csv") == {"people.csv": "people.csv"}
+    assert find_tables(sql, PEOPLE) == {"people.sqlite": sql}
     database = "postgresql://me:secret@host/name?sslmode=require"
     assert not is_many(database, PEOPLE)
-    assert find_tables(database, PEOPLE) == [("name", database)]
-    assert find_tables("s3://bucket/2027/people.csv") == [("people.csv", "s3://bucket/2027/people.csv")]
+    assert find_tables(database, PEOPLE) == {"name": database}
+    assert find_tables("s3://bucket/2027/people.csv") == {"people.csv": "s3://bucket/2027/people.csv"}
     with pytest.raises(DataError, match="expected a file with a table, got the folder"):
         read(str(Path(sql.removeprefix("sqlite:///")).parent))
 

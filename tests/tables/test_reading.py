@@ -22,7 +22,8 @@ from pyarrow import parquet
 from veritracer.errors import DataError
 from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
-from veritracer.tables import CSVFormat, apply_schema, open_rejects, open_sink, open_table, read_table
+from veritracer.tables import CSVFormat, apply_schema, open_rejects, open_sink, read_batches, read_table
+from veritracer.tables.jobs import ROW
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)
 
@@ -31,9 +32,8 @@ MULTILINE = CSVFormat(multiline_cells=True)
 
 
 def rows_of(path: Path, csv: CSVFormat | None = None, **options: int) -> list[list[str]]:
-    with open_table(str(path), csv=csv or CSVFormat(), **options) as table:
-        pieces = list(table.batches)
-    return [list(row.values()) for piece in pieces for row in piece.to_pylist()]
+    batches = read_batches(str(path), csv=csv or CSVFormat(), **options)
+    return [list(row.values())[:-1] for batch in batches for row in batch.rows.to_pylist()]
 
 
 @given(cells=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=20), size=st.integers(1, 7))
@@ -94,9 +94,9 @@ def test_types_without_a_schema(tmp_path: Path) -> None:
 
 def test_the_row_of_a_wrong_cell_counts_from_one(tmp_path: Path) -> None:
     schema = Schema([Feature("n", "integer")])
-    piece = pa.record_batch({"n": pa.array(["1", "two", "3"])})
+    piece = pa.record_batch({"n": pa.array(["1", "two", "3"]), ROW: pa.array([101, 102, 103])})
     with pytest.raises(DataError, match="'two' in row 102"):
-        apply_schema(piece, schema, is_text=True, start=100)
+        apply_schema(piece, schema, is_text=True)
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 def test_parquet_in_pieces(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": range(100), "b": [None, 1.5] * 50, "c": ["x", None] * 50})
     frame.to_parquet(tmp_path / "t.parquet")
-    with open_table(str(tmp_path / "t.parquet"), rows=30) as table:
-        pieces = list(table.batches)
-        assert table.share() == 1.0
+    batches = list(read_batches(str(tmp_path / "t.parquet"), rows=30))
+    assert batches[-1].share == 1.0
+    pieces = [batch.rows.select(batch.columns) for batch in batches]
     assert [piece.num_rows for piece in pieces] == [30, 30, 30, 10]
     with open_sink(str(tmp_path / "u.parquet")) as sink:
         for piece in pieces:
@@ -176,12 +176,10 @@ def test_what_is_no_file_or_no_whole_one(tmp_path: Path, monkeypatch: pytest.Mon
         rows_of(path)
 
 
-def test_how_far_a_table_was_read_is_known_after_it_was_closed(tmp_path: Path) -> None:
+def test_a_batch_says_how_far_its_table_was_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4\n")
-    with open_table(str(tmp_path / "t.csv")) as table:
-        assert sum(chunk.num_rows for chunk in table.batches) == 2
-        assert table.share() == 1.0
-    assert table.share() == 1.0
+    (batch,) = read_batches(str(tmp_path / "t.csv"))
+    assert (batch.rows.num_rows, batch.share) == (2, 1.0)
 
 
 def test_a_packed_file_that_breaks_off_is_refused_where_it_does(tmp_path: Path) -> None:

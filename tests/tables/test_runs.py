@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,10 @@ from run_cases import QUICK, REFINED, assert_same, certified, explained, model, 
 import veritracer as vt
 from veritracer.engines import Processes, Serial
 from veritracer.errors import DataError
-from veritracer.tables import Job, TableInputs, do_batch, open_output, paired, run_table
+from veritracer.tables import Batch, Job, RunFolder, TableSource, do_batch, open_output, paired, run_table
 from veritracer.tables.batches import load_model
-from veritracer.tables.inputs import compact, rebatched
-from veritracer.tables.reading import rows_digest
-from veritracer.tables.run_folder import RunFolder
+from veritracer.tables.jobs import ROW
+from veritracer.tables.reading import compact, rebatched, rows_digest
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def test_batches_of_any_size_and_order_say_the_same(
 ) -> None:
     out = tmp_path_factory.mktemp("batches") / "out"
     outcome = explained(folder, out, rows=rows, engine=Backwards() if backwards else None, **REFINED)
-    assert outcome.batches == -(-len(people()) // rows)
+    assert len(outcome.results) == -(-len(people()) // rows)
     assert outcome.counts["rows"] == len(people())
     assert_same(written(out), refined)
 
@@ -78,16 +78,26 @@ def test_batches_do_not_depend_on_the_chunks_of_a_file(sizes: list[int], rows: i
     for size in sizes:
         chunks += whole.slice(at, size).combine_chunks().to_batches()
         at += size
-    found = list(rebatched(chunks, rows))
-    assert pa.Table.from_batches(found).equals(whole)
+    found = [batch.rows for batch in rebatched(numbered(chunks), rows)]
+    assert pa.Table.from_batches(found).drop_columns([ROW]).equals(whole)
+    assert [n for batch in found for n in batch[ROW].to_pylist()] == list(range(1, len(whole) + 1))
     assert all(batch.num_rows == rows for batch in found[:-1])
+
+
+def numbered(chunks: list[pa.RecordBatch]) -> Iterator[Batch]:
+    """Chunks of a table as they are read."""
+    number = 0
+    for chunk in chunks:
+        numbers = pa.array(range(number + 1, number + 1 + len(chunk)), pa.int64())
+        yield Batch("t", chunk.append_column(ROW, numbers))
+        number += len(chunk)
 
 
 def test_a_batch_travels_alone_and_its_digest_knows_all_of_it(tmp_path: Path) -> None:
     def slices(words: list[str]) -> list[pa.RecordBatch]:
         column = pa.DictionaryArray.from_arrays([0, 1] * 5_000, words)
         (batch,) = pa.table({"x": list(range(10_000)), "word": column}).to_batches()
-        return [compact(one) for one in rebatched([batch], 100)]
+        return [one.rows for one in rebatched(numbered([batch]), 100)]
 
     one, other = slices(["a", "b"]), slices(["a", "c"])
     assert len(pickle.dumps(one[5], protocol=5)) < 5_000
@@ -122,7 +132,7 @@ def test_a_finished_batch_is_not_done_again(folder: Path, alone: pd.DataFrame, t
     before = {path: path.stat().st_mtime_ns for path in files}
     files[1].unlink()
     outcome = explained(folder, out)
-    assert (outcome.batches, outcome.done_before, outcome.counts["rows"]) == (3, 2, 60)
+    assert (len(outcome.results), outcome.done_before, outcome.counts["rows"]) == (3, 2, 60)
     assert [path for path in files if path.stat().st_mtime_ns != before[path]] == [files[1]]
     assert_same(written(out), alone)
 
@@ -200,7 +210,7 @@ def test_a_folder_is_left_as_it_was_where_nothing_was_begun(tmp_path: Path) -> N
 def test_a_document_that_cannot_be_read_is_not_continued_with(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "out", {"verb": "explain"}, "csv"):
         pass
-    for content in ("{", "{}", '{"run": "ab", "asked": 3}'):
+    for content in ("{", "{}", '{"run": "ab", "request": 3}'):
         (tmp_path / "out" / "_run.json").write_text(content)
         with pytest.raises(DataError, match=r"a document of a run in .*remove it, or name a new folder"):
             RunFolder(tmp_path / "out", {"verb": "explain"}, "csv")
@@ -218,7 +228,7 @@ def test_an_infinite_price_is_remembered(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time
-from veritracer.tables.run_folder import RunFolder
+from veritracer.tables import RunFolder
 with RunFolder(sys.argv[1], {"verb": "explain"}, "csv"):
     print("held", flush=True)
     time.sleep(60)
@@ -288,9 +298,9 @@ def test_a_run_may_write_behind_a_url(scheme: str, folder: Path, alone: pd.DataF
     first = explained(folder, url, engine=engine)
     assert_same(written(fetched(url, tmp_path / "first")), alone)
     files, path = fsspec.core.url_to_fs(url)
-    files.rm(f"{path}/_batches/{first.records[1].name}.json")
+    files.rm(f"{path}/_batches/{first.results[1].name}.json")
     again = explained(folder, url)
-    assert (again.batches, again.done_before) == (first.batches, first.batches - 1)
+    assert (len(again.results), again.done_before) == (len(first.results), len(first.results) - 1)
     assert_same(written(fetched(url, tmp_path / "second")), alone)
     with pytest.raises(DataError, match="another options"):
         explained(folder, url, overshoot=0.1)
@@ -386,7 +396,7 @@ def test_pairs_need_not_be_cut_alike(folder: Path, tmp_path: Path) -> None:
     explained(folder, tmp_path / "answers", rows=7)
     table, answers = folder / "people.parquet", tmp_path / "answers"
     found = certified(folder, table, answers, tmp_path / "out")
-    assert (found.batches, found.counts["rows"]) == (3, len(people()))
+    assert (len(found.results), found.counts["rows"]) == (3, len(people()))
     some = answers / "people.parquet.000000.parquet"
     for name, one, other in (("few", table, some), ("many", some, table)):
         with pytest.raises(DataError, match="expected one counterfactual for each row"):
@@ -398,7 +408,7 @@ def test_pairs_need_not_be_cut_alike(folder: Path, tmp_path: Path) -> None:
 
 def rejecting(folder: Path, table: Path, out: Path, rows: int, engine: Any = None) -> Any:
     asked = Job("explain", str(folder / "model"), QUICK, keep=("id",), collect_rejects=True)
-    tables = TableInputs(str(table), rows=rows, collect_rejects=True)
+    tables = TableSource(str(table), batch_rows=rows, collect_rejects=True)
     with open_output(str(out), {**asked.document(), **tables.document()}) as output:
         task = partial(do_batch, asked)
         rejects = out.with_suffix(".rejects.csv")
@@ -416,14 +426,14 @@ def test_rejected_rows_are_collected_whatever_the_batches_and_engines(folder: Pa
     ways = {"one": (1000, None), "small": (7, None), "apart": (7, Processes(2))}
     found = {name: rejecting(folder, tmp_path / "t.csv", tmp_path / name, *how) for name, how in ways.items()}
     for name, summary in found.items():
-        assert (summary.counts["rows"], summary.rejected[0]) == (54, 6)
+        assert (summary.counts["rows"], len(summary.rejects)) == (54, 6)
         told = pd.read_csv(tmp_path / f"{name}.rejects.csv", dtype=str)
         assert told["recourse.row"].tolist() == ["1", "5", "27", "30", "59", "60"]
         assert_same(written(tmp_path / name), written(tmp_path / "one"))
         assert (tmp_path / f"{name}.rejects.csv").read_bytes() == (tmp_path / "one.rejects.csv").read_bytes()
     again = rejecting(folder, tmp_path / "t.csv", tmp_path / "small", 7)
-    assert (again.done_before, again.batches) == (8, 9)  # of the last one no row is left
-    assert again.rejected == found["small"].rejected
+    assert (again.done_before, len(again.results)) == (8, 9)  # of the last one no row is left
+    assert again.rejects == found["small"].rejects
 
 
 def test_pairs_of_which_one_cannot_be_read_are_left_out(folder: Path, tmp_path: Path) -> None:
@@ -437,13 +447,13 @@ def test_pairs_of_which_one_cannot_be_read_are_left_out(folder: Path, tmp_path: 
     asked = Job("certify", str(folder / "model"), QUICK, keep=("id",), collect_rejects=True)
     for rows in (4, 1000):
         left, right = (
-            TableInputs(str(tmp_path / name), rows=rows, collect_rejects=True)
+            TableSource(str(tmp_path / name), batch_rows=rows, collect_rejects=True)
             for name in ("t.csv", "answers.csv")
         )
         with open_output(str(tmp_path / str(rows)), {"rows": rows}) as output:
             found = run_table(
                 partial(do_batch, asked),
-                lambda tell, one=left, other=right: paired(one.batches(tell), other.batches()),  # type: ignore[misc]
+                partial(paired, left, right),
                 output,
                 Serial(),
                 rejects=tmp_path / "r.csv",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from veritracer.errors import DataError
-from veritracer.tables import CSVFormat, open_sink, open_table
+from veritracer.tables import CSVFormat, altered_note, open_sink, read_batches
 
 RISKY = [
     "=1+1",
@@ -41,10 +41,10 @@ def read(path: Path) -> list[list[str]]:
 def test_by_default_every_value_reads_back(tmp_path: Path) -> None:
     with open_sink(str(tmp_path / "t.csv")) as sink:
         sink.write(table())
-        assert sink.notes() == []
-    with open_table(str(tmp_path / "t.csv"), csv=CSVFormat(multiline_cells=True)) as found:
-        assert found.columns == ("=name", "number", "whole")
-        cells = [row["=name"] for piece in found.batches for row in piece.to_pylist()]
+        assert altered_note(sink.altered) == []
+    (found,) = read_batches(str(tmp_path / "t.csv"), csv=CSVFormat(multiline_cells=True))
+    assert found.columns == ("=name", "number", "whole")
+    cells = found.rows["=name"].to_pylist()
     assert cells == [*RISKY, *HARMLESS, ""]
 
 
@@ -52,7 +52,7 @@ def test_safe_cells_begin_with_an_apostrophe(tmp_path: Path) -> None:
     with open_sink(str(tmp_path / "t.csv"), spreadsheet_safe=True) as sink:
         for at in range(0, table().num_rows, 4):
             sink.write(table().slice(at, 4))
-    (note,) = sink.notes()
+    (note,) = altered_note(sink.altered)
     assert f"{len(RISKY) + 1} cells" in note
     head, *rows = read(tmp_path / "t.csv")
     assert head == ["'=name", "number", "whole"]
@@ -65,7 +65,7 @@ def test_safe_text_is_quoted(tmp_path: Path) -> None:
     with open_sink(str(tmp_path / "t.csv"), spreadsheet_safe=True) as sink:
         sink.write(pa.table({"a": ["x;=1"], "b": pa.array(["y"]).dictionary_encode()}))
     assert (tmp_path / "t.csv").read_text().splitlines()[1] == '"x;=1","y"'
-    assert sink.notes() == []
+    assert altered_note(sink.altered) == []
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
@@ -89,6 +89,6 @@ def test_a_column_that_csv_can_not_hold(tmp_path: Path) -> None:
 def test_a_name_that_begins_with_a_mark(tmp_path: Path) -> None:
     with open_sink(str(tmp_path / "t.csv")) as sink:
         sink.write(pa.table({"\ufeffa": ["\ufeffx"], "b": ["y"]}))
-    with open_table(str(tmp_path / "t.csv")) as found:
-        assert found.columns == ("\ufeffa", "b")
-        assert [piece.to_pylist() for piece in found.batches] == [[{"\ufeffa": "\ufeffx", "b": "y"}]]
+    (found,) = read_batches(str(tmp_path / "t.csv"))
+    assert found.columns == ("\ufeffa", "b")
+    assert found.rows.select(found.columns).to_pylist() == [{"\ufeffa": "\ufeffx", "b": "y"}]

@@ -96,7 +96,7 @@ def test_a_folder_with_parts_of_other_tables_is_refused_by_name(
         (tables / "c.csv").unlink(missing_ok=True)
         (tables / "b.csv").write_bytes(rows)
     again = run(folder, tables, out)
-    assert (again.done_before, again.counts["rows"]) == (first.batches, 60)
+    assert (again.done_before, again.counts["rows"]) == (len(first.results), 60)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -137,7 +137,7 @@ def test_more_rows_and_more_tables_are_gone_on_with(
     people()[:30].to_csv(tables / "a.csv", index=False)
     (tmp_path / "b.csv").rename(tables / "b.csv")
     outcome = run(folder, tables, out)
-    assert (outcome.batches, outcome.done_before, outcome.counts["rows"]) == (4, 1, 60)
+    assert (len(outcome.results), outcome.done_before, outcome.counts["rows"]) == (4, 1, 60)
     assert sorted(written(out)["id"]) == sorted(people()["id"])
 
 
@@ -178,7 +178,11 @@ def test_a_file_is_the_result_of_its_table(folder: Path, tables: Path, tmp_path:
     promises = json.loads(first.stdout)["promises"]
     assert promises > 0
     people()[30:50][::-1].to_csv(tables / "b.csv", index=False)
-    (again,) = run_here([issued], tables)
+    (refused,) = run_here([issued], tables)
+    assert refused.returncode == 2
+    assert "the rows that this run began with, got others" in refused.stderr
+    assert pd.read_csv(tables / "i.csv")["id"].tolist() == people()[30:60]["id"].tolist()
+    (again,) = run_here([[*issued, "--force"]], tables)
     assert json.loads(again.stdout)["promises"] == 0
     assert pd.read_csv(tables / "i.csv")["id"].tolist() == people()[30:50]["id"].tolist()[::-1]
     with vt.Ledger(tables / "l.db") as ledger:

@@ -16,7 +16,7 @@ from veritracer.errors import TrainingError
 from veritracer.training import algorithm, losses
 from veritracer.training.algorithm import train
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingRows
+from veritracer.training.data import LabelledRows
 from veritracer.training.generator import Context, init_parameters, make_generator, project_straight_through
 
 
@@ -25,7 +25,7 @@ def run(
 ) -> algorithm.TrainedModels:
     encoding, x, y = encoded(n)
     weight = torch.ones(len(seeds), n, dtype=torch.float64) if weight is None else weight
-    rows = TrainingRows(x, y, weight)
+    rows = LabelledRows(x, y, weight)
     return train(config, encoding, rows, rows, seeds)
 
 
@@ -60,7 +60,7 @@ def test_rows_of_weight_zero_are_not_learned_from() -> None:
     weight[:, :60] = 0
     turned = torch.cat([1 - y[:60], y[60:]])
     found = [
-        train(SHORT, encoding, TrainingRows(x, t, weight), TrainingRows(x, t, weight), [0]).theta[0]
+        train(SHORT, encoding, LabelledRows(x, t, weight), LabelledRows(x, t, weight), [0]).theta[0]
         for t in (y, turned)
     ]
     for a, b in zip(*found, strict=True):
@@ -158,12 +158,12 @@ def test_a_loss_that_is_not_a_number_stops_with_a_remedy() -> None:
     encoding, x, y = encoded()
     weight = torch.full((1, 240), float("nan"), dtype=torch.float64)
     with pytest.raises(TrainingError, match=r"epoch 1, batch 1 of 3 — try a smaller learning_rate"):
-        train(SHORT, encoding, TrainingRows(x, y, weight), TrainingRows(x, y, weight), [0])
+        train(SHORT, encoding, LabelledRows(x, y, weight), LabelledRows(x, y, weight), [0])
 
 
 def test_an_interruption_keeps_a_usable_model() -> None:
     encoding, x, y = encoded()
-    rows = TrainingRows(x, y, torch.ones(1, 240, dtype=torch.float64))
+    rows = LabelledRows(x, y, torch.ones(1, 240, dtype=torch.float64))
     asked = iter([False] * 4 + [True] * 100)
     found = train(SHORT, encoding, rows, rows, [0], interrupted=lambda: next(asked))
     assert found.stopped == "interrupted in epoch 2 of 3"
@@ -227,7 +227,7 @@ def test_in_another_thread_nobody_listens() -> None:
 def test_an_epoch_without_counterfactuals_says_nothing_of_them() -> None:
     reported: list[algorithm.Epoch] = []
     encoding, x, y = encoded()
-    rows = TrainingRows(x, y, torch.ones(1, 240, dtype=torch.float64))
+    rows = LabelledRows(x, y, torch.ones(1, 240, dtype=torch.float64))
     for method in ("standard", "veritracer"):
         config = TrainingConfig(epochs=1, batch_size=64, hidden=(4,), generator_hidden=(4,), method=method)
         train(config, encoding, rows, rows, [0], on_epoch=reported.append)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from veritracer.training import distillation
+from veritracer.training.data import LabelledRows
 from veritracer.training.distillation import Distillation, _Likeness, _sure
-from veritracer.training.panel import LabelledRows
 from veritracer.training.panel_members import Ranks
 
 

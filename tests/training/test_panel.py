@@ -12,7 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 import veritracer as vt
 from veritracer.training import Panel
-from veritracer.training.panel import Ensemble, LabelledRows
+from veritracer.training.data import LabelledRows
+from veritracer.training.panel import Ensemble
 from veritracer.training.panel_members import BoostedTrees, Ranks
 
 
@@ -142,7 +143,7 @@ def test_what_makes_no_sense_is_refused(name: str, value: float) -> None:
 
 def test_tensors_and_content_are_the_whole_panel(fitted) -> None:
     panel, X, _ = fitted
-    again = Panel.restored(panel.content(), panel.tensors(), panel.encoding_)
+    again = Panel.restored(panel.params, panel.members, panel.tensors(), panel.encoding_)
     assert np.array_equal(again.predict_proba(X), panel.predict_proba(X))
     assert again.members == panel.members
 

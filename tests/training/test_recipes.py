@@ -24,7 +24,7 @@ from veritracer.training import recipes
 from veritracer.training.algorithm import TrainedModels, train
 from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingRows, members, padded, prepare
+from veritracer.training.data import LabelledRows, members, padded, prepare
 from veritracer.training.generator import (
     Context,
     CounterNetGenerator,
@@ -318,14 +318,14 @@ def test_weight_decay_is_that_of_adamw() -> None:
     torch.testing.assert_close(ours, theirs.detach(), atol=1e-12, rtol=0)
 
 
-def numeric(n: int) -> tuple[Encoding, TrainingRows]:
+def numeric(n: int) -> tuple[Encoding, LabelledRows]:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.random((n, 4)), columns=list("abcd"))
     y = np.where(frame["a"] - frame["b"] + rng.normal(0, 0.1, n) > 0, "yes", "no")
     schema = vt.Schema.infer(frame).with_labels(y, favourable="yes").unconstrained()
     encoding = Encoding.fit(schema, frame)
     weight = torch.ones(1, n, dtype=torch.float64)
-    return encoding, TrainingRows(encoding.encode(frame), torch.as_tensor(schema.labels(y)).double(), weight)
+    return encoding, LabelledRows(encoding.encode(frame), torch.as_tensor(schema.labels(y)).double(), weight)
 
 
 def test_two_epochs_equal_a_plain_implementation() -> None:
@@ -409,7 +409,7 @@ def run(seeds: list[int], checkpoint: Checkpoint | None = None, **options: objec
     for model, seed in enumerate(seeds):
         held[model, torch.randperm(240, generator=torch.Generator().manual_seed(seed))[:30]] = 1
     config = paper(**SHORT)
-    parts = TrainingRows(x, y, weight - held), TrainingRows(x, y, held)
+    parts = LabelledRows(x, y, weight - held), LabelledRows(x, y, held)
     return train(config, encoding, *parts, seeds, checkpoint=checkpoint, **options)
 
 

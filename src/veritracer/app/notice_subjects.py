@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from veritracer.changes import Change, Direction, Move, changes_between, moves_between, read_cells
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError, message
 from veritracer.formatting import to_python
-from veritracer.models.param_sets import ParamSet, RadiusRule
+from veritracer.models.param_sets import RULES, ParamSet
 from veritracer.schema import Schema
 from veritracer.search.outcomes import LEAST_AGREEMENT, Outcome
 from veritracer.search.problem import Drift
@@ -142,7 +142,7 @@ def _recorded_changes(
 
 def _by_rule(models: ParamSet) -> ParamSet:
     """Return the same set, with its radii as a share of the weights where that is what they are."""
-    for rule in get_args(RadiusRule):
+    for rule in RULES:
         named = ParamSet.of(models.network, models.center, models.kappa, models.norm, rule)
         pairs = [(float(a), float(b)) for a, b in zip(named.radii, models.radii, strict=True)]
         if all(abs(a - b) <= ROUNDING * b for a, b in pairs):

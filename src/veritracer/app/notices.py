@@ -387,7 +387,7 @@ def draft_notices(
     """
     for i in np.flatnonzero(~found.favourable).tolist():
         row = int(found.row[i])
-        name = f"{before + row + 1:06}" + (f"-{found.alternative[i] + 1}" if found.n > 1 else "")
+        name = f"{before + row + 1:06}" + (f"-{found.alternative[i] + 1}" if found.options.n > 1 else "")
         yield Notice(name, Subject.of_result(found, i), {} if own is None else own[row])
 
 

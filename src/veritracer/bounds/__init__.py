@@ -7,6 +7,7 @@ counterexample.
 
 from __future__ import annotations
 
+from veritracer.bounds.attack import Counterexample
 from veritracer.bounds.ibp import Bound, Box
 from veritracer.bounds.methods import (
     BOUNDS,
@@ -30,6 +31,7 @@ __all__ = [
     "BoundMethod",
     "BoundProblem",
     "Box",
+    "Counterexample",
     "Method",
     "crown_ibp",
     "ibp",

@@ -5,17 +5,18 @@ Certified and attacked rates bracket the truth. A certificate that an attack bre
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from veritracer.bounds.crown_ibp import upper_plane
 from veritracer.bounds.ibp import trace
 from veritracer.errors import NotSupportedError, message
 from veritracer.models import balls
-from veritracer.models.network import Theta
+from veritracer.models.network import Network, Theta, to_module
 from veritracer.models.param_sets import ParamSet
 
 
@@ -29,6 +30,30 @@ class Attack(NamedTuple):
 
     worst_logit: Tensor
     theta: Theta
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """A model of the set that keeps today's decision on a row and gives its counterfactual the same one.
+
+    Both decisions were found by evaluating the model, and no rounding could change them.
+
+    Attributes
+    ----------
+    network, theta
+        The model, in float64.
+    x_cf
+        The encoded row (d,) that it decides: the counterfactual itself, or a row of the region.
+    """
+
+    network: Network
+    theta: Theta
+    x_cf: Tensor
+
+    @property
+    def module(self) -> nn.Sequential:
+        """Return the model as a torch module in float64."""
+        return to_module(self.network, self.theta)
 
 
 class _Best(NamedTuple):
@@ -106,10 +131,11 @@ def _climb(
     multiplier = torch.zeros_like(sign)
     for step in range(steps):
         theta = tuple(t.detach().requires_grad_() for t in theta)
-        logits = param_set.network.logit(theta, torch.stack([x_cf, x], 1)) * sign.unsqueeze(-1)  # (n, 2)
+        with torch.enable_grad():  # callers may have turned gradients off
+            logits = param_set.network.logit(theta, torch.stack([x_cf, x], 1)) * sign.unsqueeze(-1)  # (n, 2)
+            gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
         keeps = logits[:, 1].detach() >= 0
         best = _keep_better(best, logits[:, 0].detach(), theta, keeps)
-        gradient = torch.autograd.grad((logits[:, 0] + multiplier * logits[:, 1]).sum(), theta)
         multiplier = torch.where(keeps, multiplier * 0.7, (multiplier * 2).clamp(min=0.25))
         share = 2.0 / (step + 2.0)
         goal = _support_point(param_set, gradient)

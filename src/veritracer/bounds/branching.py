@@ -30,12 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veritracer.bounds.attack import attack
+from veritracer.bounds.attack import Counterexample, attack
 from veritracer.bounds.ibp import Box, trace
-from veritracer.bounds.methods import BoundProblem
+from veritracer.bounds.methods import BoundProblem, check_exact
 from veritracer.bounds.relaxation import Array, Program, Range, Relaxation
 from veritracer.bounds.rounding import Precision, logit_error, round_up
-from veritracer.errors import NotSupportedError, message
 from veritracer.models.network import Theta
 from veritracer.models.param_sets import ParamSet
 
@@ -50,16 +49,6 @@ PENALTY = 1e3
 
 TOLERANCE = 1e-7
 """Share of its range from which a unit counts as having both signs in a program's solution."""
-
-
-class Counterexample(NamedTuple):
-    """A model of the set that gives ``x_cf`` (d,) the decision that it and today's model give ``x``.
-
-    ``x_cf`` is the counterfactual itself, or a row of the region.
-    """
-
-    theta: Theta
-    x_cf: Tensor
 
 
 class Decided(NamedTuple):
@@ -83,15 +72,11 @@ class _Part(NamedTuple):
     multipliers: list[Array] | None
 
 
-def check_exact(param_set: ParamSet) -> None:
-    """Refuse sets other than boxes, whose rows of weights do not move independently."""
-    if param_set.norm != "linf":
-        expected, received = "a set of norm 'linf' for the exact stage", repr(param_set.norm)
-        raise NotSupportedError(message(expected, received, "use certify, which takes every norm"))
-
-
 def decide_rows(problem: BoundProblem, time_budget: float | None = None) -> list[Decided]:
-    """Decide each row of a flat batch, within ``time_budget`` seconds for each; None is no limit.
+    """Decide each row of a flat batch, within about ``time_budget`` seconds altogether; None is no limit.
+
+    When a row's turn comes, it gets an equal share of the time that is left. Rows whose turn does not come
+    are unknown, with an infinite bound.
 
     Raises
     ------
@@ -99,17 +84,18 @@ def decide_rows(problem: BoundProblem, time_budget: float | None = None) -> list
         If the set is not a box.
     """
     check_exact(problem.param_set)
+    deadline = np.inf if time_budget is None else time.monotonic() + time_budget
     found: list[Decided] = []
     every = torch.arange(len(problem.sign), device=problem.sign.device)
     for at in range(0, len(every), TOGETHER):
-        rows = every[at : at + TOGETHER]
-        part, start = problem.select(rows), time.monotonic()
-        attacked = _attacked(part)
-        spent = (time.monotonic() - start) / len(rows)
-        for row, counterexample in enumerate(attacked):
-            deadline = np.inf if time_budget is None else time.monotonic() + time_budget - spent
-            found.append(BranchAndBound(part, row, deadline).run(counterexample))
-    return found
+        if time.monotonic() >= deadline:
+            break
+        part = problem.select(every[at : at + TOGETHER])
+        for row, counterexample in enumerate(_attacked(part)):
+            now = time.monotonic()
+            share = (deadline - now) / (len(every) - len(found))
+            found.append(BranchAndBound(part, row, now + share).run(counterexample))
+    return [*found, *[Decided(np.inf, None, 0)] * (len(every) - len(found))]
 
 
 def _attacked(problem: BoundProblem) -> list[Counterexample | None]:
@@ -121,7 +107,7 @@ def _attacked(problem: BoundProblem) -> list[Counterexample | None]:
         example = None
         if float(best.worst_logit[row]) >= 0:
             theta = _inside(problem.param_set, tuple(t[row] for t in best.theta))
-            example = _verified(problem, row, Counterexample(theta, middle[row]))
+            example = _verified(problem, row, theta, middle[row])
         found.append(example)
     return found
 
@@ -133,17 +119,17 @@ def _inside(param_set: ParamSet, theta: Theta) -> Theta:
     return tuple(c + INSIDE * (t - c) for t, c in zip(theta, param_set.center, strict=True))
 
 
-def _verified(problem: BoundProblem, row: int, found: Counterexample) -> Counterexample | None:
-    """Return the counterexample if the model is inside and both decisions are clear of rounding."""
-    own, sign = problem.param_set, problem.sign[row]
-    if not own.contains(found.theta):
+def _verified(problem: BoundProblem, row: int, theta: Theta, x_cf: Tensor) -> Counterexample | None:
+    """Return the model as a counterexample if it is inside and both decisions are clear of rounding."""
+    network, sign = problem.param_set.network, problem.sign[row]
+    if not problem.param_set.contains(theta):
         return None
-    alone = ParamSet.of(own.network, found.theta, kappa=0.0)
-    rows = torch.stack([problem.x[row], found.x_cf])
-    logit = own.network.logit(found.theta, rows) * sign
+    alone = ParamSet.of(network, theta, kappa=0.0)
+    rows = torch.stack([problem.x[row], x_cf])
+    logit = network.logit(theta, rows) * sign
     precision = problem.precision or Precision.of(torch.float64)
     error = logit_error(alone, trace(alone, rows), precision)
-    return found if bool((logit > error).all()) else None
+    return Counterexample(network, theta, x_cf) if bool((logit > error).all()) else None
 
 
 class BranchAndBound:
@@ -171,7 +157,7 @@ class BranchAndBound:
         order, highest = itertools.count(), -np.inf
         open_ = [(-root.bound, next(order), root)]
         while open_ and not self._proved(-open_[0][0]):
-            if time.monotonic() > self.deadline:
+            if self._left() <= 0:
                 break
             part = heapq.heappop(open_)[2]
             part, program, example = self._bounded(part)
@@ -186,6 +172,9 @@ class BranchAndBound:
                 heapq.heappush(open_, (-child.bound, next(order), child))
         worst = max(highest, -open_[0][0] if open_ else -np.inf)
         return Decided(self._rounded(worst), None, self.programs)
+
+    def _left(self) -> float:
+        return self.deadline - time.monotonic()
 
     def _rounded(self, bound: float) -> float:
         return float(round_up(self.slack.new_tensor(bound) + self.slack, self.slack))
@@ -206,10 +195,10 @@ class BranchAndBound:
     def _bounded(self, part: _Part) -> tuple[_Part, Program | None, Counterexample | None]:
         """Return the part with the bound of its program, the solution, and a model built from it."""
         self.programs += 1
-        program = self.relaxation.solve(part.ranges)
+        program = self.relaxation.solve(part.ranges, seconds=self._left())
         reachable = program is not None
         if program is None:
-            program = self.relaxation.solve(part.ranges, penalty=PENALTY)
+            program = self.relaxation.solve(part.ranges, penalty=PENALTY, seconds=self._left())
         if program is None:
             return part, None, None
         bound = min(part.bound, self.relaxation.logit(part.ranges, program.multipliers))
@@ -244,22 +233,22 @@ class BranchAndBound:
         """Yield the two parts in which the unit has one sign, without those that hold no model."""
         at, i = unit
         for sign in (1.0, -1.0):
-            own = part.signs[at].copy()
-            own[i] = sign
-            signs = (*part.signs[:at], own, *part.signs[at + 1 :])
+            layer = part.signs[at].copy()
+            layer[i] = sign
+            signs = (*part.signs[:at], layer, *part.signs[at + 1 :])
             child = self._part(signs, part.bound, part.multipliers)
             if child is not None:
                 yield child
 
     def _counterexample(self, program: Program) -> Counterexample | None:
         """Return the model that the solution describes if it breaks the counterfactual and keeps x."""
-        own, values = self.problem.param_set, program.values
+        param_set, values = self.problem.param_set, program.values
         x_cf = self.x_cf.low
-        if self.relaxation.depth == len(own.layers):  # the bottom is the inputs
+        if self.relaxation.depth == len(param_set.layers):  # the bottom is the inputs
             x_cf, values = np.clip(values[0], *self.x_cf), values[1:]
-        theta = model_of(own, x_cf, values, self.sign)
+        theta = model_of(param_set, x_cf, values, self.sign)
         there = torch.from_numpy(x_cf).to(self.problem.x)
-        return _verified(self.problem, self.row, Counterexample(theta, there))
+        return _verified(self.problem, self.row, theta, there)
 
 
 def model_of(param_set: ParamSet, x_cf: Array, values: list[Array], sign: float) -> Theta:

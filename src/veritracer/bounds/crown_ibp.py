@@ -17,8 +17,6 @@ Either way the backward pass is ordinary matrix products with today's weights.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -29,16 +27,10 @@ from veritracer.models.balls import DUAL
 from veritracer.models.param_sets import ParamSet
 
 
-class Lines(NamedTuple):
-    """``lower_slope * z <= activation(z) <= upper_slope * z + upper_offset`` on the interval."""
-
-    lower_slope: Tensor
-    upper_slope: Tensor
-    upper_offset: Tensor
-
-
-def leaky_relu_lines(z: Box, slope: float) -> Lines:
+def leaky_relu_lines(z: Box, slope: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return lines that bound LeakyReLU between ``z.lower`` and ``z.upper``; ReLU for slope 0.
+
+    They are the slope of the lower line, which has no offset, and slope and offset of the upper one.
 
     Above: the chord, which a convex function never exceeds. Below: a line through the origin with one of the
     two slopes, since the function is the larger of them; the one that loses less area, chosen by the longer
@@ -52,9 +44,9 @@ def leaky_relu_lines(z: Box, slope: float) -> Lines:
     low = (positive >= negative).to(width.dtype)
     if slope == 0.0:  # the same with fewer operations: this is the inner loop of training
         chord = positive / safe
-        return Lines(low, chord, chord * negative)
+        return low, chord, chord * negative
     chord = (positive + slope * negative) / safe
-    return Lines(low * (1.0 - slope) + slope, chord, (chord - slope) * negative)
+    return low * (1.0 - slope) + slope, chord, (chord - slope) * negative
 
 
 def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
@@ -84,10 +76,11 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
                 value = value + reach * balls.norm(h.radius, q)
         cols.append(h.lower if param_set.norm == "linf" else h.center)
         if k > 0:
-            lines = leaky_relu_lines(ranges.outputs[k - 1], param_set.network.slopes[k - 1])
+            slope = param_set.network.slopes[k - 1]
+            low_slope, high_slope, offset = leaky_relu_lines(ranges.outputs[k - 1], slope)
             up, down = back.clamp(min=0), back.clamp(max=0)
-            value = value + (up * lines.upper_offset).sum(-1)
-            row = up * lines.upper_slope + down * lines.lower_slope
+            value = value + (up * offset).sum(-1)
+            row = up * high_slope + down * low_slope
             rows.append(row)
         else:
             highest = back * h.center if point else back * h.center + back.abs() * h.radius

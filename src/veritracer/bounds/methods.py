@@ -27,6 +27,9 @@ from veritracer.models.param_sets import ParamSet
 Method = Literal["ibp", "crown-ibp", "simul-crown"]
 """Names of the library's own bounds, from the cheapest to the tightest."""
 
+EXACT = "exact"
+"""Method of certificates from ``bounds.branching``, which is no bound: it is the stage after all bounds."""
+
 LAST_CODE = 255
 """Codes are stored in one byte; 0 stands for no method."""
 
@@ -183,10 +186,9 @@ BOUNDS: dict[str, BoundMethod] = {}
 def register(entry: BoundMethod) -> BoundMethod:
     """Add a bound after the existing ones; its name and its code must be new."""
     codes = {known.code for known in BOUNDS.values()}
-    if entry.name in BOUNDS or entry.code in codes or not 0 < entry.code <= LAST_CODE:
-        expected = (
-            f"a name other than {list(BOUNDS)} and a code from 1 to {LAST_CODE} other than {sorted(codes)}"
-        )
+    taken = [*BOUNDS, EXACT]
+    if entry.name in taken or entry.code in codes or not 0 < entry.code <= LAST_CODE:
+        expected = f"a name other than {taken} and a code from 1 to {LAST_CODE} other than {sorted(codes)}"
         received = f"{entry.name!r} with code {entry.code}"
         raise NotSupportedError(message(expected, received, "choose others"))
     BOUNDS[entry.name] = entry
@@ -206,6 +208,13 @@ def methods_named(names: Sequence[str]) -> list[BoundMethod]:
         remedy = "choose one or more of these"
         raise NotSupportedError(message(f"methods among {list(BOUNDS)}", "none", remedy))
     return [method_named(name) for name in names]
+
+
+def check_exact(param_set: ParamSet) -> None:
+    """Refuse sets other than boxes: only there do the rows of a weight matrix move independently."""
+    if param_set.norm != "linf":
+        expected, received = "a set of norm 'linf' for effort='exact'", repr(param_set.norm)
+        raise NotSupportedError(message(expected, received, "leave effort out: the bounds take every norm"))
 
 
 def names_by_code() -> tuple[str, ...]:

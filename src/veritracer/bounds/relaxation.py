@@ -31,6 +31,7 @@ worst case expensive. So it is in training; for a finished certificate it takes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -199,8 +200,10 @@ class Relaxation:
                 y = multipliers[at][None]
             yield _Step(at, up, down, above - y, below + y, y)
 
-    def solve(self, ranges: Sequence[Range], penalty: float | None = None) -> Program | None:
-        """Solve the linear program by HiGHS; None where it finds no optimum.
+    def solve(
+        self, ranges: Sequence[Range], penalty: float | None = None, seconds: float = math.inf
+    ) -> Program | None:
+        """Solve the linear program by HiGHS; None where it finds no optimum in so many seconds.
 
         With a ``penalty``, constraints (1) may be broken at that price, which limits every y: for a program
         without solutions, whose dual has no minimum.
@@ -220,7 +223,10 @@ class Relaxation:
             left = np.concatenate([left, -np.eye(len(left), linked)], 1)
             price = np.append(price, np.full(linked, -penalty))
             limits = np.concatenate([limits, np.tile([0.0, np.inf], (linked, 1))])
-        found = linprog(-price, left, np.concatenate([*right, most]), bounds=limits, method="highs-ds")
+        limit = {} if math.isinf(seconds) else {"time_limit": max(seconds, 0.0)}
+        found = linprog(
+            -price, left, np.concatenate([*right, most]), bounds=limits, method="highs-ds", options=limit
+        )
         if found.status != 0:
             return None
         prices, multipliers, start = -found.ineqlin.marginals, [np.zeros(len(ranges[0].low))], 0

@@ -9,12 +9,26 @@
 
 from __future__ import annotations
 
-from veritracer.datasets.loading import Dataset, Info, Split, fetch, info, load, loans, names
+from veritracer.datasets.loading import (
+    Dataset,
+    DatasetSource,
+    Info,
+    Split,
+    fetch,
+    info,
+    load,
+    loans,
+    names,
+    register,
+)
 from veritracer.datasets.loans import loans_after, loans_chunks, loans_truth
+from veritracer.datasets.published import Parts
 
 __all__ = [
     "Dataset",
+    "DatasetSource",
     "Info",
+    "Parts",
     "Split",
     "fetch",
     "info",
@@ -24,4 +38,5 @@ __all__ = [
     "loans_chunks",
     "loans_truth",
     "names",
+    "register",
 ]

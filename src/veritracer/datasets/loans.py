@@ -306,8 +306,7 @@ def _numbers(feature: Feature, values: Values, index: pd.RangeIndex) -> pd.Serie
     """Return the values as numbers, without empty cells, which set nothing."""
     alone = not pd.api.types.is_list_like(values, allow_sets=False)
     column = (pd.Series([values]) if alone else _by_row(feature, values, index)).dropna()
-    cells = read(feature, column)
-    numbers = pd.Series(cells.values, index=column.index, dtype=np.float64)
+    numbers = pd.Series(read(feature, column)[0], index=column.index, dtype=np.float64)
     if feature.is_numeric:
         outside = ((numbers < feature.lower) | (numbers > feature.upper)).to_numpy()
         legal = f"numbers from {feature.lower:g} to {feature.upper:g}"
@@ -536,13 +535,12 @@ def _read(frame: pd.DataFrame) -> Columns:
     columns: Columns = {}
     outside = []
     for feature in FEATURES:
-        cells = read(feature, frame[feature.name])
+        values, marker = read(feature, frame[feature.name])
         if feature.name in CATEGORIES:
-            columns[feature.name] = cells.values.astype(np.int64)
+            columns[feature.name] = values.astype(np.int64)
             continue
-        inside = np.clip(cells.values, feature.lower, feature.upper)
-        missing = np.zeros(len(frame), dtype=bool) if cells.marker is None else cells.marker >= 0
-        count = int(((inside != cells.values) & ~missing).sum())
+        inside, missing = np.clip(values, feature.lower, feature.upper), marker >= 0
+        count = int(((inside != values) & ~missing).sum())
         outside += [f"{count:,} in {feature.name!r}"] if count else []
         columns[feature.name] = np.where(missing, np.nan, inside)
     if outside:

@@ -8,7 +8,6 @@ the others can be used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, message
-from veritracer.schema.feature import Feature, Value, is_number, plain
+from veritracer.formatting import narrow_dtype, to_python, to_python_list
+from veritracer.schema.feature import Feature, Value, is_number
 
 if TYPE_CHECKING:
     from veritracer.schema import Schema
 
 Floats = NDArray[np.float64]
+Markers = NDArray[np.int64]
 
 Refusal = Callable[[Feature, "pd.Series[Any]"], str | None]
 """Function that returns the reason why the cells of a column cannot be read, or None."""
@@ -31,26 +32,11 @@ _SHORTEST = {2: (3, 4, 5), 4: (6, 7, 8, 9)}  # digits that a float of so many by
 _TENS = np.array([float(10**k) for k in range(23)])  # those that a float64 holds exactly
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Numbers of one column (n,), 0 for missing cells, and markers (n,), or None if nothing is missing."""
-
-    values: Floats
-    marker: NDArray[np.int64] | None
-
-    @property
-    def present(self) -> Floats:
-        """Numbers of the cells that are not missing."""
-        return self.values if self.marker is None else self.values[self.marker < 0]
-
-
-def read(feature: Feature, column: pd.Series[Any]) -> Cells:
-    """Read the cells of a column, and refuse those that the feature does not allow."""
+def read(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, Markers]:
+    """Read the cells of a column as values, 0 for missing cells, and markers; refuse illegal cells."""
     values, marker = numbers(feature, column) if feature.is_numeric else _levels(feature, column)
     missing = marker >= 0
-    if not missing.any():
-        return Cells(values, None)
-    if feature.missing == "refuse":
+    if missing.any() and feature.missing == "refuse":
         row = int(missing.argmax())
         cell = "an empty cell" if marker[row] == 0 else f"the missing code {feature.markers[marker[row]]!r}"
         count = int(missing.sum())
@@ -62,16 +48,13 @@ def read(feature: Feature, column: pd.Series[Any]) -> Cells:
             )
         )
     values[missing] = 0.0
-    return Cells(values, marker)
+    return values, marker
 
 
 def levels(feature: Feature, column: pd.Series[Any]) -> NDArray[np.int64]:
     """Return the position of each cell of a column in ``[*feature.categories, *feature.markers]``."""
-    found = read(feature, column)
-    level = found.values.astype(np.int64)
-    if found.marker is None:
-        return level
-    return np.where(found.marker >= 0, len(feature.categories) + found.marker, level)
+    values, marker = read(feature, column)
+    return np.where(marker >= 0, len(feature.categories) + marker, values.astype(np.int64))
 
 
 def refuse(
@@ -80,17 +63,17 @@ def refuse(
     """Raise for the first row where ``wrong`` holds, naming the value and the row."""
     if wrong.any():
         row = int(wrong.argmax())
-        got = f"{plain(column.iloc[row])!r} in {_row(column, row)}"
+        got = f"{to_python(column.iloc[row])!r} in {_row(column, row)}"
         more = int(wrong.sum()) - 1
         got += f" and {more:,} more" if more else ""
         raise DataError(message(f"{expected} in the column {feature.name!r}", got, remedy))
 
 
 def _row(column: pd.Series[Any], position: int) -> str:
-    return f"row {plain(column.index[position])!r}"
+    return f"row {to_python(column.index[position])!r}"
 
 
-def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
+def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, Markers]:
     """Return the numbers and the markers of the cells; numeric codes are numbers, other markers NaN."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(narrow_dtype(column.dtype.categories.dtype) or object)
@@ -113,13 +96,6 @@ def numbers(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[n
     remedy = "replace it by a number, or by an empty cell and declare missing='impute'"
     refuse(feature, column, np.isinf(values) & (marker < 0), "finite numbers", remedy)
     return values, marker
-
-
-def narrow_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """Return the NumPy dtype of floats narrower than float64; None for all other dtypes."""
-    found = getattr(dtype, "numpy_dtype", dtype)
-    is_narrow = isinstance(found, np.dtype) and found.kind == "f" and found.itemsize < 8
-    return found if is_narrow else None
 
 
 def shortest(values: NDArray[Any]) -> Floats:
@@ -186,9 +162,9 @@ def _numbers_one_by_one(
     return values, empty, foreign
 
 
-def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[np.int64]]:
+def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, Markers]:
     try:
-        positions, found = pd.factorize(column)
+        positions, distinct = pd.factorize(column)
     except TypeError:
         nested = np.array([isinstance(cell, list | dict | set) for cell in column])
         refuse(feature, column, nested, "single values", "spread nested values over columns of their own")
@@ -196,8 +172,9 @@ def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[n
     # Equality is Python's: 1.0 is the category 1 (a column of whole numbers turns float around a gap).
     levels = {value: level for level, value in enumerate(feature.categories)}
     codes = {value: code for code, value in enumerate(feature.missing_codes, start=1)}
-    level_of = np.array([levels.get(plain(value), -1) for value in found] + [0], dtype=np.float64)
-    marker_of = np.array([codes.get(plain(value), -1) for value in found] + [0], dtype=np.int64)
+    found = to_python_list(distinct)
+    level_of = np.array([levels.get(value, -1) for value in found] + [0], dtype=np.float64)
+    marker_of = np.array([codes.get(value, -1) for value in found] + [0], dtype=np.int64)
     values, marker = level_of[positions], marker_of[positions]  # position -1 (empty) is the last entry
     known = ", ".join(repr(value) for value in feature.categories[:5])
     known += f" and {len(feature.categories) - 5:,} more" if len(feature.categories) > 5 else ""
@@ -211,22 +188,19 @@ def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, NDArray[n
     return values, marker
 
 
-def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
+def write(feature: Feature, values: Floats, marker: Markers, dtype: Any) -> pd.Series[Any]:
     """Return the raw column, in ``dtype`` if every value fits into it, otherwise in a wider dtype."""
     if not feature.is_numeric:
-        marker = np.full(len(cells.values), -1) if cells.marker is None else cells.marker
-        entry = np.where(marker >= 0, len(feature.categories) + marker, cells.values.astype(np.int64))
+        entry = np.where(marker >= 0, len(feature.categories) + marker, values.astype(np.int64))
         return _looked_up([*feature.categories, None, *feature.missing_codes], entry, dtype)
     words = [i for i, m in enumerate(feature.markers) if m is not None and not is_number(m)]
-    if cells.marker is not None and np.isin(cells.marker, words).any():
-        kept = np.array([_native(feature, value) for value in cells.values], dtype=object)
-        for position, marker_value in enumerate(feature.markers):
-            kept[cells.marker == position] = np.nan if marker_value is None else marker_value
-        return fit(pd.Series(kept, dtype=object), dtype)
-    values = cells.values.copy()
-    if cells.marker is not None:
-        codes = np.array([float(m) if is_number(m) else np.nan for m in feature.markers])  # type: ignore[arg-type]
-        values = np.where(cells.marker >= 0, codes[cells.marker], values)
+    if np.isin(marker, words).any():
+        mixed = np.array([_native(feature, value) for value in values], dtype=object)
+        for position, code in enumerate(feature.markers):
+            mixed[marker == position] = np.nan if code is None else code
+        return fit(pd.Series(mixed, dtype=object), dtype)
+    codes = np.array([float(m) if is_number(m) else np.nan for m in feature.markers])  # type: ignore[arg-type]
+    values = np.where(marker >= 0, codes[marker], values)
     written = feature.writing
     text = isinstance(dtype, pd.StringDtype) or pd.api.types.is_object_dtype(dtype)  # as in pandas 2
     if written is not None and text:
@@ -238,13 +212,17 @@ def write(feature: Feature, cells: Cells, dtype: Any) -> pd.Series[Any]:
 
 def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """Convert a column to ``dtype`` if that changes no value; otherwise let pandas choose the dtype."""
-    if isinstance(dtype, pd.CategoricalDtype) and not column.dropna().isin(list(dtype.categories)).all():
-        return column.infer_objects()
+    if isinstance(dtype, pd.CategoricalDtype):
+        levels = {value: level for level, value in enumerate(to_python_list(dtype.categories))}
+        position = [-1 if pd.isna(value) else levels.get(value, -2) for value in column]
+        if -2 in position:
+            return column.infer_objects()
+        return pd.Series(pd.Categorical.from_codes(position, dtype=dtype))
     try:
         converted = column.astype(dtype)
     except (TypeError, ValueError, OverflowError):
         return column.infer_objects()
-    pairs = zip(column.astype(object), converted.astype(object), strict=True)
+    pairs = zip(column.astype(object), to_python_list(converted.array), strict=True)
     same = all(
         (pd.isna(a) and pd.isna(b)) or (a == b and isinstance(a, str) == isinstance(b, str)) for a, b in pairs
     )
@@ -291,14 +269,14 @@ def merge(column: pd.Series[Any], rows: NDArray[np.bool_], new: pd.Series[Any]) 
         cells = column.to_numpy(copy=True)
         cells[rows] = new.to_numpy()
         return pd.Series(cells, dtype=column.dtype)  # pandas would turn objects into text
-    kept = column[~rows]
+    others = column[~rows]
     if new.dtype != column.dtype:
-        whole = column.dtype.kind in "iu" and (kept.isna() | (kept.abs() <= 2**53)).all()
+        whole = column.dtype.kind in "iu" and (others.isna() | (others.abs() <= 2**53)).all()
         # Whole numbers that a float cannot hold must not change because of their neighbours.
-        kept = kept if whole or column.dtype.kind not in "iu" else kept.astype(object)
-    joined = pd.concat([kept, new], ignore_index=True)
+        others = others if whole or column.dtype.kind not in "iu" else others.astype(object)
+    joined = pd.concat([others, new], ignore_index=True)
     position = np.empty(len(column), dtype=np.int64)
-    position[~rows], position[rows] = np.arange(len(kept)), len(kept) + np.arange(len(new))
+    position[~rows], position[rows] = np.arange(len(others)), len(others) + np.arange(len(new))
     return joined.take(position)
 
 

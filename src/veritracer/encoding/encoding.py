@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veritracer.encoding import cells, projection, scales
-from veritracer.encoding.cells import Cells, refused_rows
+from veritracer.encoding.cells import Floats, Markers, refused_rows
 from veritracer.encoding.projection import Block, OneHotGroup, Rules, blocks_of, rules_of
 from veritracer.encoding.scales import FeatureScale, Grid, Units
 from veritracer.errors import DataError, DataWarning, SchemaError, listing, message
@@ -174,7 +174,7 @@ class Encoding:
         if original is not None:
             return self._decode_next_to(encoded, original, start)
         columns = {
-            block.feature.name: cells.write(block.feature, self._cells(encoded, i), self.fitted[i].dtype)
+            block.feature.name: cells.write(block.feature, *self._cells(encoded, i), self.fitted[i].dtype)
             for i, block in enumerate(self.blocks)
         }
         return pd.DataFrame(columns)
@@ -229,9 +229,8 @@ class Encoding:
         table = self.schema.frame(frame)
         columns = []
         for feature in self.schema.features:
-            found = cells.read(feature, table[feature.name])
-            gone = np.False_ if found.marker is None else found.marker >= 0
-            columns.append(torch.from_numpy(np.where(gone, np.nan, found.values)))
+            values, marker = cells.read(feature, table[feature.name])
+            columns.append(torch.from_numpy(np.where(marker >= 0, np.nan, values)))
         return torch.stack(columns, -1)
 
     def missing(self, x: Tensor) -> Tensor:
@@ -286,8 +285,7 @@ class Encoding:
         outside: dict[str, tuple[int, str]] = {}
         for i, block in enumerate(self.blocks):
             column = table[block.feature.name]
-            read = cells.read(block.feature, column)
-            clipped = self._encode_feature(i, read, column, out)
+            clipped = self._encode_feature(i, column, out)
             if clipped:
                 legal = self._grids[i]
                 ends = " to ".join(format_value(float(end)) for end in (legal.low, legal.high))
@@ -298,25 +296,21 @@ class Encoding:
         """Return the reason why the cells of a feature cannot be encoded, or None."""
         out = torch.zeros(len(column), self.dim, dtype=torch.float64)
         try:
-            position = self.schema.names.index(feature.name)
-            self._encode_feature(position, cells.read(feature, column), column, out)
+            self._encode_feature(self.schema.names.index(feature.name), column, out)
         except DataError as error:
             return str(error)
         return None
 
-    def _encode_feature(self, i: int, read: Cells, column: pd.Series[Any], out: Tensor) -> int:
+    def _encode_feature(self, i: int, column: pd.Series[Any], out: Tensor) -> int:
         """Write the block of feature ``i`` to ``out``, and return the number of clipped cells."""
         block, legal, fitted = self.blocks[i], self._grids[i], self.fitted[i]
-        raw, imputed = torch.from_numpy(read.values), block.feature.missing == "impute"
-        if read.marker is not None:
-            marker = torch.from_numpy(read.marker)
-            rows = (marker >= 0).nonzero().squeeze(1)
-            raw[rows] = fitted.fill if imputed else float(legal.low)
-            out[rows, block.flags.start + marker[rows]] = 1.0
+        raw, marker = map(torch.from_numpy, cells.read(block.feature, column))
+        imputed = block.feature.missing == "impute"
+        rows = (marker >= 0).nonzero().squeeze(1)
+        raw[rows] = fitted.fill if imputed else float(legal.low)
+        out[rows, block.flags.start + marker[rows]] = 1.0
         if block.group is not None:
-            rows = torch.arange(len(raw))
-            if read.marker is not None and not imputed:
-                rows = (marker < 0).nonzero().squeeze(1)
+            rows = torch.arange(len(raw)) if imputed else (marker < 0).nonzero().squeeze(1)
             out[rows, block.values.start + raw[rows].long()] = 1.0
             return 0
         clipped, count = raw, 0
@@ -331,11 +325,11 @@ class Encoding:
         out[:, block.values.start] = legal.to_unit(clipped)
         return count
 
-    def _cells(self, encoded: Tensor, i: int) -> Cells:
-        """Return the cells of feature ``i`` that are nearest to these rows."""
+    def _cells(self, encoded: Tensor, i: int) -> tuple[Floats, Markers]:
+        """Return the values and markers of the cells of feature ``i`` that are nearest to these rows."""
         block = self.blocks[i]
         flags = encoded[:, block.flags].numpy()
-        marker = None
+        marker = np.full(len(encoded), -1)
         if block.group is None:
             values = self._grids[i].to_raw(encoded[:, block.values.start].double()).numpy()
         else:
@@ -343,7 +337,7 @@ class Encoding:
         if flags.shape[1]:
             bar = encoded[:, block.values].numpy().max(1) if block.marker_slots else np.nextafter(0.5, 0.0)
             marker = np.where(flags.max(1) > bar, flags.argmax(1), -1)
-        return Cells(values, marker)
+        return values, marker
 
     def _decode_next_to(self, encoded: Tensor, original: Any, start: Tensor | None) -> pd.DataFrame:
         table = self.schema.frame(original)
@@ -362,6 +356,6 @@ class Encoding:
                 columns[name] = table[name].reset_index(drop=True)
                 continue
             found = self._cells(encoded[torch.from_numpy(differs[:, i])], i)
-            new = cells.write(self.blocks[i].feature, found, table[name].dtype)
+            new = cells.write(self.blocks[i].feature, *found, table[name].dtype)
             columns[name] = cells.merge(table[name], differs[:, i], new).reset_index(drop=True)
         return pd.DataFrame(columns).set_axis(table.index)

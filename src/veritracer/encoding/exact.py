@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from veritracer.encoding import cells
 from veritracer.errors import DataError, message
+from veritracer.formatting import narrow_dtype
 from veritracer.schema.feature import Feature, Value, is_number
 from veritracer.schema.number_formats import PLAIN, PLAIN_FORMAT, NumberFormat
 
@@ -158,7 +159,7 @@ def numbers(encoding: Encoding, column: pd.Series[Any]) -> tuple[cells.Floats, N
     i = encoding.schema.names.index(str(column.name))
     feature, legal = encoding.schema.features[i], encoding.fitted[i].grid(encoding.schema.features[i])
     values, marker = cells.numbers(feature, column)
-    narrow = cells.narrow_dtype(column.dtype) is not None
+    narrow = narrow_dtype(column.dtype) is not None
     if feature.grid_step is not None and (narrow or feature.kind == "integer"):
         raw = torch.from_numpy(values)
         clipped = raw.clamp(legal.low, legal.high)
@@ -193,7 +194,7 @@ def widened(encoding: Encoding, frame: pd.DataFrame) -> pd.DataFrame:
     wide = frame.copy(deep=False)
     for feature in encoding.schema.features:
         column = frame[feature.name]
-        if cells.narrow_dtype(column.dtype) is None:
+        if narrow_dtype(column.dtype) is None:
             continue
         if feature.is_numeric:
             wide[feature.name] = numbers(encoding, column)[0]

@@ -173,8 +173,8 @@ def snap(x_cf: Tensor, x: Tensor, up: Tensor, rules: Rules) -> Tensor:
     Categories must be legal already and stay the same.
     """
     raw = rules.shown.beyond(rules.scale.at(x_cf.double()), up)
-    kept = (x_cf == x) | rules.flag | rules.grouped
-    return _with_numbers(torch.where(kept, x_cf, rules.scale.to_unit(raw).to(x.dtype)), x, rules)
+    unchanged = (x_cf == x) | rules.flag | rules.grouped
+    return _with_numbers(torch.where(unchanged, x_cf, rules.scale.to_unit(raw).to(x.dtype)), x, rules)
 
 
 def _with_numbers(wanted: Tensor, x: Tensor, rules: Rules) -> Tensor:
@@ -195,8 +195,8 @@ def step_back(x_cf: Tensor, x: Tensor, rules: Rules) -> Tensor:
         x.dtype
     )
     passed = torch.where(x_cf > x, target < x, target > x)
-    kept = rules.flag | rules.grouped | (x_cf == x)
-    return _with_numbers(torch.where(kept, x_cf, torch.where(passed, x, target)), x, rules)
+    unchanged = rules.flag | rules.grouped | (x_cf == x)
+    return _with_numbers(torch.where(unchanged, x_cf, torch.where(passed, x, target)), x, rules)
 
 
 def limits(x: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
@@ -249,24 +249,26 @@ def _allowed(block: Tensor, group: OneHotGroup) -> Tensor:
 
 def _choose(wanted: Tensor, x: Tensor, group: OneHotGroup) -> Tensor:
     """Return the one-hot block of the largest allowed entry; ties go to the person's own, then the first."""
-    block, own = wanted[..., group.columns], x[..., group.columns]
-    score = torch.where(_allowed(own, group), block, -torch.ones_like(block))
-    own = own.expand_as(score)
+    block, present = wanted[..., group.columns], x[..., group.columns]
+    score = torch.where(_allowed(present, group), block, -torch.ones_like(block))
+    present = present.expand_as(score)
     best = score == score.amax(-1, keepdim=True)
     # Among the best entries the person's own counts 2, the others 1; argmax takes the first of equals.
-    rank = best.to(own.dtype) * (1.0 + (own >= 0.5).to(own.dtype))
+    rank = best.to(present.dtype) * (1.0 + (present >= 0.5).to(present.dtype))
     position = rank.argmax(-1, keepdim=True)
-    chosen = (torch.arange(own.shape[-1], device=own.device) == position).to(own.dtype)
-    return torch.where((block == own).all(-1, keepdim=True), own, chosen)
+    chosen = (torch.arange(present.shape[-1], device=present.device) == position).to(present.dtype)
+    return torch.where((block == present).all(-1, keepdim=True), present, chosen)
 
 
 def _normalised(x_cf: Tensor, x: Tensor, group: OneHotGroup) -> Tensor:
     """Return the block with non-negative entries that sum to 1; the block of ``x`` if all are zero."""
-    own = x[..., group.columns]
-    block = torch.where(_allowed(own, group), x_cf[..., group.columns].clamp(min=0.0), torch.zeros_like(own))
+    present = x[..., group.columns]
+    block = torch.where(
+        _allowed(present, group), x_cf[..., group.columns].clamp(min=0.0), torch.zeros_like(present)
+    )
     total = block.sum(-1, keepdim=True)
     empty = total <= 0
-    return torch.where(empty, own, block / torch.where(empty, torch.ones_like(total), total))
+    return torch.where(empty, present, block / torch.where(empty, torch.ones_like(total), total))
 
 
 def _with_groups(row: Tensor, blocks: list[Tensor], groups: tuple[OneHotGroup, ...]) -> Tensor:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.encoding import cells
-from veritracer.encoding.cells import Cells
+from veritracer.encoding.cells import Floats
 from veritracer.errors import DataError, SchemaError, listing, message
 from veritracer.files import check_keys
-from veritracer.schema.feature import Feature, is_number, plain
+from veritracer.formatting import narrow_dtype, to_python_list
+from veritracer.schema.feature import Feature, is_number
 
 if TYPE_CHECKING:
     from veritracer.schema import Schema
@@ -178,7 +179,7 @@ class FeatureScale:
         if isinstance(self.dtype, pd.CategoricalDtype):
             index = self.dtype.categories
             levels = {
-                "values": [plain(v) for v in index],
+                "values": to_python_list(index),
                 "dtype": str(index.dtype),
                 "ordered": self.dtype.ordered,
             }
@@ -271,21 +272,21 @@ def check_scale(feature: Feature, fitted: FeatureScale) -> None:
 
 def fit_scale(feature: Feature, column: pd.Series[Any]) -> FeatureScale:
     """Fit the scale of a feature to a column, and check all of its cells."""
-    read = cells.read(feature, column)
-    present = read.present
+    values, marker = cells.read(feature, column)
+    present = values[marker < 0]
     if len(present) == 0:
         got = f"only missing values in {len(column):,} rows"
         raise DataError(
             message(f"values in the column {feature.name!r}", got, "drop it from table and schema")
         )
     dtype = _readable(column.dtype)
-    constant = read.marker is None and bool((present == present[0]).all())
+    constant = len(present) == len(values) and bool((present == present[0]).all())
     if not feature.is_numeric:
         counts = np.bincount(present.astype(np.int64), minlength=len(feature.categories))
         middle = np.sort(present)[(len(present) - 1) // 2]
         fill = middle if feature.kind == "ordinal" else counts.argmax()
         return FeatureScale(0.0, float(len(feature.categories) - 1), float(fill), dtype, constant)
-    low, high = _range(feature, column, present, read)
+    low, high = _range(feature, column, values, marker < 0)
     _refuse_inner_codes(feature, low, high)
     legal = FeatureScale(low, high, low, dtype).grid(feature)
     fill = legal.nearest(torch.tensor(float(np.median(np.clip(present, low, high))), dtype=torch.float64))
@@ -309,7 +310,7 @@ def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
 
     0.1 + 0.2 is the grid point 0.3, and a float32 column holds the float32 next to a declared end.
     """
-    narrow = cells.narrow_dtype(dtype)
+    narrow = narrow_dtype(dtype)
     if feature.grid_step is None and narrow is None:
         return torch.zeros_like(raw)
     precision = float(np.finfo(np.float64 if narrow is None else narrow).eps)
@@ -317,9 +318,10 @@ def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
 
 
 def _range(
-    feature: Feature, column: pd.Series[Any], present: NDArray[np.float64], read: Cells
+    feature: Feature, column: pd.Series[Any], values: Floats, known: NDArray[np.bool_]
 ) -> tuple[float, float]:
     """Return the two ends of the scale: declared or taken from the data, and on the grid if there is one."""
+    present = values[known]
     low = float(present.min()) + 0.0 if feature.lower is None else feature.lower
     high = float(present.max()) + 0.0 if feature.upper is None else feature.upper
     if low > high:
@@ -345,7 +347,7 @@ def _range(
                 "declare it continuous, or drop an ID",
             )
         )
-    _check_grid(feature, column, read, low, high)
+    _check_grid(feature, column, np.where(known, values, np.nan), low, high)
     legal = _steps(feature, step, low, high)
     return float(legal.low) + 0.0, float(legal.high) + 0.0
 
@@ -360,7 +362,7 @@ def _steps(feature: Feature, step: float, low: float, high: float) -> Grid:
     return legal
 
 
-def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: float, high: float) -> None:
+def _check_grid(feature: Feature, column: pd.Series[Any], values: Floats, low: float, high: float) -> None:
     # Learned ends may be wrong themselves, so the grid for this check goes one step beyond them.
     step = feature.grid_step or 1.0
     wide = step_grid(
@@ -369,8 +371,7 @@ def _check_grid(feature: Feature, column: pd.Series[Any], read: Cells, low: floa
         feature.lower or 0.0,
         step,
     )
-    values = read.values if read.marker is None else np.where(read.marker < 0, read.values, float(wide.low))
-    raw = torch.from_numpy(values).clamp(wide.low, wide.high)
+    raw = torch.from_numpy(np.nan_to_num(values, nan=float(wide.low))).clamp(wide.low, wide.high)
     refuse_off_grid(feature, column, raw, wide.nearest(raw))
 
 

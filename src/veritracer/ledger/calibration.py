@@ -38,7 +38,6 @@ from veritracer.ledger.displacement import (
 )
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
-from veritracer.models.param_sets import RadiusRule
 from veritracer.training.fine_tuning import EPOCHS
 
 FORMAT, VERSION = "veritracer-calibration", 1
@@ -323,7 +322,7 @@ class Calibration:
     horizon: int
     kappa: float
     norm: Norm
-    radius_rule: RadiusRule | float
+    radius_rule: str | float
     tensors: tuple[str, ...]
     moves: tuple[Displacement, ...]
     coverage: tuple[Coverage, ...]

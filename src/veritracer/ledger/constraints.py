@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from veritracer.ledger.verdicts import AuditedModel
 from veritracer.models.intersection import Intersection
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
-from veritracer.training.fine_tuning import FineTuning, fine_tune
+from veritracer.training.fine_tuning import fine_tune
 
 MAX_PENALISED = 20_000
 """The largest number of promises without a set in a penalty."""
@@ -180,9 +180,9 @@ def unprotected(view: Snapshot, audited: AuditedModel, constraints: SetConstrain
             if model == promises.model:
                 wanted |= promises.kappa == kappa
         taken = _evenly(torch.from_numpy(wanted.nonzero()[0]))
-        rows = encoded_rows(audited.encoding, promises, models[promises.model])
+        _, _, region, _ = encoded_rows(audited.encoding, promises, models[promises.model])
         sign = torch.where(torch.from_numpy(promises.favourable)[taken], 1.0, -1.0).double()
-        parts.append(UnprotectedPromises(rows.lower[taken], rows.upper[taken], sign))
+        parts.append(UnprotectedPromises(region.lower[taken], region.upper[taken], sign))
     whole = UnprotectedPromises(
         *(torch.cat([getattr(p, f) for p in parts]) for f in ("lower", "upper", "sign"))
     )
@@ -206,14 +206,14 @@ def train_inside(
     unprotected: UnprotectedPromises | None = None,
     penalty: float = 1.0,
     held: Callable[[Theta], Tensor] | None = None,
-    **options: Unpack[FineTuning],
+    **options: Any,
 ) -> nn.Sequential:
     """Return the module after some epochs on encoded rows and 0/1 labels, in every set of ``common``.
 
     Training starts from the module itself, or from the closest model in all sets, and is projected back
     after each step; ``common.contains`` is true of the result. Promises that no set protects,
     ``unprotected``, are pushed to their side by a hinge of weight ``penalty``; ``held`` is added to the loss
-    as it is.
+    as it is. ``options`` are those of ``fine_tune``.
     """
     network, theta = from_module(module)
     project: Callable[[Theta], Theta] | None = None

@@ -255,7 +255,7 @@ def from_scratch(
     watch: Watch | None = None,
 ) -> list[nn.Sequential]:
     """Train classifiers as ``model`` was trained, with its encoding, one for each seed."""
-    config = model.training_config()
+    config = model.settings_
     prepared = prepare(
         table.X,
         table.y,
@@ -277,8 +277,7 @@ def from_scratch(
         seeds,
         on_epoch=None if watch is None else lambda e: watch("training from scratch", e.epoch / e.epochs),
     )
-    double = [tuple(t.detach().to("cpu", torch.float64) for t in theta) for theta in trained.theta]
-    return [to_module(trained.network, theta).eval() for theta in double]
+    return [to_module(trained.network, theta).eval() for theta in trained.theta]
 
 
 def _times(rows: int, models: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from veritracer.bounds.ibp import Box
+from veritracer.bounds.methods import EXACT
 from veritracer.certificate import Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
@@ -46,6 +47,7 @@ from veritracer.ledger.records import (
 )
 from veritracer.ledger.snapshot import Revocations
 from veritracer.models.network import to_module
+from veritracer.options import Effort
 from veritracer.proving import decide
 from veritracer.threads import one_thread
 
@@ -516,9 +518,11 @@ def _check_proofs(
     _refuse("a radius of at least kappa, and finite numbers", ~(radius >= kappa) | np.isinf(radius))
     region = Box(found.region.lower[rows].cpu(), found.region.upper[rows].cpu())
     proofs = _Proofs(issuing, x, x_cf, None if certified_region_of(found).is_point else region)
-    for value in np.unique(kappa[_proved(found)[rows]]):
-        some = np.flatnonzero(_proved(found)[rows] & (kappa == value))
-        again = proofs.at(float(value), some)
+    proved = _proved(found)[rows]
+    exact = certified & (found.method[rows] == EXACT)  # what the exact stage proved, the bounds cannot
+    for value, stage in sorted(set(zip(kappa[proved].tolist(), exact[proved].tolist(), strict=True))):
+        some = np.flatnonzero(proved & (kappa == value) & (exact == stage))
+        again = proofs.at(value, some, "exact" if stage else "fast")
         _refuse("a proof for every certificate", ~again.certified)
         _refuse("the condition that a proof needs", again.conditional & ~found.conditional[rows][some])
         named = certified[some]
@@ -537,11 +541,12 @@ class _Proofs:
         self.issuing, self.x, self.x_cf, self.region = issuing, x, x_cf, region
         self.module = to_module(issuing.network, issuing.theta)
 
-    def at(self, kappa: float, some: NDArray[np.intp]) -> Certificates:
+    def at(self, kappa: float, some: NDArray[np.intp], effort: Effort = "fast") -> Certificates:
         """Return certificates of some of them."""
         part = torch.from_numpy(some)
         target = self.x_cf[part] if self.region is None else self.region.select(part)
-        return certify(self.module, self.x[part], target, self.issuing.param_set(kappa), radius=False)
+        models = self.issuing.param_set(kappa)
+        return certify(self.module, self.x[part], target, models, radius=False, effort=effort)
 
 
 def _proved(found: Counterfactuals) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from veritracer.bounds.ibp import Box
 from veritracer.encoding import Block, Encoding
 from veritracer.errors import DataError, LedgerError, VeriTracerError, message
 from veritracer.files import envelope
@@ -403,33 +404,13 @@ def _position(feature: Feature, value: object) -> int:
     return feature.categories.index(value) if value in feature.categories else -1
 
 
-class EncodedRows(NamedTuple):
-    """Promised rows as inputs of one model, (n, d): counterfactuals, originals and regions.
+def encoded_rows(
+    encoding: Encoding, promises: Promises, issuing: IssuingModel
+) -> tuple[Tensor, Tensor, Box, NDArray[np.bool_]]:
+    """Return counterfactuals and originals (n, d) as a model with that encoding sees them.
 
-    ``x`` is NaN where the original row cannot be read. ``anew`` is True if the rows were encoded for another
-    encoding than the issuing one, ``cut`` a mask of the rows whose region is not known there, (n,).
-    """
-
-    x_cf: Tensor
-    x: Tensor
-    lower: Tensor
-    upper: Tensor
-    cut: NDArray[np.bool_]
-    anew: bool
-
-    @property
-    def wide(self) -> Tensor:
-        """Return a mask of the rows of which more than a point was promised, (n,)."""
-        return (self.lower != self.upper).any(-1)
-
-    @property
-    def known(self) -> Tensor:
-        """Return a mask of the rows whose original is known, (n,)."""
-        return ~torch.isnan(self.x).any(-1)
-
-
-def encoded_rows(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> EncodedRows:
-    """Return the rows as a model with that encoding sees them.
+    Beside them are the boxes of the promised regions, and a mask (n,) of the rows whose region is not known
+    in that encoding. An original row that cannot be read is NaN.
 
     With the issuing encoding they are the numbers that were certified. With another one the raw values are
     encoded again, clipped to its ranges as any later application would be. A region is rebuilt from its raw
@@ -439,8 +420,9 @@ def encoded_rows(encoding: Encoding, promises: Promises, issuing: IssuingModel) 
     anew = theirs.digest != encoding.digest
     x_cf, x = _encoded_again(encoding, promises, issuing) if anew else (promises.x_cf, promises.x)
     if not promises.region.wide.any():
-        return EncodedRows(x_cf, x, x_cf, x_cf, np.zeros(len(x_cf), dtype=bool), anew)
-    return EncodedRows(x_cf, x, *rebuilt(encoding, theirs, promises.region, x_cf), anew)
+        return x_cf, x, Box(x_cf, x_cf), np.zeros(len(x_cf), dtype=bool)
+    lower, upper, unknown = rebuilt(encoding, theirs, promises.region, x_cf)
+    return x_cf, x, Box(lower, upper), unknown
 
 
 def _encoded_again(encoding: Encoding, promises: Promises, issuing: IssuingModel) -> tuple[Tensor, Tensor]:

@@ -32,13 +32,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.bounds.methods import names_by_code
+from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
+from veritracer.formatting import to_python
 from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.schema.feature import plain
 from veritracer.search.outcomes import LEAST_AGREEMENT
 from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
@@ -79,8 +79,6 @@ HEADER = np.dtype(
     ]
 )
 """Headers of many promises in memory."""
-
-METHODS = names_by_code()
 
 ORIGINALS: tuple[Original, ...] = ("plain", "encrypted", "commitment")
 
@@ -241,7 +239,7 @@ def dated(header: bytes, issued: float, expires: float) -> bytes:
 def is_promise(content: Mapping[str, Any]) -> bool:
     """Return whether a header of the right fields and types says something that a promise can say."""
     return (
-        content["method"] in METHODS
+        (content["method"] in BOUNDS or content["method"] in ("", EXACT))
         and content["original"] in ORIGINALS
         and content["kappa"] >= 0
         and content["radius"] >= 0
@@ -399,7 +397,7 @@ def _cells(column: pd.Series[Any]) -> list[Any]:
     plain_numpy = isinstance(column.dtype, np.dtype)  # others turn integers beside a gap into floats
     values = column.to_numpy().tolist() if plain_numpy else list(column.array)
     return [
-        None if gone else plain(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
+        None if gone else to_python(value) for value, gone in zip(values, column.isna().tolist(), strict=True)
     ]
 
 

@@ -41,10 +41,9 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 from veritracer.times import Moment
 from veritracer.training import Panel
-from veritracer.training.data import as_table
+from veritracer.training.data import LabelledRows, as_table
 from veritracer.training.distillation import PanelPenalty
 from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
-from veritracer.training.panel import LabelledRows
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER

@@ -21,7 +21,7 @@ from veritracer.bounds.methods import UNCONDITIONAL
 from veritracer.bounds.rounding import logit_error, round_up
 from veritracer.encoding import Encoding
 from veritracer.errors import LedgerError, NotSupportedError, message
-from veritracer.ledger.promises import EncodedRows, IssuingModel, Promises, check_threshold, encoded_rows
+from veritracer.ledger.promises import IssuingModel, Promises, check_threshold, encoded_rows
 from veritracer.models.network import Network, Theta, from_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION, ROWS_AT_ONCE, ProofBatch, check_computed, decide, prove
@@ -164,15 +164,16 @@ class AuditedModel:
     def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
         """Return the verdicts on some promises of one issuing model."""
         self._check_labels(issuing)
-        rows = encoded_rows(self.encoding, promises, issuing)
+        x_cf, x, region, cut = encoded_rows(self.encoding, promises, issuing)
         sign = torch.where(torch.from_numpy(promises.favourable), 1.0, -1.0).double()
-        margin, holds, turned_down = self._promised_side(rows, sign)
+        margin, holds, turned_down = self._promised_side(x_cf, region, sign)
         always, while_declined = self._proved(promises, issuing)
-        same, turned = self._originals(rows, sign, needed=~always)
+        known = ~torch.isnan(x).any(-1)
+        same, turned = self._originals(x, sign, known & ~torch.from_numpy(always))
         proved = always | (while_declined & same)
         # In another encoding nothing is called kept whose region or condition cannot be read; where x' itself
         # is turned down the promise is broken all the same.
-        cut, unknown = rows.cut, promises.conditional & ~rows.known.numpy() & rows.anew
+        unknown = promises.conditional & ~known.numpy() & (self.encoding.digest != issuing.encoding.digest)
         verdict = np.full(len(promises), Verdict.BROKEN.code, dtype=np.int8)
         verdict[holds] = Verdict.CHECKED.code
         verdict[holds & turned] = Verdict.SUPERSEDED.code
@@ -237,29 +238,28 @@ class AuditedModel:
         return found[which]
 
     def _promised_side(
-        self, rows: EncodedRows, sign: Tensor
+        self, x_cf: Tensor, region: Box, sign: Tensor
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Return how far each promise is on its side, where beyond rounding, and where x′ is turned down."""
-        logit, clear = self._logits(rows.x_cf)
+        logit, clear = self._logits(x_cf)
         margin = -sign * logit
         holds, turned_down = (margin > 0) & clear, margin <= 0
-        wide = rows.wide.nonzero().squeeze(-1)
+        wide = (region.lower != region.upper).any(-1).nonzero().squeeze(-1)
         for part in torch.split(wide, ROWS_AT_ONCE):
-            box = Box(rows.lower[part], rows.upper[part])
             with torch.no_grad():
-                batch = ProofBatch(rows.x_cf[part], box, sign[part])
+                batch = ProofBatch(x_cf[part], region.select(part), sign[part])
                 worst = prove(self._alone, batch, UNCONDITIONAL).worst_logit
             margin[part] = torch.minimum(margin[part], -worst)
             holds[part] &= worst < 0
         return margin.numpy(), holds.numpy(), turned_down.numpy()
 
     def _originals(
-        self, rows: EncodedRows, sign: Tensor, needed: NDArray[np.bool_]
+        self, x: Tensor, sign: Tensor, needed: Tensor
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return where the original row certainly keeps its decision, and where it certainly lost it."""
         same, turned = np.zeros((2, len(sign)), dtype=bool)
-        some = (torch.from_numpy(needed) & rows.known).nonzero().squeeze(-1)
-        logit, clear = self._logits(rows.x[some])
+        some = needed.nonzero().squeeze(-1)
+        logit, clear = self._logits(x[some])
         kept = (logit > 0) == (sign[some] > 0)
         same[some.numpy()] = (kept & clear).numpy()
         turned[some.numpy()] = (~kept & clear).numpy()

@@ -13,23 +13,21 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
-from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message
+from veritracer.errors import NotSupportedError, ParamSetError, VeriTracerWarning, message, unknown_name
 from veritracer.formatting import round_down
 from veritracer.models import balls
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network, Theta, from_module
 
-RadiusRule = Literal["mean-abs", "norm"]
+ABSOLUTE = "absolute"
+"""Name of what is no rule: radii that are given as numbers."""
 
 Derived = TypeVar("Derived")
-
-SetRule = Literal["mean-abs", "norm", "absolute"]
-"""What kappa is a multiple of: each tensor's mean magnitude, its norm, or given radii."""
 
 SHRINK = 1e-6
 """Projections end this share of the radius inside the set, so that float32 cannot leave it."""
@@ -40,6 +38,71 @@ PULLS = (1.0, 1 - 1e-6, 0.999, 0.99, 0.9, 0.5, 0.0)
 
 OVERLAP_RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Where the chords of ``Layer.corners`` meet; 100 is the ratio of a LeakyReLU of slope 0.01 around zero."""
+
+
+@dataclass(frozen=True)
+class RadiusRule:
+    """The size of a tensor that kappa is a multiple of. How to add one: ``docs/how-to/add-a-radius-rule.md``.
+
+    Attributes
+    ----------
+    name
+        Its name in ``radius=`` and in certificates.
+    size
+        Function (tensor, norm, dims) that returns the size of each tensor, the radius at ``kappa = 1``: at
+        least 0, and with the batch dimensions of the tensor, which come before its last ``dims``.
+    in_box, in_ball
+        What models may do, in words for applicants, where the norm is ``linf`` and where it is another one.
+        Translated messages with the fields ``share``, a number of percent, and ``norm``.
+    """
+
+    name: str
+    size: Callable[[Tensor, Norm, int], Tensor]
+    in_box: str
+    in_ball: str
+
+
+RULES: dict[str, RadiusRule] = {}
+"""All rules by name; ``register_rule`` adds to it."""
+
+
+def register_rule(rule: RadiusRule) -> RadiusRule:
+    """Add a rule; its name must be new."""
+    if rule.name in (*RULES, ABSOLUTE):
+        expected = f"a name other than {[*RULES, ABSOLUTE]}"
+        raise ParamSetError(message(expected, repr(rule.name), "choose another one"))
+    RULES[rule.name] = rule
+    return rule
+
+
+def rule_named(name: str) -> RadiusRule:
+    """Return the rule of that name, or raise ``ParamSetError``."""
+    if name not in RULES:
+        expected = f"radius {' or '.join(map(repr, RULES))}, or numbers"
+        raise ParamSetError(unknown_name(expected, name, RULES))
+    return RULES[name]
+
+
+register_rule(
+    RadiusRule(
+        "mean-abs",
+        lambda tensor, norm, dims: balls.mean_abs(tensor, dims),
+        in_box="weights and biases each move by at most %(share)s %% of the average size in the same matrix "
+        "or vector",
+        in_ball="weight matrices and bias vectors each move by at most %(share)s %% of their average size "
+        "(%(norm)s norm)",
+    )
+)
+register_rule(
+    RadiusRule(
+        "norm",
+        balls.norm,
+        in_box="weights and biases each move by at most %(share)s %% of the largest one in the same matrix "
+        "or vector",
+        in_ball="weight matrices and bias vectors each move by at most %(share)s %% of their %(norm)s norm "
+        "(%(norm)s norm)",
+    )
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +187,7 @@ class ParamSet:
     kappa
         The radius of tensor i is ``kappa * units[i]``.
     rule
-        Source of the units: ``mean-abs`` or ``norm`` of the centre, or ``absolute``.
+        Source of the units: the name of a rule, or ``absolute``.
     """
 
     network: Network
@@ -132,7 +195,7 @@ class ParamSet:
     units: Theta
     norm: Norm
     kappa: float
-    rule: SetRule = "absolute"
+    rule: str = ABSOLUTE
 
     @classmethod
     def around(
@@ -140,7 +203,7 @@ class ParamSet:
         module: nn.Module,
         kappa: float = 0.2,
         norm: Norm = "linf",
-        radius: RadiusRule | float | Sequence[float] = "mean-abs",
+        radius: str | float | Sequence[float] = "mean-abs",
     ) -> ParamSet:
         """Build the set around a torch MLP, in float64 and detached from it.
 
@@ -163,7 +226,7 @@ class ParamSet:
         center: Theta,
         kappa: float = 0.2,
         norm: Norm = "linf",
-        radius: RadiusRule | float | Sequence[float] = "mean-abs",
+        radius: str | float | Sequence[float] = "mean-abs",
         *,
         warn: bool = False,
     ) -> ParamSet:
@@ -178,7 +241,7 @@ class ParamSet:
         units = tuple(
             u if i % 2 == 0 or network.biased[i // 2] else torch.zeros_like(u) for i, u in enumerate(units)
         )
-        rule: SetRule = radius if isinstance(radius, str) else "absolute"
+        rule = radius if isinstance(radius, str) else ABSOLUTE
         return cls(network, center, units, norm, float(kappa), rule)
 
     def __str__(self) -> str:
@@ -348,9 +411,9 @@ def _in_radii(distance: float, radius: float) -> float:
     return max(distance / radius, math.nextafter(1.0, 2.0)) if radius > 0 else math.inf
 
 
-def describe_set(kappa: float, norm: Norm, rule: SetRule, radii: Iterable[float]) -> str:
+def describe_set(kappa: float, norm: Norm, rule: str, radii: Iterable[float]) -> str:
     """Describe a set by kappa and its rule, or by its absolute radii."""
-    if rule != "absolute":
+    if rule != ABSOLUTE:
         return f"kappa = {round_down(kappa, 12)} ({norm}, {rule})"
     ends = sorted({round_down(radius, 12) for radius in radii}, key=float) or ["0"]
     said = f"radius {ends[0]}" if len(ends) == 1 else f"radii {ends[0]} to {ends[-1]}"
@@ -364,7 +427,7 @@ def _double(tensor: Tensor) -> Tensor:
 def _ratio_unit(tensor: Tensor, norm: Norm, rule: str, dims: int) -> Tensor:
     """Return the radius at kappa = 1, one for each model if ``tensor`` has leading batch dimensions."""
     with torch.no_grad():
-        return balls.mean_abs(tensor, dims) if rule == "mean-abs" else balls.norm(tensor, norm, dims)
+        return rule_named(rule).size(tensor, norm, dims)
 
 
 def _absolute_units(center: Theta, radius: float | Sequence[float]) -> Theta:
@@ -385,10 +448,8 @@ def _absolute_units(center: Theta, radius: float | Sequence[float]) -> Theta:
 def _check_request(norm: str, kappa: float, radius: object) -> None:
     if norm not in get_args(Norm):
         raise NotSupportedError(message("norm 'l1', 'l2' or 'linf'", repr(norm), "choose one of these"))
-    if isinstance(radius, str) and radius not in get_args(RadiusRule):
-        raise ParamSetError(
-            message("radius 'mean-abs', 'norm' or numbers", repr(radius), "choose one of these")
-        )
+    if isinstance(radius, str):
+        rule_named(radius)  # refuses unknown ones
     if not 0.0 <= kappa < float("inf"):
         raise ParamSetError(message("a finite kappa of at least 0", repr(kappa), "the paper uses 0.2"))
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import SchemaError, listing, message
+from veritracer.formatting import to_python
 from veritracer.schema.number_formats import NumberFormat
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -18,11 +18,6 @@ Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
 Policy = Literal["impute", "category", "refuse"]
 Action = Literal["free", "immutable", "increase_only", "decrease_only"]
 Display = Literal["auto", "exact"]
-
-
-def plain(value: object) -> Any:
-    """Convert a NumPy scalar to the Python value; return anything else unchanged."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def is_number(value: object) -> bool:
@@ -107,16 +102,16 @@ class Feature(BaseModel):
             super().__init__(
                 name=name,
                 kind=kind,
-                lower=plain(lower),
-                upper=plain(upper),
-                step=plain(step),
+                lower=to_python(lower),
+                upper=to_python(upper),
+                step=to_python(step),
                 categories=_values(name, "categories", categories),
                 missing=missing,
                 missing_codes=_values(name, "missing_codes", missing_codes),
                 action=action,
-                limit=plain(limit),
+                limit=to_python(limit),
                 yearly=None if yearly is None else tuple(map(float, _values(name, "yearly", yearly))),
-                display_step=plain(display_step),
+                display_step=to_python(display_step),
                 number_format=number_format,
                 note=note,
             )
@@ -290,4 +285,4 @@ def _values(name: str, field: str, values: Iterable[Value]) -> tuple[Any, ...]:
                 f"a list for {field} of the feature {name!r}", repr(values), f"write {field}=[{values!r}]"
             )
         )
-    return tuple(plain(value) for value in values)
+    return tuple(to_python(value) for value in values)

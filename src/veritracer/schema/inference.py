@@ -18,14 +18,15 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, SchemaError, message, unknown_name
-from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number, plain
+from veritracer.formatting import to_python, to_python_list
+from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number
 from veritracer.schema.number_formats import (
     PLAIN,
     Ambiguous,
@@ -95,31 +96,28 @@ class Hints:
     def mentions(self, name: str) -> bool:
         """Return True if a hint mentions a column, which is then never left out."""
         groups = (*self.actions.values(), *self.kinds.values(), self.ordinal, self.ranges, self.steps)
-        said = self.missing if isinstance(self.missing, Mapping) else ()
-        return any(name in group for group in (*groups, self.missing_codes, self.number_formats, said))
+        policies = self.missing if isinstance(self.missing, Mapping) else ()
+        return any(name in group for group in (*groups, self.missing_codes, self.number_formats, policies))
 
-    def with_codes(self, name: str, codes: Sequence[Value]) -> Hints:
-        """Return the hints with these codes for a column."""
-        return replace(self, missing_codes={**self.missing_codes, name: codes})
+
+Content = Literal["whole numbers", "numbers", "booleans", "text", "mixed"]
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """Profile of a column: its distinct values, without missing ones, and their types.
+    """Profile of a column: its distinct values, without missing ones, and their type.
 
-    ``values`` is None if there are more than a feature may have categories.
+    ``values`` is None if there are more than a feature may have categories. ``listed`` and ``ordered`` are
+    those of a categorical dtype.
     """
 
+    content: Content
     values: list[Any] | None
     count: int
     missing: int
     coded: int
-    numbers: bool
-    whole: bool
-    booleans: bool
-    is_text: bool
-    listed: bool  # by a categorical dtype
-    ordered: bool
+    listed: bool = False
+    ordered: bool = False
 
     def counts(self) -> str:
         """Describe the counts, for a note."""
@@ -150,11 +148,11 @@ def features(
             message("at least one column beside the target", "none", "check how the table was read")
         )
     people = _people(frame) if leave_out else len(frame)
-    found = {
+    inferred = {
         n: _feature(frame[n], hints, kinds.get(n), actions.get(n), leave_out, people) for n in frame.columns
     }
-    left_out = {name: each for name, each in found.items() if isinstance(each, LeftOut)}
-    described = [each for each in found.values() if isinstance(each, Feature)]
+    left_out = {name: each for name, each in inferred.items() if isinstance(each, LeftOut)}
+    described = [each for each in inferred.values() if isinstance(each, Feature)]
     if not described:
         name, why = next(iter(left_out.items()))
         received = f"{name!r}, which is {why}" + (" and others like it" if len(left_out) > 1 else "")
@@ -203,23 +201,28 @@ def _feature(
 ) -> Feature | LeftOut:
     """Infer the feature of a column; a protected characteristic becomes immutable."""
     name = str(column.name)
-    protected = characteristic(name) if action is None else None
-    codes = tuple(plain(code) for code in hints.missing_codes.get(name, ()))
-    found: Any = None
+    codes = tuple(to_python(code) for code in hints.missing_codes.get(name, ()))
+    text: TextColumn | LeftOut | None = None
     if kind not in ("categorical", "binary", "ordinal"):
         keep = not leave_out or hints.mentions(name)
-        found = recognise(column, hints.number_formats.get(name), codes, people, keep=keep)
-    if isinstance(found, LeftOut):
-        return found
-    codes += () if found is None else found.unknown
-    hints = hints if found is None or not found.unknown else hints.with_codes(name, codes)
-    profile = _profile_of(column, found, codes, hints.max_categories)
+        text = recognise(column, hints.number_formats.get(name), codes, people, keep=keep)
+    if isinstance(text, LeftOut):
+        return text
+    profile = (
+        _profile(column, codes, hints.max_categories) if text is None else text.profile(column, codes, hints)
+    )
+    codes += () if text is None else text.unknown
     if not profile.count and kind != "ordinal":
         got = "only missing values" if profile.missing or profile.coded else "none"
         raise DataError(message(f"values in the column {name!r}", got, "drop the column"))
-    guessed, because = _guess(profile) if kind is None else (cast(Kind, kind), f"declared {kind}")
-    lower, upper = hints.ranges.get(name, (None, None))
+    guessed, note = _guess(profile) if kind is None else (cast(Kind, kind), f"declared {kind}")
     numeric = guessed in ("continuous", "integer")
+    policy, policy_note = _policy(name, guessed, profile, bool(codes), hints.missing)
+    note += f"{'' if text is None else text.note}, {profile.counts()}{policy_note}"
+    protected = characteristic(name) if action is None else None
+    if protected is not None:
+        note += f"; immutable, since its name looks like a protected characteristic ({protected})"
+    lower, upper = hints.ranges.get(name, (None, None))
     return Feature(
         name,
         guessed,
@@ -227,42 +230,12 @@ def _feature(
         upper=upper,
         step=hints.steps.get(name),
         categories=() if numeric else _categories(name, guessed, profile, hints),
-        missing=_policy(name, guessed, profile, hints),
+        missing=policy,
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
-        number_format=found.writing.example if isinstance(found, NumbersInText) and numeric else None,
-        note=f"{because}{_format_note(found)}, {profile.counts()}"
-        f"{_policy_note(name, guessed, profile, hints)}{_protection_note(protected)}",
+        number_format=text.writing.example if numeric and text is not None and text.writing else None,
+        note=note,
     )
-
-
-def _profile_of(
-    column: pd.Series[Any],
-    found: NumbersInText | CategoriesInText | None,
-    codes: tuple[Any, ...],
-    limit: int,
-) -> ColumnProfile:
-    """Profile a column; of numbers in text, profile the numbers."""
-    if not isinstance(found, NumbersInText):
-        return _profile(column, codes, limit)
-    profile = _profile(found.column, tuple(code for code in codes if is_number(code)), limit)
-    empty = int(column.isna().sum())
-    return replace(profile, missing=empty, coded=profile.coded + found.unknown_cells)
-
-
-def _format_note(found: object) -> str:
-    if not isinstance(found, NumbersInText | CategoriesInText):
-        return ""
-    words = f" ({', '.join(map(repr, found.unknown))} read as unknown)" if found.unknown else ""
-    if isinstance(found, CategoriesInText):
-        return words
-    return f", written as text like {found.writing.example}{words}"
-
-
-def _protection_note(kind: str | None) -> str:
-    if kind is None:
-        return ""
-    return f"; immutable, since its name looks like a protected characteristic ({kind})"
 
 
 def _distinct(column: pd.Series[Any]) -> tuple[NDArray[np.intp], Any]:
@@ -284,34 +257,38 @@ def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Colu
     name, dtype = str(column.name), column.dtype
     categories = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else None
     ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
-    positions, found = _distinct(column)
+    positions, distinct = _distinct(column)
     missing = int((positions == -1).sum())
-    if categories is None and dtype.kind in "iuf" and len(found) > limit:
+    if categories is None and dtype.kind in "iuf" and len(distinct) > limit:
         return _profile_of_numbers(
-            name, np.asarray(found, dtype=np.float64)[positions[positions >= 0]], codes, missing
+            name, np.asarray(distinct, dtype=np.float64)[positions[positions >= 0]], codes, missing
         )
-    if isinstance(dtype, pd.StringDtype) and len(found) > limit + len(codes):
-        raise _too_many(name, len(found), limit)  # before a million strings become objects
-    values = [plain(value) for value in found]
+    if isinstance(dtype, pd.StringDtype) and len(distinct) > limit + len(codes):
+        raise _too_many(name, len(distinct), limit)  # before a million strings become objects
+    values = to_python_list(distinct)
     _refuse_foreign(name, values)
     coded = [i for i, value in enumerate(values) if value in codes]
     valid = [value for value in values if value not in codes]
     if categories is not None:
-        present = set(categories.tolist() if ordered else valid)
-        valid = [plain(v) for v in categories if plain(v) in present and plain(v) not in codes]
-    numbers = all(is_number(value) for value in valid)
+        listed = to_python_list(categories)
+        present = set(listed if ordered else valid)
+        valid = [value for value in listed if value in present and value not in codes]
+    content = "text" if categories is not None else _content(valid)
+    cells_of_codes = int(np.isin(positions, coded).sum())
     return ColumnProfile(
-        values=valid,
-        count=len(valid),
-        missing=missing,
-        coded=int(np.isin(positions, coded).sum()),
-        numbers=numbers,
-        whole=numbers and all(abs(v) <= _WHOLE_UP_TO and v == int(v) for v in valid),
-        booleans=all(isinstance(value, bool) for value in valid),
-        is_text=categories is not None or any(isinstance(value, str) for value in valid),
-        listed=categories is not None,
-        ordered=ordered,
+        content, valid, len(valid), missing, cells_of_codes, listed=categories is not None, ordered=ordered
     )
+
+
+def _content(values: list[Any]) -> Content:
+    if any(isinstance(value, str) for value in values):
+        return "text"
+    if all(isinstance(value, bool) for value in values):
+        return "booleans"
+    if not all(is_number(value) for value in values):
+        return "mixed"
+    whole = all(abs(value) <= _WHOLE_UP_TO and value == int(value) for value in values)
+    return "whole numbers" if whole else "numbers"
 
 
 def _profile_of_numbers(
@@ -322,9 +299,8 @@ def _profile_of_numbers(
     is_code = np.isin(cells, [float(code) for code in codes if is_number(code)])
     valid = np.unique(cells[~is_code])
     whole = bool(((np.abs(valid) <= _WHOLE_UP_TO) & (valid == np.rint(valid))).all())
-    return ColumnProfile(
-        None, len(valid), missing, int(is_code.sum()), True, whole, False, False, False, False
-    )
+    content: Content = "whole numbers" if whole else "numbers"
+    return ColumnProfile(content, None, len(valid), missing, int(is_code.sum()))
 
 
 def _refuse_foreign(name: str, values: list[Any]) -> None:
@@ -351,14 +327,14 @@ def _refuse_foreign(name: str, values: list[Any]) -> None:
 def _guess(profile: ColumnProfile) -> tuple[Kind, str]:
     if profile.ordered:
         return "ordinal", "ordered categories"
-    if profile.is_text or not (profile.numbers or profile.booleans):
+    if profile.content in ("text", "mixed"):
         return ("binary", "two values of text") if profile.count == 2 else ("categorical", "text")
-    if profile.booleans:
+    if profile.content == "booleans":
         return ("binary", "booleans") if profile.count == 2 else ("categorical", "booleans, always the same")
     if profile.values is not None and set(profile.values) == {0, 1}:
         return "binary", "numbers 0 and 1"
-    constant = ", always the same" if profile.count == 1 else ""
-    return ("integer", f"whole numbers{constant}") if profile.whole else ("continuous", f"numbers{constant}")
+    kind: Kind = "integer" if profile.content == "whole numbers" else "continuous"
+    return kind, profile.content + (", always the same" if profile.count == 1 else "")
 
 
 def _too_many(name: str, count: int, limit: int) -> DataError:
@@ -376,57 +352,61 @@ def _categories(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> S
         raise SchemaError(message(f"two values in the binary column {name!r}", got, "declare it categorical"))
     if profile.listed:
         return profile.values
-    values = [int(value) if profile.whole else value for value in profile.values]
+    whole = profile.content == "whole numbers"
+    values = [int(value) if whole else value for value in profile.values]
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 
-def _policy(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> Policy:
-    """Return the policy for missing values: as stated, or inferred if values are missing."""
-    if isinstance(hints.missing, str):
-        return hints.missing
-    if hints.missing is not None and name in hints.missing:
-        return hints.missing[name]
-    if not (profile.missing or hints.missing_codes.get(name)):
-        return "refuse"
-    return "category" if kind == "categorical" or (kind == "binary" and profile.is_text) else "impute"
-
-
-def _policy_note(name: str, kind: str, profile: ColumnProfile, hints: Hints) -> str:
-    stated = isinstance(hints.missing, str) or (hints.missing is not None and name in hints.missing)
-    policy = _policy(name, kind, profile, hints)
-    if stated or policy == "refuse":
-        return ""
-    return (
-        "; missing ones are filled and flagged"
-        if policy == "impute"
-        else "; missing is a category of its own"
-    )
+def _policy(
+    name: str, kind: str, profile: ColumnProfile, coded: bool, stated: Mapping[str, Policy] | Policy | None
+) -> tuple[Policy, str]:
+    """Return the policy for missing values, as stated or inferred, and a note about an inferred one."""
+    if isinstance(stated, str):
+        return stated, ""
+    if stated is not None and name in stated:
+        return stated[name], ""
+    if not (profile.missing or coded):
+        return "refuse", ""
+    if kind == "categorical" or (kind == "binary" and profile.content == "text"):
+        return "category", "; missing is a category of its own"
+    return "impute", "; missing ones are filled and flagged"
 
 
 def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float]]) -> list[Feature]:
     """Return the features with their stated yearly drift."""
-    found = list(features)
+    described = list(features)
     for name in yearly:
-        if name not in [feature.name for feature in found]:
-            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in found]))
-    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in found]
+        if name not in [feature.name for feature in described]:
+            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in described]))
+    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in described]
 
 
 @dataclass(frozen=True)
-class NumbersInText:
-    """A text column of numbers: the numbers, empty for unknown ones, and their format."""
+class TextColumn:
+    """A column of text: categories, or numbers if they have a format.
 
-    column: pd.Series[Any]
-    writing: NumberFormat
-    unknown: tuple[str, ...]
-    unknown_cells: int
-
-
-@dataclass(frozen=True)
-class CategoriesInText:
-    """A text column of categories; ``unknown`` are the texts that mean an unknown value."""
+    ``unknown`` are the texts that mean an unknown value. ``numbers`` is the column read in the format
+    ``writing``, empty for the ``unknown_cells``.
+    """
 
     unknown: tuple[str, ...]
+    writing: NumberFormat | None = None
+    numbers: pd.Series[Any] | None = None
+    unknown_cells: int = 0
+
+    @property
+    def note(self) -> str:
+        """The format and the texts of unknown values, for the note of the feature."""
+        words = f" ({', '.join(map(repr, self.unknown))} read as unknown)" if self.unknown else ""
+        return words if self.writing is None else f", written as text like {self.writing.example}{words}"
+
+    def profile(self, column: pd.Series[Any], codes: tuple[Any, ...], hints: Hints) -> ColumnProfile:
+        """Profile the numbers, or the texts."""
+        codes += self.unknown
+        if self.numbers is None:
+            return _profile(column, codes, hints.max_categories)
+        numbers = _profile(self.numbers, tuple(filter(is_number, codes)), hints.max_categories)
+        return replace(numbers, missing=int(column.isna().sum()), coded=numbers.coded + self.unknown_cells)
 
 
 class LeftOut(StrEnum):
@@ -446,7 +426,7 @@ class LeftOut(StrEnum):
 
 def recognise(
     column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
-) -> NumbersInText | CategoriesInText | LeftOut | None:
+) -> TextColumn | LeftOut | None:
     """Recognise columns of text, dates and row numbers; None for all others.
 
     With ``keep`` no column is left out. ``people`` is the number of distinct rows of the table.
@@ -472,36 +452,39 @@ def _is_text(column: pd.Series[Any]) -> bool:
 
 def _text(
     column: pd.Series[Any], example: str | None, codes: Sequence[Any], people: int, *, keep: bool
-) -> NumbersInText | CategoriesInText | LeftOut:
+) -> TextColumn | LeftOut:
     counts = column.value_counts()
     listed = [str(text) for text in counts.index if text not in codes]
     unknown = tuple(text for text in listed if is_missing_word(text, among_numbers=True))
     values = [text for text in listed if text not in unknown]
-    found = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
-    if found is not None:
-        return _numbers(column, found, unknown, codes, counts)
+    writing = NumberFormat.of(example) if example is not None else _format(column, values, bool(unknown))
+    if writing is not None:
+        return _numbers(column, writing, unknown, codes, counts)
     if len(values) >= FEWEST_NUMBERS:
         _refuse_numbers_among_words(column, values, counts)
     if not keep and values and sum(map(is_date, values[:1000])) >= NEARLY_ALL * len(values[:1000]):
         return LeftOut.DATES
     if not keep and people >= FEWEST_ROWS and len(values) >= NEARLY_ALL * people:
         return LeftOut.FREE_TEXT
-    return CategoriesInText(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
+    return TextColumn(tuple(text for text in unknown if is_missing_word(text, among_numbers=False)))
 
 
 def _format(column: pd.Series[Any], values: list[str], unknown: bool) -> NumberFormat | None:
     """Return the format of the numbers in these texts; None if they are no numbers, or a few codes."""
     if len(values) < 3 or number_format(values[:100]) is None:
         return None
-    found = number_format(values)
-    if isinstance(found, Ambiguous):
-        name, could = str(column.name), " or ".join(f"{each.read(found.text):g}" for each in found.formats)
-        examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in found.formats)
+    written = number_format(values)
+    if isinstance(written, Ambiguous):
+        name, could = (
+            str(column.name),
+            " or ".join(f"{each.read(written.text):g}" for each in written.formats),
+        )
+        examples = " or ".join(shlex.quote(f"{name}={each.example}") for each in written.formats)
         expected = f"numbers in an unambiguous format in the column {name!r}"
         remedy = f"state how it writes 1234.5: --number-format {examples} (number_formats= in Python)"
-        raise DataError(message(expected, f"{found.text!r}, which could be {could}", remedy))
-    few = found is not None and found.example == PLAIN and len(values) < FEWEST_NUMBERS
-    return None if few and not unknown and all(text.strip().isdigit() for text in values) else found
+        raise DataError(message(expected, f"{written.text!r}, which could be {could}", remedy))
+    few = written is not None and written.example == PLAIN and len(values) < FEWEST_NUMBERS
+    return None if few and not unknown and all(text.strip().isdigit() for text in values) else written
 
 
 def _numbers(
@@ -510,7 +493,7 @@ def _numbers(
     unknown: tuple[str, ...],
     codes: Sequence[Any],
     counts: pd.Series[Any],
-) -> NumbersInText:
+) -> TextColumn:
     words = [*unknown, *codes]
     read = {text: writing.read(text) for text in map(str, counts.index) if text not in words}
     as_numbers = column.map({text: np.nan if value is None else value for text, value in read.items()})
@@ -518,9 +501,8 @@ def _numbers(
     if wrong:
         expected = f"numbers written like {writing.example}"
         _refuse(column, wrong, expected, "correct the cell, or leave it empty")
-    return NumbersInText(
-        as_numbers.astype(np.float64), writing, unknown, int(counts[counts.index.isin(words)].sum())
-    )
+    cells = int(counts[counts.index.isin(words)].sum())
+    return TextColumn(unknown, writing, as_numbers.astype(np.float64), cells)
 
 
 def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], counts: pd.Series[Any]) -> None:
@@ -530,11 +512,11 @@ def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], count
     others = [text for text in values if text not in set(numbers)]
     if len(numbers) < FEWEST_NUMBERS or counts[numbers].sum() < MOSTLY * counts[values].sum():
         return
-    found = number_format(numbers)
-    if isinstance(found, NumberFormat) and others:
+    written = number_format(numbers)
+    if isinstance(written, NumberFormat) and others:
         name = str(column.name)
         remedy = f"correct it, add it to missing_codes={{{name!r}: [...]}}, or declare the column categorical"
-        _refuse(column, others, "numbers" if found == plain else f"numbers like {found.example}", remedy)
+        _refuse(column, others, "numbers" if written == plain else f"numbers like {written.example}", remedy)
 
 
 def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str) -> None:

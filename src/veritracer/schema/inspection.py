@@ -106,9 +106,9 @@ def _has_two(column: pd.Series[Any]) -> bool:
 
 
 def _left_out(schema: Schema) -> Iterator[Finding]:
-    for column in schema.ignored:
-        if column.why in set(LeftOut):
-            yield Finding(Topic.LEFT_OUT, column.name, f"left out: {column.why}", LeftOut(column.why).remedy)
+    for name, why in schema.ignored.items():
+        if why in set(LeftOut):
+            yield Finding(Topic.LEFT_OUT, name, f"left out: {why}", LeftOut(why).remedy)
 
 
 def _of_columns(frame: pd.DataFrame, schema: Schema) -> Iterator[Finding]:

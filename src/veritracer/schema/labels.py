@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import Message, TargetError, message
-from veritracer.schema.feature import Value, plain
+from veritracer.formatting import to_python_list
+from veritracer.schema.feature import Value
 
 WELL_KNOWN = frozenset(
     {
@@ -92,7 +93,7 @@ def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
                 "drop those rows, or give them labels",
             )
         )
-    return codes.astype(np.int64, copy=False), [plain(value) for value in values]
+    return codes.astype(np.int64, copy=False), to_python_list(values)
 
 
 def two(y: Any) -> list[Value]:

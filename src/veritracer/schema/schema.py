@@ -16,31 +16,23 @@ from pydantic import ValidationError as PydanticError
 
 from veritracer.errors import DataWarning, SchemaError, TargetError, listing, message, unknown_name
 from veritracer.files import check_keys, envelope, read_json
-from veritracer.formatting import format_value
+from veritracer.formatting import format_value, to_python
 from veritracer.schema import inference, labels, tables
-from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, plain, schema_error
+from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, schema_error
 from veritracer.schema.inference import left_out_message
 from veritracer.schema.labels import Convention
 
-__all__ = ["Action", "Feature", "IgnoredColumn", "Kind", "Policy", "Schema", "Value"]
+__all__ = ["Action", "Feature", "Kind", "Policy", "Schema", "Value"]
 
 _FORMAT = "veritracer-schema"
 _VERSION = 1
 
 
-class IgnoredColumn(BaseModel):
-    """A column that a table may have and that is ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    name: str
-    why: str = ""
-
-
 class Schema(BaseModel):
     """The features of a table in order, its target, and its favourable label.
 
-    Both labels can be None; such a schema cannot be used for training or evaluation.
+    Both labels can be None; such a schema cannot be used for training or evaluation. ``ignored`` has the
+    columns that a table may have and that are ignored, with the reasons.
 
     >>> frame = pd.DataFrame({"savings": [100, 250, 80], "ok": ["no", "yes", "no"]})
     >>> schema = Schema.infer(frame, target="ok", favourable="yes")
@@ -56,7 +48,7 @@ class Schema(BaseModel):
     favourable: Value | None = None
     unfavourable: Value | None = None
     note: str = ""
-    ignored: tuple[IgnoredColumn, ...] = ()
+    ignored: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -65,16 +57,16 @@ class Schema(BaseModel):
         favourable: Value | None = None,
         unfavourable: Value | None = None,
         note: str = "",
-        ignored: Iterable[IgnoredColumn] = (),
+        ignored: Mapping[str, str] | None = None,
     ) -> None:
         try:
             super().__init__(
                 features=tuple(features),
                 target=target,
-                favourable=plain(favourable),
-                unfavourable=plain(unfavourable),
+                favourable=to_python(favourable),
+                unfavourable=to_python(unfavourable),
                 note=note,
-                ignored=tuple(ignored),
+                ignored={} if ignored is None else ignored,
             )
         except PydanticError as error:
             raise schema_error(error) from None
@@ -152,7 +144,7 @@ class Schema(BaseModel):
             warnings.warn(left_out_message(left_out), DataWarning, stacklevel=2)
         reasons = {name: why.value for name, why in left_out.items()}
         described = inference.with_yearly(features, yearly or {})
-        schema = cls(described, target, favourable).ignoring(ignored | reasons)
+        schema = cls(described, target, favourable, ignored=ignored | reasons)
         if target is None or target not in table.columns:
             return schema
         values = labels.two(table[target])
@@ -167,13 +159,16 @@ class Schema(BaseModel):
     @property
     def ignored_names(self) -> tuple[str, ...]:
         """The names of columns that a table may have and that are ignored."""
-        return tuple(column.name for column in self.ignored)
+        return tuple(self.ignored)
 
     def ignoring(self, columns: Mapping[str, str]) -> Self:
         """Return the schema with more ignored columns: their names and reasons."""
-        added = [IgnoredColumn(name=name, why=why) for name, why in columns.items()]
-        kept = [column for column in self.ignored if column.name not in columns]
-        return self._replace(ignored=(*kept, *added))
+        return self._replace(ignored={**self.ignored, **columns})
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Both labels in ascending order, as ``classes_`` of an estimator has them."""
+        return np.unique(np.array([self.unfavourable, self.favourable]))
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
@@ -183,6 +178,9 @@ class Schema(BaseModel):
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def __hash__(self) -> int:
+        return hash((self.features, self.target, self.favourable, self.unfavourable))
 
     def unconstrained(self) -> Self:
         """Return the schema without actions and grids, as in the paper."""
@@ -249,7 +247,7 @@ class Schema(BaseModel):
         return self._with_two(labels.two(y), favourable)
 
     def _with_two(self, values: list[Value], favourable: Value | Convention | None) -> Self:
-        stated = values[1] if favourable is labels.POSITIVE else plain(favourable)
+        stated = values[1] if favourable is labels.POSITIVE else to_python(favourable)
         chosen, note = self.favourable if stated is None else stated, self.note
         if chosen is None:
             chosen, note = labels.well_known(values), "a well-known pair of labels"
@@ -313,16 +311,7 @@ class Schema(BaseModel):
         for entry in entries:
             check_keys(entry, set(Feature.model_fields), {"name", "kind"}, "a feature")
         check_keys(content, set(cls.model_fields), set(), "a schema")
-        ignored = content.pop("ignored", [])
-        if not isinstance(ignored, list) or not all(isinstance(entry, dict) for entry in ignored):
-            raise SchemaError(message("a list of ignored columns", repr(ignored)[:80], "write [] for none"))
-        for entry in ignored:
-            check_keys(entry, set(IgnoredColumn.model_fields), {"name"}, "an ignored column")
-        return cls(
-            features=[Feature(**entry) for entry in entries],
-            ignored=[_ignored(entry) for entry in ignored],
-            **content,
-        )
+        return cls(features=[Feature(**entry) for entry in entries], **content)
 
     def _replace(self, **changes: Any) -> Self:
         fields = {field: getattr(self, field) for field in type(self).model_fields}
@@ -361,13 +350,6 @@ class Schema(BaseModel):
                     "give both, or only the favourable one",
                 )
             )
-
-
-def _ignored(entry: Mapping[str, Any]) -> IgnoredColumn:
-    try:
-        return IgnoredColumn(**entry)
-    except PydanticError as error:
-        raise schema_error(error) from None
 
 
 def _unconstrained(feature: Feature) -> Feature:

@@ -52,13 +52,13 @@ def exhaustive(
     problem: SearchProblem, most: int | None, *, expired: Callable[[], bool] = lambda: False
 ) -> Solutions:
     """Return the best proved row of each countable person with at most ``most`` changes, else the row."""
-    found = assess(problem, problem.x)
+    solutions = assess(problem, problem.x)
     for i in range(len(problem)):
         if expired():
             break
         one = torch.tensor([i], device=problem.x.device)
-        found = found.merge(one, _best(problem.select(one), most))
-    return found
+        solutions = solutions.merge(one, _best(problem.select(one), most))
+    return solutions
 
 
 def _best(problem: SearchProblem, most: int | None) -> Solutions:
@@ -86,28 +86,28 @@ def _counts(problem: SearchProblem) -> Tensor:
     _, step = problem.encoding.display_grid(problem.x.device)
     span = torch.floor((problem.upper - problem.lower) / step + 1e-6)
     missing = problem.encoding.missing(problem.x).to(span)
-    found = []
+    counts = []
     for block in problem.encoding.blocks:
         if block.group is None:
             moves = span[:, block.start]
-            found.append(torch.where(moves > 0, moves + 2 + missing[:, block.start], torch.ones_like(moves)))
+            counts.append(torch.where(moves > 0, moves + 2 + missing[:, block.start], torch.ones_like(moves)))
         else:
             open_ = (problem.upper[:, block.group] > 0.5).sum(-1).clamp(min=1)
-            found.append(open_ + missing[:, block.start])
-    return torch.stack(found, -1)
+            counts.append(open_ + missing[:, block.start])
+    return torch.stack(counts, -1)
 
 
 def _rows(problem: SearchProblem) -> Tensor:
     """Return all combinations (m, d) of the values of one person's features; some may repeat."""
     first, step = problem.encoding.display_grid(problem.x.device)
-    rows, own = problem.x.clone(), problem.x[0]
+    rows, person = problem.x.clone(), problem.x[0]
     for block in problem.encoding.blocks:
-        choices = own[block.start : block.stop].unsqueeze(0)
+        choices = person[block.start : block.stop].unsqueeze(0)
         low, high = problem.lower[0, block.start], problem.upper[0, block.start]
         if block.group is None and bool(high > low):
             begin = torch.ceil((low - first[block.start]) / step[block.start] - 1e-6)
             end = torch.floor((high - first[block.start]) / step[block.start] + 1e-6)
-            k = torch.arange(int(begin), int(end) + 1, device=own.device, dtype=own.dtype)
+            k = torch.arange(int(begin), int(end) + 1, device=person.device, dtype=person.dtype)
             values = first[block.start] + k * step[block.start]
             values = torch.cat([values, low.view(1), high.view(1)])
             moved = choices.new_zeros(len(values), choices.shape[1])  # with a value, no cell is missing
@@ -118,7 +118,7 @@ def _rows(problem: SearchProblem) -> Tensor:
             width = block.group.stop - block.group.start
             moved = choices.new_zeros(len(open_), choices.shape[1])
             at = slice(block.group.start - block.start, block.group.stop - block.start)
-            moved[:, at] = torch.eye(width, dtype=own.dtype, device=own.device)[open_]
+            moved[:, at] = torch.eye(width, dtype=person.dtype, device=person.device)[open_]
             choices = torch.cat([choices, moved])
         here = rows.repeat_interleave(len(choices), 0)
         here[:, block.start : block.stop] = choices.repeat(len(rows), 1)
@@ -221,8 +221,8 @@ class _Program:
         cost, bounds, whole = self._variables()
         self._constrain(bounds)
         matrix, low, high = self._matrix()
-        found = milp(cost, integrality=whole, bounds=bounds, constraints=LinearConstraint(matrix, low, high))
-        return None if found.x is None else self._row(found.x)
+        result = milp(cost, integrality=whole, bounds=bounds, constraints=LinearConstraint(matrix, low, high))
+        return None if result.x is None else self._row(result.x)
 
     def _variables(self) -> tuple[NDArray[np.float64], Bounds, NDArray[np.int64]]:
         at, weights = self.at, self.problem.cost_weights.cpu().numpy()
@@ -259,9 +259,9 @@ class _Program:
         for group in self.categories:
             columns = list(range(position, position + len(group)))
             self._add(columns, [1.0] * len(group), 1.0, 1.0)
-            own = float(self.slope[group] @ self.x[group])
+            now = float(self.slope[group] @ self.x[group])
             total_columns += columns
-            total_values += list(self.slope[group] - own)
+            total_values += list(self.slope[group] - now)
             position += len(group)
         self._add(total_columns, total_values, -np.inf, -constant - MARGIN)
 

@@ -84,7 +84,7 @@ def explain_failures(
 ) -> Outcomes:
     """Return why these rows have no certified counterfactual, with the constraints that prevent one."""
     helpful = _sufficient(problem, shown, options, rows)
-    never = _impossible_rows(problem, certificates, rows)
+    never, broken = _impossible_rows(problem, certificates, rows), certificates.broken
     outcome, reason = (np.empty(len(rows), dtype=object) for _ in range(2))
     for k, i in enumerate(rows.tolist()):
         complete = bool(shown.complete[i])
@@ -92,7 +92,13 @@ def explain_failures(
         if certificates.valid[i]:
             assert certificates.radius is not None
             radius = float(certificates.radius[i])
-            reason[k] = _uncertified(problem.model_set, radius, helpful.get(i, []), complete=complete)
+            reason[k] = _uncertified(
+                problem.model_set,
+                radius,
+                helpful.get(i, []),
+                complete=complete,
+                broken=bool(broken[i]),
+            )
         else:
             reason[k] = (
                 Outcome.IMPOSSIBLE.value
@@ -148,11 +154,15 @@ def _certified(models: ParamSet, method: str, *, conditional: bool, complete: bo
     return proof if complete else f"{proof} ({SO_FAR})"
 
 
-def _uncertified(models: ParamSet, radius: float, sufficient: Sequence[str], *, complete: bool) -> str:
+def _uncertified(
+    models: ParamSet, radius: float, sufficient: Sequence[str], *, complete: bool, broken: bool
+) -> str:
     """Describe why a valid counterfactual is not certified, its radius, and what would help."""
     proved = "certified at no kappa"
     if radius > 0:
         proved = f"certified only up to {models.at(float(round_down(radius)))}"
+    if broken:
+        proved = f"broken by a model at {models}, and {proved}"
     return f"{_failed(complete).value}; this one is valid today, but {proved}{_help(sufficient)}"
 
 

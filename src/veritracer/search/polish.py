@@ -37,22 +37,22 @@ _Moves = Callable[[SearchProblem, Tensor, Tensor], Tensor]
 """Return the points (k * m, d) that points (m, d) can move to, each in the one feature that is marked."""
 
 
-def polish(problem: SearchProblem, found: Solutions) -> Solutions:
+def polish(problem: SearchProblem, solutions: Solutions) -> Solutions:
     """Return the points after the moves that keep them proved and make them cheaper."""
-    return _moved(problem, found, _undone_or_smaller, lambda points, rows: torch.ones_like(rows).bool())
+    return _moved(problem, solutions, _undone_or_smaller, lambda points, rows: torch.ones_like(rows).bool())
 
 
-def undo_changes(problem: SearchProblem, found: Solutions, accepted: Accepted) -> Solutions:
+def undo_changes(problem: SearchProblem, solutions: Solutions, accepted: Accepted) -> Solutions:
     """Return the points without the changes that are not needed for the proof and the acceptance.
 
     A change is undone as a whole or not at all: halves of changes lead to the edge of the acceptance.
     """
-    return _moved(problem, found, _undone, accepted)
+    return _moved(problem, solutions, _undone, accepted)
 
 
-def _moved(problem: SearchProblem, found: Solutions, moves: _Moves, accepted: Accepted) -> Solutions:
-    best = found
-    rows = found.proved.nonzero().squeeze(-1)
+def _moved(problem: SearchProblem, solutions: Solutions, moves: _Moves, accepted: Accepted) -> Solutions:
+    best = solutions
+    rows = solutions.proved.nonzero().squeeze(-1)
     for _ in range(MOST_MOVES):
         if len(rows) == 0:
             break
@@ -67,40 +67,40 @@ def _moved(problem: SearchProblem, found: Solutions, moves: _Moves, accepted: Ac
     return best
 
 
-def _undone(problem: SearchProblem, p: Tensor, mine: Tensor) -> Tensor:
+def _undone(problem: SearchProblem, p: Tensor, marked: Tensor) -> Tensor:
     """Return the points (m, d) with the columns of one feature (m, d) as the person has them."""
-    return torch.where(mine, problem.x, p)
+    return torch.where(marked, problem.x, p)
 
 
-def _undone_or_smaller(problem: SearchProblem, p: Tensor, mine: Tensor) -> Tensor:
+def _undone_or_smaller(problem: SearchProblem, p: Tensor, marked: Tensor) -> Tensor:
     """Return the points without the change, without a part of it, and one step of the grid back: (k m, d)."""
     x = problem.x
-    number = mine & problem.encoding.numeric.to(mine.device)
+    number = marked & problem.encoding.numeric.to(marked.device)
     share = p.new_tensor(SHARES)[:, None, None]
     less = torch.where(number, p + share * (x - p), p)
     less = problem.encoding.snap(less, x, p > x).flatten(0, 1)
-    back = torch.where(mine, problem.encoding.step_back(p, x), p)
-    return torch.cat([_undone(problem, p, mine), less, back])
+    back = torch.where(marked, problem.encoding.step_back(p, x), p)
+    return torch.cat([_undone(problem, p, marked), less, back])
 
 
 def _best_move(
-    problem: SearchProblem, found: Solutions, moves: _Moves, accepted: Accepted
+    problem: SearchProblem, solutions: Solutions, moves: _Moves, accepted: Accepted
 ) -> tuple[Solutions, Tensor]:
     """Return each row after its best proved move, and a mask of the rows that had one."""
-    owner = problem.encoding.owner.to(found.x_cf.device)
-    row, feature = problem.encoding.changed(found.x_cf, problem.x).nonzero(as_tuple=True)
-    tries = moves(problem.select(row), found.x_cf[row], owner == feature.unsqueeze(-1))
+    owner = problem.encoding.owner.to(solutions.x_cf.device)
+    row, feature = problem.encoding.changed(solutions.x_cf, problem.x).nonzero(as_tuple=True)
+    tries = moves(problem.select(row), solutions.x_cf[row], owner == feature.unsqueeze(-1))
     rows = row.repeat(len(tries) // max(len(row), 1))
     many = problem.select(rows)
     objective = many.objective(tries)
-    new = objective < found.objective[rows] * (1 - SMALLEST_GAIN)
+    new = objective < solutions.objective[rows] * (1 - SMALLEST_GAIN)
     tries, rows, objective = tries[new], rows[new], objective[new]
     many = many.select(new.nonzero().squeeze(-1))
     worst = many.worst_logit(tries)
     proved = worst < 0
     proved[worst < 0] = accepted(tries[worst < 0], rows[worst < 0])
     objective = torch.where(proved, objective, torch.inf)
-    lowest = torch.full_like(found.objective, torch.inf).scatter_reduce(0, rows, objective, "amin")
+    lowest = torch.full_like(solutions.objective, torch.inf).scatter_reduce(0, rows, objective, "amin")
     # Of equally good moves the first: the order of the list decides, not that of the other rows.
     chosen = (objective == lowest[rows]) & torch.isfinite(objective)
     position = torch.where(chosen, torch.arange(len(rows), device=rows.device), len(rows))
@@ -108,34 +108,34 @@ def _best_move(
     some = first < len(rows)
     take = first.clamp(max=max(len(rows) - 1, 0))
     if len(rows) == 0:
-        return found, some
-    moved = found._replace(
+        return solutions, some
+    moved = solutions._replace(
         x_cf=tries[take],
         objective=torch.where(some, objective[take], torch.inf),
         worst_logit=worst[take],
     )
-    return found.better(moved), some & (moved.objective < found.objective)
+    return solutions.better(moved), some & (moved.objective < solutions.objective)
 
 
 # ---------------------------------------------------------------- which features change
 
 
-def limit_changes(problem: SearchProblem, found: Solutions, changes: int, solver: Solver) -> Solutions:
+def limit_changes(problem: SearchProblem, solutions: Solutions, changes: int, solver: Solver) -> Solutions:
     """Return counterfactuals with at most so many changed features; rows with more are searched again.
 
     The features kept are those that lower the bound most; failing that, those that could lower it most.
     """
-    rows = (problem.encoding.changed(found.x_cf, problem.x).sum(-1) > changes).nonzero().squeeze(-1)
+    rows = (problem.encoding.changed(solutions.x_cf, problem.x).sum(-1) > changes).nonzero().squeeze(-1)
     if len(rows) == 0:
-        return found
-    part, before = problem.select(rows), found.x_cf[rows]
+        return solutions
+    part, before = problem.select(rows), solutions.x_cf[rows]
     answer = assess(part, part.x)
     for worth in (_gain_of_changes(part, before), _largest_gain(part)):
         open_ = (~answer.proved).nonzero().squeeze(-1)
         if len(open_) > 0:
             few = part.select(open_).with_features(_largest(worth[open_], changes))
             answer = answer.merge(open_, solver(few))
-    return found.replace(rows, answer)
+    return solutions.replace(rows, answer)
 
 
 def _gain_of_changes(problem: SearchProblem, x_cf: Tensor) -> Tensor:
@@ -168,14 +168,14 @@ class _Option:
     closed: frozenset[int]
 
 
-def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solver) -> Solutions:
+def alternatives(problem: SearchProblem, solutions: Solutions, n: int, solver: Solver) -> Solutions:
     """Return up to n counterfactuals of each row, cheapest first, each with other features changed.
 
     The next one is the cheapest of those found when the features of the ones before it are forbidden one at a
     time; its own are forbidden in turn after that (Murty's scheme for the k best solutions).
     """
     everybody = range(len(problem))
-    chosen = [[option] for option in _options(problem, found, [frozenset()] * len(problem))]
+    chosen = [[option] for option in _options(problem, solutions, [frozenset()] * len(problem))]
     waiting: list[list[_Option]] = [[] for _ in everybody]
     for _ in range(n - 1):
         branches = [
@@ -194,12 +194,12 @@ def alternatives(problem: SearchProblem, found: Solutions, n: int, solver: Solve
     # A counterfactual found on the way may be cheaper than the first: the search is local.
     ranked = [sorted(options, key=lambda option: option.objective) for options in chosen]
     flat = [option for options in ranked for option in options]
-    rows = found.row.new_tensor([row for row in everybody for _ in ranked[row]])
-    numbers = found.row.new_tensor([number for options in ranked for number in range(len(options))])
-    return found.select(rows)._replace(
+    rows = solutions.row.new_tensor([row for row in everybody for _ in ranked[row]])
+    numbers = solutions.row.new_tensor([number for options in ranked for number in range(len(options))])
+    return solutions.select(rows)._replace(
         alternative=numbers,
         x_cf=torch.stack([option.x_cf for option in flat]),
-        objective=found.objective.new_tensor([option.objective for option in flat]),
+        objective=solutions.objective.new_tensor([option.objective for option in flat]),
         worst_logit=torch.stack([option.worst_logit for option in flat]),
     )
 
@@ -218,13 +218,13 @@ def _branch(
     return _options(part, solver(part.with_features(open_)), [closed for _, closed in branches])
 
 
-def _options(problem: SearchProblem, found: Solutions, closed: list[frozenset[int]]) -> list[_Option]:
-    changed = problem.encoding.changed(found.x_cf, problem.x)
+def _options(problem: SearchProblem, solutions: Solutions, closed: list[frozenset[int]]) -> list[_Option]:
+    changed = problem.encoding.changed(solutions.x_cf, problem.x)
     return [
         _Option(
-            float(found.objective[i]),
-            found.x_cf[i],
-            found.worst_logit[i],
+            float(solutions.objective[i]),
+            solutions.x_cf[i],
+            solutions.worst_logit[i],
             frozenset(changed[i].nonzero().squeeze(-1).tolist()),
             closed[i],
         )

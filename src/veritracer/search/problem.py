@@ -41,7 +41,7 @@ class Drift(NamedTuple):
         return cls(strip_float_noise(least) + 0.0, strip_float_noise(most) + 0.0)
 
     @property
-    def asked(self) -> float | Sequence[float]:
+    def option(self) -> float | Sequence[float]:
         """Return the value of the option: a number if both ways are equal, else the two ends."""
         return self.most if self.most == -self.least else self
 

@@ -46,10 +46,10 @@ def search_toward_prototypes(
     less every change that can be undone.
     """
     anchor = nearest_prototypes(problem, reference)
-    found, passed = anchored_search(problem, anchor, WEIGHTS[:1], accepted, expired=expired)
+    solutions, passed = anchored_search(problem, anchor, WEIGHTS[:1], accepted, expired=expired)
     rows = (~passed).nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
-        return found
+        return solutions
     part = problem.select(rows)
     anchor, acceptable = combined_prototypes(part, reference)
 
@@ -57,14 +57,14 @@ def search_toward_prototypes(
         return accepted(points, rows[some])
 
     closer, passed = anchored_search(part, anchor, WEIGHTS[1:], still, expired=expired)
-    found = found.replace(rows[closer.proved], closer.select(closer.proved))
+    solutions = solutions.replace(rows[closer.proved], closer.select(closer.proved))
     last = (~passed & acceptable).nonzero().squeeze(-1)
     if len(last) == 0 or expired():
-        return found
-    here, own = part.select(last), anchor[last]
-    passed = still(own, last)
-    fewer = undo_changes(here, assess(here, own), lambda points, some: still(points, last[some]))
-    return found.replace(rows[last[passed]], fewer.select(passed))
+        return solutions
+    here, prototype = part.select(last), anchor[last]
+    passed = still(prototype, last)
+    fewer = undo_changes(here, assess(here, prototype), lambda points, some: still(points, last[some]))
+    return solutions.replace(rows[last[passed]], fewer.select(passed))
 
 
 def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Tensor:
@@ -79,8 +79,8 @@ def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Tens
     cost, sure = (part.reshape(len(problem), -1) for part in (worth.objective, sure))
     some = sure.any(-1)
     best = torch.where(some, torch.where(sure, cost, torch.inf).argmin(-1), cost.argmin(-1))
-    point, found = _pick(points, best), torch.isfinite(_pick(worth.objective, best))
-    return torch.where(found.unsqueeze(-1), point, problem.x)
+    point, solutions = _pick(points, best), torch.isfinite(_pick(worth.objective, best))
+    return torch.where(solutions.unsqueeze(-1), point, problem.x)
 
 
 def combined_prototypes(problem: SearchProblem, reference: ReferenceData) -> tuple[Tensor, Tensor]:

@@ -103,8 +103,8 @@ class Neighbours:
         """Return the rows of one label, each once; none if labels are unknown."""
         if self.favourable is None:
             return self.rows[:0]
-        found: Tensor = torch.unique(self.rows[self.favourable == favourable], dim=0)
-        return found
+        rows: Tensor = torch.unique(self.rows[self.favourable == favourable], dim=0)
+        return rows
 
     def prototypes(self, param_set: ParamSet, favourable: bool, accepts: PanelTest, key: Hashable) -> Tensor:
         """Return training rows of one label that the whole set and the panel decide so, (m, d).
@@ -171,11 +171,11 @@ def _decided(rows: Tensor, param_set: ParamSet, sign: float) -> Tensor:
 
 def nearest_of(pool: Tensor, x: Tensor, count: int) -> Tensor:
     """Return the nearest rows of ``pool`` (m, d) to each row of ``x`` (n, d) in L1: (n, at most count, d)."""
-    found = []
+    nearest = []
     for some in torch.split(x, CHUNK):
         distance = torch.cdist(some.float(), pool.to(some.device).float(), p=1.0)
-        found.append(distance.topk(min(count, len(pool)), largest=False).indices.cpu())
-    return pool[torch.cat(found)].to(x) if found else x.new_empty(0, 0, x.shape[1])
+        nearest.append(distance.topk(min(count, len(pool)), largest=False).indices.cpu())
+    return pool[torch.cat(nearest)].to(x) if nearest else x.new_empty(0, 0, x.shape[1])
 
 
 def subsample(rows: Tensor, most: int) -> Tensor:
@@ -216,8 +216,8 @@ class QuantileBounds(NamedTuple):
 def _quantile(rows: Tensor, level: float) -> Tensor:
     """Return the quantile of each column: a value that occurs, on the inner side of the level."""
     position = int(np.ceil(level * (len(rows) - 1)) if level < 0.5 else np.floor(level * (len(rows) - 1)))
-    found: Tensor = rows.sort(dim=0).values[position]
-    return found
+    values: Tensor = rows.sort(dim=0).values[position]
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,19 +261,19 @@ class ReferenceData:
 
     def outlier_factor(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
         """Return the local outlier factor (n,) among rows of the wanted label; NaN if labels are unknown."""
-        found = np.full(len(x_cf), np.nan)
+        factors = np.full(len(x_cf), np.nan)
         for side in (False, True):
             rows = (favourable == side).cpu().numpy()
             if rows.any() and len(self.neighbours.labelled(side)) > 1:
-                found[rows] = self.neighbours.outlier_factor(x_cf[rows], LOF_LABELLED, favourable=side)
-        return found
+                factors[rows] = self.neighbours.outlier_factor(x_cf[rows], LOF_LABELLED, favourable=side)
+        return factors
 
     def distance(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
         """Return the L1 distance (n,) to the nearest row of the wanted label, over d; NaN without one."""
-        found = np.full(len(x_cf), np.nan)
+        distances = np.full(len(x_cf), np.nan)
         for side in (False, True):
             rows, pool = (favourable == side).cpu().numpy(), self.neighbours.labelled(side)
             if rows.any() and len(pool) > 0:
                 nearest = nearest_of(pool, x_cf[rows], 1)[:, 0]
-                found[rows] = (nearest - x_cf[rows]).abs().mean(-1).cpu().numpy()
-        return found
+                distances[rows] = (nearest - x_cf[rows]).abs().mean(-1).cpu().numpy()
+        return distances

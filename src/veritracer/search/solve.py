@@ -29,54 +29,56 @@ def closest(
     bounds, from the point where they came closest; where a tighter bound promises closer counterfactuals, it
     refines them.
     """
-    found = _from_both(problem, problem.legal(starts[0](problem)), expired)
+    solutions = _from_both(problem, problem.legal(starts[0](problem)), expired)
     for start in starts[1:]:
-        rows = _open(found)
+        rows = _open(solutions)
         if len(rows) > 0 and not expired():
             part = problem.select(rows)
-            found = found.merge(rows, refine(part, part.legal(start(part)), expired=expired))
-    found = _by_tighter_bounds(problem, found, expired)
-    found = polish(problem, found) if not expired() else found
-    return _tighten(problem, found, expired)
+            solutions = solutions.merge(rows, refine(part, part.legal(start(part)), expired=expired))
+    solutions = _by_tighter_bounds(problem, solutions, expired)
+    solutions = polish(problem, solutions) if not expired() else solutions
+    return _tighten(problem, solutions, expired)
 
 
-def _by_tighter_bounds(problem: SearchProblem, found: Solutions, expired: Callable[[], bool]) -> Solutions:
+def _by_tighter_bounds(
+    problem: SearchProblem, solutions: Solutions, expired: Callable[[], bool]
+) -> Solutions:
     """Refine the rows without a proof by tighter bounds, from the points that came closest."""
     for method in CASCADE[1:]:
-        rows = _open(found)
+        rows = _open(solutions)
         if len(rows) > 0 and not expired():
             part = problem.select(rows).with_method(method)
-            found = found.merge(rows, refine(part, found.x_cf[rows], expired=expired))
-    return found
+            solutions = solutions.merge(rows, refine(part, solutions.x_cf[rows], expired=expired))
+    return solutions
 
 
 def _from_both(problem: SearchProblem, start: Tensor, expired: Callable[[], bool]) -> Solutions:
     """Search from ``start`` and from the rows themselves as one batch; return the better of the two."""
     n = len(problem)
     twice = torch.arange(n, device=start.device).repeat(2)
-    found = refine(problem.select(twice), torch.cat([start, problem.x]), expired=expired)
-    return found.select(slice(n)).better(found.select(slice(n, None)))
+    solutions = refine(problem.select(twice), torch.cat([start, problem.x]), expired=expired)
+    return solutions.select(slice(n)).better(solutions.select(slice(n, None)))
 
 
-def _open(found: Solutions) -> Tensor:
-    return (~found.proved).nonzero().squeeze(-1)
+def _open(solutions: Solutions) -> Tensor:
+    return (~solutions.proved).nonzero().squeeze(-1)
 
 
-def _tighten(problem: SearchProblem, found: Solutions, expired: Callable[[], bool]) -> Solutions:
+def _tighten(problem: SearchProblem, solutions: Solutions, expired: Callable[[], bool]) -> Solutions:
     """Refine rows again by CROWN-IBP where its lower bound leaves room to come closer."""
-    rows = found.proved.nonzero().squeeze(-1)
+    rows = solutions.proved.nonzero().squeeze(-1)
     if len(rows) == 0 or expired():
-        return found
+        return solutions
     part = problem.select(rows).with_method("crown-ibp")
-    point = found.x_cf[rows]
-    slack = (found.worst_logit[rows] - part.worst_logit(point)).clamp(min=0)
+    point = solutions.x_cf[rows]
+    slack = (solutions.worst_logit[rows] - part.worst_logit(point)).clamp(min=0)
     steepest = (problem.select(rows).linearised(point).slope.abs() / part.cost_weights).amax(-1)
-    worthwhile = slack > TIGHTENING_GAIN * found.objective[rows] * steepest
+    worthwhile = slack > TIGHTENING_GAIN * solutions.objective[rows] * steepest
     rows = rows[worthwhile]
     if len(rows) == 0:
-        return found
+        return solutions
     part = problem.select(rows).with_method("crown-ibp")
-    return found.merge(rows, polish(part, refine(part, found.x_cf[rows], expired=expired)))
+    return solutions.merge(rows, polish(part, refine(part, solutions.x_cf[rows], expired=expired)))
 
 
 def anchored_search(
@@ -108,32 +110,32 @@ def anchored_search(
     rank = torch.where(here.proved.reshape(most, n), 2 * most - order, 3 * most)
     rank = torch.where(passed.reshape(most, n), order, rank)
     best = rank.argmin(0) * n + each
-    found = here.select(best)
-    proved = found.proved.nonzero().squeeze(-1)
-    return assess(problem, anchor).replace(proved, found.select(proved)), passed[best]
+    solutions = here.select(best)
+    proved = solutions.proved.nonzero().squeeze(-1)
+    return assess(problem, anchor).replace(proved, solutions.select(proved)), passed[best]
 
 
 def anchor_to_data(
     problem: SearchProblem,
-    found: Solutions,
+    solutions: Solutions,
     nearest: Callable[[Tensor], Tensor],
     weight: float,
     *,
     expired: Callable[[], bool] = lambda: False,
 ) -> Solutions:
     """Search again near the training row ``nearest`` to each counterfactual, twice."""
-    rows = found.proved.nonzero().squeeze(-1)
+    rows = solutions.proved.nonzero().squeeze(-1)
     for _ in range(2):
         if len(rows) == 0 or expired():
             break
-        here = found.x_cf[rows]
+        here = solutions.x_cf[rows]
         anchor = nearest(here)
         part = problem.select(rows).with_anchor(anchor, weight)
         best = assess(part, here)
         for start in (here, part.legal(anchor)):
             best = best.better(refine(part, start, expired=expired))
         best = polish(part, best)
-        kept = best.proved  # a row that only a tighter bound proves stays as it is
-        rows, best = rows[kept], best.select(kept)
-        found = found.replace(rows, best)
-    return found
+        proved = best.proved  # a row that only a tighter bound proves stays as it is
+        rows, best = rows[proved], best.select(proved)
+        solutions = solutions.replace(rows, best)
+    return solutions

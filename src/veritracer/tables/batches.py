@@ -26,18 +26,23 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.persistence import load
 from veritracer.recourse import Recourse
 from veritracer.schema import Schema
-from veritracer.tables.cells import apply_schema
-from veritracer.tables.csv_blocks import ROW
+from veritracer.tables.cells import apply_schema, without_refused
 from veritracer.tables.exact_columns import counterfactual_table, kept_columns
-from veritracer.tables.jobs import Batch, BatchResult, Job, TableSlice, Verb, model_digest
-from veritracer.tables.notes import Notes
-from veritracer.tables.reading import ADDED
-from veritracer.tables.rejects import Rejects
+from veritracer.tables.jobs import (
+    ADDED,
+    Batch,
+    BatchResult,
+    Job,
+    Reject,
+    Verb,
+    collect_warnings,
+    model_digest,
+)
 
 MODELS = 4
 """Models that a worker keeps in memory."""
 
-STATUSES = ("certified", "unknown", "invalid", "unchanged")
+STATUSES = ("certified", "broken", "unknown", "invalid", "unchanged")
 """How a pair of ``certify`` can end."""
 
 
@@ -57,26 +62,29 @@ def load_model(folder: str, digest: str) -> VeriTraCER:
 
 def explain_batch(job: Job, batch: Batch) -> BatchResult:
     """Return a counterfactual for each row of a batch."""
+    result, _, _ = explained(job, batch)
+    return result
+
+
+def explained(job: Job, batch: Batch) -> tuple[BatchResult, Counterfactuals | None, pd.DataFrame]:
+    """Return the result of a batch, its counterfactuals unless no row could be read, and its typed rows."""
     recourse = load_model(job.model, job.digest).recourse(job.rules)
     encoding, collect = recourse.encoding, job.collect_rejects
-    frame, rejects = typed_rows(batch.rows, encoding.schema, encoding, job.keep, collect=collect)
+    frame, rejects = typed_rows(batch, encoding.schema, encoding, job.keep, collect=collect)
     if not len(frame):
-        return nothing(batch, rejects)
-    found, notes = explained(recourse, job.options, batch.rows.table, frame)
+        return BatchResult(batch.name, batch.digest, rejects=rejects), None, frame
+    with collect_warnings() as noticed, naming(batch.table):
+        found = explain_rows(recourse, job.options, frame)
     rows = counterfactual_table(found, frame[list(job.keep)], sentences=job.sentences)
     counts = count_outcomes(found, job.options)
     facts = describe_models(recourse.param_set(job.options.get("kappa")))
-    return BatchResult(batch.name, batch.digest, rows, counts, facts, notes, rejects)
+    return BatchResult(batch.name, batch.digest, rows, counts, facts, noticed, rejects), found, frame
 
 
-def explained(
-    recourse: Recourse, options: Mapping[str, Any], table: str, frame: pd.DataFrame
-) -> tuple[Counterfactuals, Notes]:
-    """Return the counterfactuals of typed rows, and what was noticed."""
-    notes, names = Notes(), recourse.encoding.schema.names
-    with notes.taken(), naming(table):
-        found = recourse.explain(frame[[name for name in frame.columns if name in names]], **options)
-    return found, notes
+def explain_rows(recourse: Recourse, options: Mapping[str, Any], frame: pd.DataFrame) -> Counterfactuals:
+    """Return the counterfactuals of typed rows, which may have more columns than the model reads."""
+    names = recourse.encoding.schema.names
+    return recourse.explain(frame[[name for name in frame.columns if name in names]], **options)
 
 
 def count_outcomes(found: Counterfactuals, options: Mapping[str, Any]) -> Counter[str]:
@@ -95,38 +103,35 @@ def certify_batch(job: Job, batch: Batch) -> BatchResult:
     assert batch.other is not None, "pairs have two tables"
     encoding, names = model.encoding_, list(model.encoding_.schema.names)
     collect = job.collect_rejects
-    x, rejects = typed_rows(batch.rows, model.schema_, encoding, job.keep, collect=collect)
+    x, rejects = typed_rows(batch, model.schema_, encoding, job.keep, collect=collect)
     x_cf, others = typed_rows(batch.other, model.schema_, encoding, collect=collect)
-    for row in others.rows:
-        cells = dict(zip(others.columns, row.cells, strict=False))
-        reason = f"its counterfactual: {row.reason}"
-        rejects.add(row.number, reason, [cells.get(name, "") for name in rejects.columns])
+    for number, reason, cells in others:
+        named = {name: cells.get(name, "") for name in batch.columns}
+        rejects.append(Reject(number, f"its counterfactual: {reason}", named))
     x, x_cf = x[x.index.isin(x_cf.index)], x_cf[x_cf.index.isin(x.index)]
     if not len(x):
-        return nothing(batch, rejects)
-    notes = Notes()
-    with notes.taken(), naming(batch.rows.table):
-        found = model.certify(x[names], x_cf[names], kappa=job.options.get("kappa"))
-    own, other = (encoding.encode(table[names], out_of_range="ignore") for table in (x, x_cf))
-    same = (own == other).all(-1).numpy()
-    status = np.where(found.certified, "certified", np.where(found.valid, "unknown", "invalid"))
-    status = np.where(same, "unchanged", status)
+        return BatchResult(batch.name, batch.digest, rejects=rejects)
+    with collect_warnings() as noticed, naming(batch.table):
+        found = model.certify(x[names], x_cf[names], **job.options)
+    encoded = [encoding.encode(table[names], out_of_range="ignore") for table in (x, x_cf)]
+    is_unchanged = (encoded[0] == encoded[1]).all(-1).numpy()
+    status = np.where(found.valid, found.status, "invalid")
+    status = np.where(is_unchanged, "unchanged", status)
     counts = Counter(rows=len(x), **{name: int((status == name).sum()) for name in STATUSES})
     facts = describe_models(model.param_set(job.options.get("kappa")))
     rows = _certificate_table(found, status, x[list(job.keep)])
-    return BatchResult(batch.name, batch.digest, rows, counts, facts, notes, rejects)
+    return BatchResult(batch.name, batch.digest, rows, counts, facts, noticed, rejects)
 
 
 def predict_batch(job: Job, batch: Batch) -> BatchResult:
     """Return the decision and the probability of the favourable label for each row."""
     model = load_model(job.model, job.digest)
     schema, encoding = model.encoding_.schema, model.encoding_
-    frame, rejects = typed_rows(batch.rows, model.schema_, encoding, job.keep, collect=job.collect_rejects)
+    frame, rejects = typed_rows(batch, model.schema_, encoding, job.keep, collect=job.collect_rejects)
     if not len(frame):
-        return nothing(batch, rejects)
-    notes = Notes()
+        return BatchResult(batch.name, batch.digest, rejects=rejects)
     rows = frame[[name for name in frame.columns if name in schema.names]]
-    with notes.taken(), naming(batch.rows.table):
+    with collect_warnings() as noticed, naming(batch.table):
         probability = model.predict_proba(rows)[:, model.classes_.tolist().index(schema.favourable)]
     with warnings.catch_warnings():  # the same as for probabilities
         warnings.simplefilter("ignore", DataWarning)
@@ -139,7 +144,7 @@ def predict_batch(job: Job, batch: Batch) -> BatchResult:
     }
     counts = Counter(rows=len(frame), favourable=decided.count(str(schema.favourable)))
     facts = {"threshold": model.threshold_}
-    return BatchResult(batch.name, batch.digest, pa.table(columns), counts, facts, notes, rejects)
+    return BatchResult(batch.name, batch.digest, pa.table(columns), counts, facts, noticed, rejects)
 
 
 VERBS: Mapping[Verb, Callable[[Job, Batch], BatchResult]] = {
@@ -153,23 +158,22 @@ VERBS: Mapping[Verb, Callable[[Job, Batch], BatchResult]] = {
 
 
 def typed_rows(
-    rows: TableSlice, schema: Schema, encoding: Encoding, keep: Sequence[str] = (), *, collect: bool = False
-) -> tuple[pd.DataFrame, Rejects]:
+    batch: Batch, schema: Schema, encoding: Encoding, keep: Sequence[str] = (), *, collect: bool = False
+) -> tuple[pd.DataFrame, list[Reject]]:
     """Return rows with the types of the schema, indexed by their numbers, and those that cannot be read.
 
     Columns to keep have the types of the file; pandas' own would change numbers around gaps. Unless
     unreadable rows are to be collected they are refused, by this or by the encoding.
     """
-    batch = rows.rows
-    with naming(rows.table):
-        frame = apply_schema(batch, schema, is_text=rows.is_text, start=rows.start, lenient=collect)
+    with naming(batch.table):
+        frame = apply_schema(batch.rows, schema, is_text=batch.is_text, lenient=collect)
     for name in keep:
-        frame[name] = pd.arrays.ArrowExtensionArray(batch.column(name))
-    rejects = Rejects([name for name in batch.schema.names if name != ROW], rows.rejects)
-    if collect:
-        features = frame[[name for name in frame.columns if name in schema.names]]
-        frame = rejects.without(frame, batch, encoding.refused(features), schema)
-    return frame, rejects
+        frame[name] = pd.arrays.ArrowExtensionArray(batch.rows.column(name))
+    if not collect:
+        return frame, []
+    features = frame[[name for name in frame.columns if name in schema.names]]
+    frame, refused = without_refused(frame, batch, encoding.refused(features), schema)
+    return frame, [*batch.rejects, *refused]
 
 
 @contextmanager
@@ -182,11 +186,6 @@ def naming(table: str) -> Iterator[None]:
         if not isinstance(said, Message) or table in said:
             raise
         raise type(error)(message(said.expected, f"{said.received} of {table}", said.remedy)) from None
-
-
-def nothing(batch: Batch, rejects: Rejects) -> BatchResult:
-    """Return the result of a batch of which no row is left."""
-    return BatchResult(batch.name, batch.digest, None, Counter(), {}, Notes(), rejects)
 
 
 def describe_models(used: ParamSet) -> dict[str, Any]:

@@ -6,7 +6,8 @@ column gets the narrowest type that holds all of its cells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from veritracer.errors import DataError, message, unknown_name
 from veritracer.schema import Feature, Schema
 from veritracer.schema.number_formats import FEWEST_MARKED
 from veritracer.schema.tables import without_decimals
-from veritracer.tables.csv_blocks import ROW, CSVFormat
-from veritracer.tables.reading import open_table
-from veritracer.tables.rejects import Rejects
+from veritracer.tables.csv_blocks import CSVFormat
+from veritracer.tables.jobs import ROW, Batch, Reject
+from veritracer.tables.reading import read_batches
+from veritracer.tables.writing import TEXT
 
-TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+WHOLE_ROWS = 16_384
+"""Rows of a batch where a whole table is read."""
 
 CODE = r"^0[0-9]"
 """A whole number that begins like this is a code: 01234 is not 1,234."""
@@ -34,27 +37,23 @@ THOUSANDS = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
 
 
 def apply_schema(
-    batch: pa.RecordBatch, schema: Schema, *, is_text: bool, start: int = 0, lenient: bool = False
+    batch: pa.RecordBatch, schema: Schema, *, is_text: bool, lenient: bool = False
 ) -> pd.DataFrame:
     """Return a batch as a table whose features and target have the types of ``schema``.
 
     Parameters
     ----------
     batch
-        Rows of a table; other columns than those of the schema stay as they are.
+        Rows of a table, numbered in ``ROW`` or else from 1; other columns than those of the schema stay as
+        they are.
     schema
         The features, and the labels of the target.
     is_text
         Whether every cell is text (CSV), or columns have types already.
-    start
-        Rows of the table before these: the index counts from ``start + 1``, as messages do.
     lenient
         Leave text that is no number as it is, for checks of single rows, instead of refusing it.
     """
-    index: pd.Index[Any] = pd.RangeIndex(start + 1, start + 1 + batch.num_rows, name="row")
-    if ROW in batch.schema.names:
-        index = pd.Index(batch.column(ROW).to_numpy(), name="row")
-        batch = batch.drop_columns(ROW)
+    index, batch = _numbers_and_cells(batch)
     if not is_text:
         return _from_types(batch, schema).set_axis(index)
     readers = {feature.name: feature for feature in schema.features}
@@ -67,11 +66,18 @@ def apply_schema(
         elif name not in readers:
             columns[name] = column.to_pandas().to_numpy(dtype=object)
         else:
-            columns[name] = _from_text(readers[name], column, start, lenient=lenient)
+            columns[name] = _from_text(readers[name], column, index, lenient=lenient)
     return pd.DataFrame(columns, index=index)
 
 
-def _from_text(feature: Feature, column: pa.Array, start: int, *, lenient: bool) -> Any:
+def _numbers_and_cells(rows: Any) -> tuple[pd.Index[Any], Any]:
+    """Return the numbers of rows, and the rows without them."""
+    if ROW not in rows.schema.names:
+        return pd.RangeIndex(1, 1 + rows.num_rows, name="row"), rows
+    return pd.Index(rows.column(ROW).to_numpy(), name="row"), rows.drop_columns([ROW])
+
+
+def _from_text(feature: Feature, column: pa.Array, rows: pd.Index[Any], *, lenient: bool) -> Any:
     if needs_text(feature) or not feature.is_numeric:
         return _values(Texts.of(feature), column)
     try:
@@ -79,7 +85,7 @@ def _from_text(feature: Feature, column: pa.Array, start: int, *, lenient: bool)
     except pa.ArrowInvalid:
         if lenient:
             return _values(Texts.of(feature), column)
-        raise _no_number(feature, column, start) from None
+        raise _no_number(feature, column, rows) from None
 
 
 def _present(column: Any) -> Any:
@@ -126,11 +132,11 @@ def _fits_float(column: pa.Array) -> bool:
     return True
 
 
-def _no_number(feature: Feature, column: pa.Array, start: int) -> DataError:
+def _no_number(feature: Feature, column: pa.Array, rows: pd.Index[Any]) -> DataError:
     cells = [cell.strip() for cell in column.to_pylist()]
     wrong = [i for i, cell in enumerate(cells) if cell not in EMPTY and as_number(cell) is None]
     position = wrong[0] if wrong else 0
-    received = f"{cells[position][:60]!r} in row {start + position + 1}"
+    received = f"{cells[position][:60]!r} in row {rows[position]}"
     received += f" and {len(wrong) - 1:,} more like it" if len(wrong) > 1 else ""
     remedy = "write plain numbers such as 1200.5, and leave unknown cells empty"
     return DataError(message(f"numbers in the column {feature.name!r}", received, remedy))
@@ -141,10 +147,7 @@ def _no_number(feature: Feature, column: pa.Array, start: int) -> DataError:
 
 def infer_types(table: pa.Table, *, is_text: bool) -> pd.DataFrame:
     """Return a whole table with the narrowest type for each column: integers, floats, booleans, text."""
-    index: pd.Index[Any] = pd.RangeIndex(1, table.num_rows + 1, name="row")
-    if ROW in table.schema.names:
-        index = pd.Index(table.column(ROW).to_numpy(), name="row")
-        table = table.drop_columns(ROW)
+    index, table = _numbers_and_cells(table)
     if not is_text:
         whole: pd.DataFrame = without_decimals(table).to_pandas(ignore_metadata=True)
         return whole.set_axis(index)
@@ -190,14 +193,14 @@ def read_table(
     schema: Schema | None = None,
     ignore: Sequence[str] = (),
     csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
-    rejects: Rejects | None = None,
+    rejects: list[Reject] | None = None,
 ) -> pd.DataFrame:
     """Read a whole table into memory.
 
     Parameters
     ----------
     place, query, csv
-        The table, as for :func:`open_table`.
+        A single table, as for :class:`TableSource`.
     schema
         Gives columns their types; what it ignores may be there and is left out. By default types are
         inferred from all cells of a column.
@@ -211,36 +214,67 @@ def read_table(
     DataFrame
         The rows, whose index counts those of the file from 1.
     """
-    ragged = None if rejects is None else rejects.add
-    with open_table(place, query, csv=csv, ragged=ragged) as table:
-        for name in ignore:
-            if name not in table.columns:
-                raise DataError(unknown_name("a column to ignore", name, table.columns))
-        left_out = {*ignore, *(() if schema is None else schema.ignored_names)}
-        kept = [name for name in table.columns if name not in left_out]
-        if not kept:
-            remedy = "ignore fewer of them"
-            raise DataError(message(f"columns to read in {table.name}", "none", remedy))
-        if rejects is not None:
-            rejects.columns = list(table.columns)
+    left_out = {*ignore, *(() if schema is None else schema.ignored_names)}
+    batches = list[Batch]()
+    for batch in read_batches(place, query, csv=csv, rows=WHOLE_ROWS, collect_rejects=rejects is not None):
+        kept = _kept_columns(batch, ignore, left_out)
         # Rejected rows are written with all their cells; otherwise nothing else is kept in memory.
-        batches = [batch if rejects is not None else _select(batch, kept) for batch in table.batches]
+        batches.append(batch if rejects is not None else replace(batch, rows=batch.rows.select(kept)))
+    if rejects is not None:
+        rejects += [reject for batch in batches for reject in batch.rejects]
     if schema is None:
-        tables = [pa.Table.from_batches([_select(batch, kept)]) for batch in batches]
-        return infer_types(pa.concat_tables(tables, promote_options="permissive"), is_text=table.is_text)
-    start, frames = 0, []
+        tables = [pa.Table.from_batches([batch.rows.select(kept)]) for batch in batches]
+        return infer_types(pa.concat_tables(tables, promote_options="permissive"), is_text=batch.is_text)
+    frames = []
     for batch in batches:
-        frame = apply_schema(
-            _select(batch, kept), schema, is_text=table.is_text, start=start, lenient=rejects is not None
-        )
+        rows, lenient = batch.rows.select(kept), rejects is not None
+        frame = apply_schema(rows, schema, is_text=batch.is_text, lenient=lenient)
         if rejects is not None:
             features = [feature for feature in schema.features if feature.name in frame.columns]
-            frame = rejects.without(frame, batch, refused_rows(Schema(features), frame), schema)
+            frame, found = without_refused(frame, batch, refused_rows(Schema(features), frame), schema)
+            rejects += found
         frames.append(frame)
-        start += batch.num_rows
     return pd.concat(frames)
 
 
-def _select(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return these columns of a batch, and the numbers of its rows if it has them."""
-    return batch.select([*columns, *([ROW] if ROW in batch.schema.names else [])])
+def _kept_columns(batch: Batch, ignore: Sequence[str], left_out: Collection[str]) -> list[str]:
+    """Return the columns to read, and that of the row numbers."""
+    for name in ignore:
+        if name not in batch.columns:
+            raise DataError(unknown_name("a column to ignore", name, batch.columns))
+    kept = [name for name in batch.columns if name not in left_out]
+    if not kept:
+        raise DataError(message(f"columns to read in {batch.table}", "none", "ignore fewer of them"))
+    return [*kept, ROW]
+
+
+# ---------------------------------------------------------------- rejected rows
+
+
+def without_refused(
+    frame: pd.DataFrame, batch: Batch, refused: Mapping[int, str], schema: Schema
+) -> tuple[pd.DataFrame, list[Reject]]:
+    """Return the rows of a batch that are not refused, and the others as they are in the file.
+
+    ``refused`` has the reasons by the positions of the rows.
+    """
+    if not refused:
+        return frame, []
+    rows = batch.rows.select(batch.columns).take(pa.array(list(refused))).to_pylist()
+    rejects = [
+        Reject(
+            int(frame.index[position]),
+            reason,
+            {name: "" if cell is None else str(cell) for name, cell in cells.items()},
+        )
+        for (position, reason), cells in zip(refused.items(), rows, strict=True)
+    ]
+    left = frame.drop(index=frame.index[list(refused)])
+    numeric = [feature.name for feature in schema.features if feature.is_numeric]
+    return left.assign(**{name: _as_numbers(left[name]) for name in numeric if name in left.columns}), rejects
+
+
+def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of objects as numbers, where only rejected cells made it objects."""
+    found = column.infer_objects()
+    return found if found.dtype.kind in "iuf" else column

@@ -15,11 +15,14 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
 
 from veritracer.errors import DataError, listing, message
+from veritracer.tables.jobs import ROW, Batch, Reject
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,16 +33,10 @@ if TYPE_CHECKING:
 BLOCK = 4 << 20
 """Bytes that are parsed at once; no row may be longer."""
 
-ROW = "\0row"
-"""The column of a batch with the numbers of its rows, counted from 1, where some rows were left out."""
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 """The separators that are recognised in a header, and their names."""
-
-Ragged = Callable[[int, str, Sequence[str]], None]
-"""Takes a row with too few or too many cells: its number, what is wrong with it, and its cells."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +100,22 @@ def decoded(name: str, chunks: Iterator[bytes], encoding: str) -> Iterator[bytes
 # ---------------------------------------------------------------- the header
 
 
+def check_text(name: str, head: bytes) -> None:
+    """Refuse what is no CSV file at all."""
+    if not head.strip():
+        remedy = "check the program that wrote it"
+        raise DataError(message("a header and rows", f"nothing in {name}", remedy))
+    if head.startswith(b"PK\x03\x04"):
+        remedy = "export the sheet as CSV, or unpack the archive"
+        raise DataError(message("CSV or Parquet", f"a spreadsheet or an archive in {name}", remedy))
+    if head.startswith(b"\x1f\x8b"):
+        remedy = "let its name end in .gz, or unpack it first (gunzip -c)"
+        raise DataError(message("CSV or Parquet", f"a gzip file in {name}", remedy))
+    if b"\0" in head:
+        remedy = "export it as CSV or Parquet; if it is text in UTF-16, pass --encoding utf-16"
+        raise DataError(message("CSV or Parquet", f"another binary file in {name}", remedy))
+
+
 def check_names(name: str, columns: Sequence[str]) -> None:
     """Refuse two columns of the same name."""
     twice = sorted(column for column, count in Counter(columns).items() if count > 1)
@@ -111,17 +124,8 @@ def check_names(name: str, columns: Sequence[str]) -> None:
         raise DataError(message("each column once", received, "rename or drop the duplicates"))
 
 
-class Header(NamedTuple):
-    """The columns of a file, its separator, whether lines end in a lone carriage return, and the length."""
-
-    columns: tuple[str, ...]
-    separator: str
-    ends_in_return: bool
-    length: int
-
-
-def read_header(name: str, head: bytes, form: CSVFormat) -> Header:
-    """Read the header at the beginning of a file in UTF-8."""
+def read_header(name: str, head: bytes, form: CSVFormat) -> tuple[tuple[str, ...], str, int]:
+    """Return the columns of a file in UTF-8, its separator, and the length of the header."""
     skipped = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     lines = head[skipped:].splitlines(keepends=True)
     if len(lines) == 1 and len(head) > BLOCK // 8:
@@ -143,8 +147,7 @@ def read_header(name: str, head: bytes, form: CSVFormat) -> Header:
         received = f"none for column {columns.index('') + 1 if columns else 1} of {name}"
         raise DataError(message("a name for each column", received, "complete the header"))
     check_names(name, columns)
-    length = skipped + sum(map(len, lines[:count]))
-    return Header(tuple(columns), separator, lines[count - 1].endswith(b"\r"), length)
+    return tuple(columns), separator, skipped + sum(map(len, lines[:count]))
 
 
 def _cells(name: str, lines: Sequence[bytes], separator: str) -> tuple[list[str], int]:
@@ -177,57 +180,58 @@ def _detected(name: str, counts: dict[str, int]) -> str:
 # ---------------------------------------------------------------- the rows
 
 
-class RowEnds:
-    r"""Find the end of the last whole row in a text that begins with a row, as pyarrow ends rows.
+@lru_cache
+def _row_parts(separator: str) -> re.Pattern[bytes]:
+    """Return a pattern that matches one part of a text after the other, from the beginning of a row.
 
-    The pattern matches one part of a text after the other and repeats only single characters, so the work is
-    linear in the text. (Possessive quantifiers would be simpler, but Python 3.11.2 matches some wrongly.)
+    It repeats only single characters, so the work is linear in the text. (Possessive quantifiers would be
+    simpler, but Python 3.11.2 matches some wrongly.)
+    """
+    mark = re.escape(separator.encode())
+    # A quoted cell, up to its closing quote or the first of two; then whole lines; then text up to the
+    # next quote that opens a cell, or past quotes that do not.
+    return re.compile(rb'("[^"]*"?)?([^"]*[\r\n])?[^"]*(?:(?<![' + mark + rb'\r\n"])"+)?')
 
-    >>> RowEnds(",").last(b'1,"a,\n2"\n3,"b')
+
+def end_of_rows(text: bytes, separator: str) -> int:
+    r"""Return where the last whole row ends, as pyarrow ends rows; 0 if there is none.
+
+    >>> end_of_rows(b'1,"a,\n2"\n3,"b', ",")
     9
     """
-
-    def __init__(self, separator: str) -> None:
-        mark = re.escape(separator.encode())
-        # A quoted cell, up to its closing quote or the first of two; then whole lines; then text up to the
-        # next quote that opens a cell, or past quotes that do not.
-        self._parts = re.compile(rb'("[^"]*"?)?([^"]*[\r\n])?[^"]*(?:(?<![' + mark + rb'\r\n"])"+)?')
-
-    def last(self, text: bytes) -> int:
-        """Return where the last whole row ends; 0 if there is none."""
-        if b'"' not in text:
-            return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        end = 0
-        for part in self._parts.finditer(text):
-            if (lines_end := part.end(2)) > 0:
-                end = lines_end
-        return end
+    if b'"' not in text:
+        return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+    return max(0, max(part.end(2) for part in _row_parts(separator).finditer(text)))
 
 
-class Rows:
-    """Parse the rows after a header; ``done`` counts those that were read so far.
+class CSVReader:
+    """Read the rows of a CSV file; ``done`` counts those that were read so far.
 
-    Rows with too few or too many cells go to ``ragged``; the batches then have their row numbers in ``ROW``.
-    Without it they are refused.
+    Rows with too few or too many cells are refused, or collected as rejects.
     """
 
-    def __init__(self, name: str, header: Header, form: CSVFormat, ragged: Ragged | None) -> None:
-        self.name, self.columns, self.separator = name, header.columns, header.separator
-        self.ends_in_return = header.ends_in_return
-        self.multiline, self.ragged = form.multiline_cells, ragged
-        self.ends, self.done = RowEnds(header.separator), 0
+    def __init__(self, name: str, form: CSVFormat, *, collect_rejects: bool = False) -> None:
+        self.name, self.form, self.collect_rejects = name, form, collect_rejects
+        self.columns: tuple[str, ...] = ()
+        self.separator, self.ends_in_return, self.done = ",", False, 0
 
-    def batches(self, chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as columns of text; an empty cell is the empty text."""
-        for block in self._blocks(chunks):
-            yield from self._parse(block).to_batches()
+    def batches(self, chunks: Iterator[bytes]) -> Iterator[Batch]:
+        """Yield the rows of a file as columns of text; an empty cell is the empty text."""
+        texts = decoded(self.name, chunks, self.form.encoding)
+        head = next(texts, b"")
+        check_text(self.name, head)
+        self.columns, self.separator, length = read_header(self.name, head, self.form)
+        self.ends_in_return = head[:length].endswith(b"\r")
+        for block in self._blocks(chain([head[length:]], texts)):
+            yield self._parse(block)
 
-    def _blocks(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _blocks(self, texts: Iterator[bytes]) -> Iterator[bytes]:
         """Cut the text where rows end."""
         rest = b""
-        for data in chunks:
+        for data in texts:
             text = rest + data
-            end = self.ends.last(text[:-1] if text.endswith(b"\r") else text)  # a line feed may follow
+            # A line feed may follow a carriage return.
+            end = end_of_rows(text[:-1] if text.endswith(b"\r") else text, self.separator)
             if end:
                 yield text[:end]
             rest = text[end:]
@@ -236,22 +240,22 @@ class Rows:
                 received = f"a longer one in row {self.done + 1:,} of {self.name}"
                 raise DataError(message(f"lines of at most {BLOCK >> 20} MiB", received, remedy))
         if rest.strip(b" \r\n".replace(self.separator.encode(), b"")):
-            if not self.ends.last(rest + b"\n"):
+            if not end_of_rows(rest + b"\n", self.separator):
                 received = f"one in row {self.done + 1:,} of {self.name} that is open at the end of the file"
                 raise DataError(message("a closing quote for every quoted cell", received, CLOSE))
             yield rest + b"\n"
 
-    def _parse(self, block: bytes) -> pa.Table:
-        """Return the rows of a block as a table of text, after every line was accounted for."""
+    def _parse(self, block: bytes) -> Batch:
+        """Return the rows of a block as columns of text, after every line was accounted for."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.csv as arrow_csv
 
-        left_out: list[arrow_csv.InvalidRow] = []
+        ragged: list[arrow_csv.InvalidRow] = []
 
         def handle(row: arrow_csv.InvalidRow) -> str:
-            left_out.append(row)
-            return "error" if self.ragged is None or _breaks(row.text) else "skip"
+            ragged.append(row)
+            return "skip" if self.collect_rejects and not _breaks(row.text) else "error"
 
         # pyarrow drops a byte-order mark at the start of what it is given: one inside a file is text.
         text = BYTE_ORDER_MARK + block if block.startswith(BYTE_ORDER_MARK) else block
@@ -269,21 +273,24 @@ class Rows:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise self._refused(str(error), left_out) from None
-        total = table.num_rows + len(left_out)
-        missing = np.array([row.number for row in left_out], dtype=np.int64)
+            raise self._refused(str(error), ragged) from None
+        total = table.num_rows + len(ragged)
+        missing = np.array([row.number for row in ragged], dtype=np.int64)
         numbers = np.delete(np.arange(1, total + 1), missing - 1) + self.done
         self._check_lines(block, table, numbers, total)
-        for row in left_out:
-            self._leave_out(row)
+        rejects = tuple(self._reject(row) for row in ragged)
         self.done += total
-        return table if self.ragged is None else table.append_column(ROW, pa.array(numbers, pa.int64()))
+        (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        return Batch(self.name, rows.append_column(ROW, pa.array(numbers)), is_text=True, rejects=rejects)
 
-    def _leave_out(self, row: arrow_csv.InvalidRow) -> None:
-        assert self.ragged is not None
+    def _reject(self, row: arrow_csv.InvalidRow) -> Reject:
+        """Return a row of too few or too many cells; the last column has all cells that are left."""
         reason = f"{row.actual_columns} cells in a table of {row.expected_columns} columns"
         cells = next(csv.reader([row.text], delimiter=self.separator), [])
-        self.ragged(self.done + row.number, reason, cells)
+        last = len(self.columns) - 1
+        cells[last:] = [",".join(cells[last:])]
+        named = dict(zip_longest(self.columns, cells, fillvalue=""))
+        return Reject(self.done + row.number, reason, named)
 
     def _check_lines(self, block: bytes, table: pa.Table, numbers: NDArray[np.int64], total: int) -> None:
         """Refuse cells over several lines, and lines that are in no row."""
@@ -296,7 +303,7 @@ class Rows:
         returns = 0 if self.ends_in_return else len(LONE_RETURN.findall(block))
         for column in table.columns if b'"' in block else ():
             found, inner_blank = _line_breaks(column)
-            if not self.multiline and found.any():
+            if not self.form.multiline_cells and found.any():
                 at = int((found > 0).argmax())
                 count = 1 + sum(_breaks(cells[at].as_py()) for cells in table.columns)
                 raise _over_lines(f"row {numbers[at]:,} of {self.name}", count)
@@ -312,10 +319,10 @@ class Rows:
             remedy = "check the quotes in these rows, or give the table as Parquet"
             raise DataError(message(f"every line of {self.name} in a row", received, remedy))
 
-    def _refused(self, said: str, left_out: Sequence[arrow_csv.InvalidRow]) -> DataError:
+    def _refused(self, said: str, ragged: Sequence[arrow_csv.InvalidRow]) -> DataError:
         """Return what pyarrow complained about, as an error of ours."""
-        stopped = left_out[-1] if left_out else None
-        if stopped is not None and (self.ragged is None or _breaks(stopped.text)):
+        stopped = ragged[-1] if ragged else None
+        if stopped is not None and (not self.collect_rejects or _breaks(stopped.text)):
             row = f"row {self.done + stopped.number:,} of {self.name}"
             if breaks := _breaks(stopped.text):
                 return _over_lines(row, breaks + 1)

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from veritracer.encoding import Encoding, cells
 from veritracer.encoding.exact import needs_text, numbers, only_words, texts
 from veritracer.errors import DataError, message
+from veritracer.formatting import to_python
 from veritracer.schema import Feature
-from veritracer.schema.feature import is_number, plain
+from veritracer.schema.feature import is_number
 from veritracer.tables.cells import apply_schema
-from veritracer.tables.reading import ADDED
+from veritracer.tables.jobs import ADDED
 from veritracer.tables.writing import VALUES
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def check_exact(table: pa.Table, found: Counterfactuals) -> None:
     if bool(differs.any()):
         row, feature = (int(i) for i in differs.nonzero()[0])
         name = schema.names[feature]
-        received = f"{table.column(name)[row].as_py()!r} for {plain(found.frame[name].iloc[row])!r}"
+        received = f"{table.column(name)[row].as_py()!r} for {to_python(found.frame[name].iloc[row])!r}"
         expected = f"values in the column {name!r} that can be written as they were certified"
         raise DataError(message(expected, received, "give that column in another type, such as float64"))
 
@@ -150,9 +151,9 @@ def _number(cell: Any, value: float, *, whole: bool) -> int | float:
 def _unholdable(feature: Feature, column: pd.Series[Any], kind: pa.DataType) -> DataError:
     """Return the error for the first cell that does not fit into the type of its column."""
     whole = kind == pa.int64()
-    values = [None if pd.isna(cell) else plain(cell) for cell in column.astype(object)]
+    values = [None if pd.isna(cell) else to_python(cell) for cell in column.astype(object)]
     wrong = [i for i, value in enumerate(values) if is_number(value) and not _fits(value, whole=whole)]
-    received = f"{values[wrong[0]]!r} in row {plain(column.index[wrong[0]])!r}" if wrong else "others"
+    received = f"{values[wrong[0]]!r} in row {to_python(column.index[wrong[0]])!r}" if wrong else "others"
     expected = f"{'whole numbers' if whole else 'numbers'} that {kind} holds in the column {feature.name!r}"
     return DataError(message(expected, received, "correct the cell: it would have to be rounded"))
 

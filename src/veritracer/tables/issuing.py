@@ -1,7 +1,7 @@
 """Promise recourse to everybody in a table, batch by batch, in an order that survives a crash.
 
-The driver is the only writer; workers return counterfactuals and promises that were proved again. Before the
-first promise every cell of the input is read once. Then, for each batch:
+One process writes; workers return counterfactuals and promises that were proved again. Before the first
+promise every cell of the input is read once. Then, for each batch:
 
 0. If the ledger knows the request of the batch, its promises are issued: go on with step 4.
 1. Explain and prove (``prepare_batch``).
@@ -20,42 +20,28 @@ import hashlib
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import pyarrow as pa
 
 from veritracer.engines import Engine
 from veritracer.errors import LedgerError, PromisedMeanwhileError, message
-from veritracer.files import remove, write_whole
+from veritracer.files import make_folders, remove, writable, write_whole
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import Prepared, names_of, prepare
 from veritracer.ledger.records import Terms, make_cipher
 from veritracer.ledger.requests import Kept, Request
-from veritracer.options import IssueOptions, Original, Uncertified
+from veritracer.options import IssueOptions
 from veritracer.recourse import Recourse
-from veritracer.tables.batches import (
-    count_outcomes,
-    describe_models,
-    explained,
-    load_model,
-    naming,
-    nothing,
-    typed_rows,
-)
-from veritracer.tables.exact_columns import counterfactual_table
-from veritracer.tables.inputs import Tell
-from veritracer.tables.jobs import Batch, BatchResult, Job
-from veritracer.tables.notes import Notes
-from veritracer.tables.outputs import FileOutput, FolderOutput
-from veritracer.tables.reading import ADDED
-from veritracer.tables.rejects import Reject, Rejects
-from veritracer.tables.run_folder import PREPARED, Record, continuable, flat
-from veritracer.tables.runs import Progress, RunSummary, check_begun, run_table
+from veritracer.tables.batches import explained, load_model, naming, typed_rows
+from veritracer.tables.jobs import ADDED, Batch, BatchResult, Job, collect_warnings
+from veritracer.tables.outputs import PREPARED, Output, RunFolder, flat
+from veritracer.tables.run_files import CONTINUES
+from veritracer.tables.runs import Progress, RunSummary, missing_batches, run_table
 from veritracer.times import format_time
 
 PROMISE, OPENING = f"{ADDED}promise", f"{ADDED}opening"
@@ -64,64 +50,43 @@ PROMISE, OPENING = f"{ADDED}promise", f"{ADDED}opening"
 ISSUED, EXPIRES = f"{ADDED}issued", f"{ADDED}expires"
 
 DRAFT = b"veritracer.draft"
-"""Metadata of a draft: everything besides the rows that the part and the record need."""
+"""Metadata of a draft: the ledger, and everything of the result besides the rows."""
 
 
-class PromiseTerms(NamedTuple):
-    """The terms of all promises of a run."""
-
-    id_column: str
-    expires: timedelta | datetime | None = IssueOptions.expires
-    original: Original = IssueOptions.original
-    key: bytes | str | None = None
-    uncertified: Uncertified = IssueOptions.uncertified
-    allow_duplicate: bool = IssueOptions.allow_duplicate
-
-
-def prepare_batch(job: Job, terms: PromiseTerms, batch: Batch) -> BatchResult:
+def prepare_batch(job: Job, options: IssueOptions, batch: Batch) -> BatchResult:
     """Explain a batch and prepare its promises, as no ledger has them yet."""
-    recourse = load_model(job.model, job.digest).recourse(job.rules)
-    encoding, collect = recourse.encoding, job.collect_rejects
-    frame, rejects = typed_rows(batch.rows, encoding.schema, encoding, job.keep, collect=collect)
-    if not len(frame):
-        return nothing(batch, rejects)
-    found, notes = explained(recourse, job.options, batch.rows.table, frame)
-    ids = frame[terms.id_column].tolist()
-    promised = prepare(found, recourse.module, _threshold(recourse), _terms(terms), ids)
-    return BatchResult(
-        batch.name,
-        batch.digest,
-        counterfactual_table(found, frame[list(job.keep)], sentences=job.sentences),
-        count_outcomes(found, job.options),
-        describe_models(recourse.param_set(job.options.get("kappa"))),
-        notes,
-        rejects,
-        promised,
+    result, found, frame = explained(job, batch)
+    if found is None:
+        return result
+    recourse, ids = _recourse(job), frame[options.ids].tolist()
+    return replace(
+        result, prepared=prepare(found, recourse.module, _threshold(recourse), _terms(options), ids)
     )
 
 
-def _terms(given: PromiseTerms) -> Terms:
+def _terms(options: IssueOptions) -> Terms:
     """Return the terms as of now; the dates are set anew when promises are issued."""
-    cipher = None if given.key is None else make_cipher(given.key)
-    return Terms.of(given.expires, None, given.original, cipher, given.uncertified, given.allow_duplicate)
+    cipher = None if options.key is None else make_cipher(options.key)
+    return Terms.of(
+        options.expires, None, options.original, cipher, options.uncertified, options.allow_duplicate
+    )
 
 
-def check_batch(job: Job, terms: PromiseTerms, batch: Batch) -> None:
+def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
     """Read every cell of a batch: rows that cannot be read, and people without an id, are refused."""
-    encoding, collect = load_model(job.model, job.digest).recourse(job.rules).encoding, job.collect_rejects
-    frame, _ = typed_rows(batch.rows, encoding.schema, encoding, [terms.id_column], collect=collect)
+    encoding = _recourse(job).encoding
+    frame, _ = typed_rows(batch, encoding.schema, encoding, [options.ids], collect=job.collect_rejects)
     if len(frame):
-        with Notes().taken(), naming(batch.rows.table):
+        with collect_warnings(), naming(batch.table):
             encoding.encode(frame[list(encoding.schema.names)], out_of_range="ignore")
-            names_of(frame[terms.id_column].tolist())
+            names_of(frame[options.ids].tolist())
 
 
 def issue_table(
     job: Job,
-    terms: PromiseTerms,
-    batches: Callable[[Tell], Iterator[Batch]],
-    out: FolderOutput | FileOutput,
-    ledger: str,
+    options: IssueOptions,
+    batches: Callable[[], Iterator[Batch]],
+    out: RunFolder,
     engine: Engine,
     *,
     rejects: Path | None = None,
@@ -133,73 +98,52 @@ def issue_table(
     ----------
     job
         How rows are explained; it keeps the column of identities.
-    terms
-        What is promised.
+    options
+        The terms of the promises, the name of the column of identities, and the place of the ledger; a new
+        ledger is made when all rows were read.
     batches, engine, rejects, progress
         As for ``run_table``.
     out
         A local folder or file.
-    ledger
-        The place of the ledger; a new one is made when all rows were read.
     """
-    _terms(terms)  # refused before anything is read
-    begun = out.is_begun
-    if begun:
-        check_begun(batches, out)
-    missing = (batch for batch in batches(lambda share: None) if out.done(batch) is None)
-    for _ in engine.map(partial(check_batch, job, terms), missing):
+    _terms(options)  # refused before anything is read
+    is_begun = out.is_begun
+    for _ in engine.map(partial(check_batch, job, options), missing_batches(batches, out)):
         pass
-    recourse = load_model(job.model, job.digest).recourse(job.rules)
-    with Ledger(ledger, key=terms.key, create=not begun) as opened:
-        target = _IssuingOutput(out, opened, recourse, terms)
-        task = partial(prepare_batch, job, terms)
-        return run_table(task, batches, target, engine, rejects=rejects, progress=progress)
+    with Ledger(options.ledger, key=options.key, create=not is_begun) as ledger:
+        issuing, task = (
+            _IssuingOutput(out, ledger, _recourse(job), options),
+            partial(prepare_batch, job, options),
+        )
+        return run_table(task, batches, issuing, engine, rejects=rejects, progress=progress)
 
 
-class _IssuingOutput:
-    """An output that issues the promises of a batch before it writes the part."""
+class _IssuingOutput(Output):
+    """A folder of results that issues the promises of a batch before it writes the part.
 
-    def __init__(
-        self, out: FolderOutput | FileOutput, ledger: Ledger, recourse: Recourse, terms: PromiseTerms
-    ) -> None:
-        self.out, self.ledger, self.recourse, self.terms = out, ledger, recourse, terms
+    It does not count as begun: ``issue_table`` has compared the tables already.
+    """
+
+    def __init__(self, out: RunFolder, ledger: Ledger, recourse: Recourse, options: IssueOptions) -> None:
+        self.out, self.ledger, self.recourse, self.options = out, ledger, recourse, options
         self.identity = ledger.identity
         assert out.files.local is not None, "results of promises are written on this machine"
-        self.folder: Path = out.files.local
+        self.drafts: Path = out.files.local / PREPARED
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Do nothing: whoever opened the folder closes it."""
-
-    @property
-    def is_begun(self) -> bool:
-        """Return False: ``issue_table`` has compared the tables already."""
-        return False
-
-    is_stream = False
-
-    def count(self) -> int:
-        """Return how many batches are issued."""
-        return self.out.count()
-
-    def check_exact(self, names: Sequence[str]) -> None:
+    def check_exact(self, names: Collection[str]) -> None:
         """Refuse parts and drafts of other batches than these."""
         self.out.check_exact(names)
 
-    def finish(self, records: Sequence[Record]) -> None:
-        """Put the results of all batches in their place."""
-        remove(self.folder / PREPARED)
-        self.out.finish(records)
+    def finish(self, results: Sequence[BatchResult]) -> None:
+        """Put the file together, and keep the records: a repetition has nothing left to do."""
+        remove(self.drafts)
+        self.out.finish(results, keep_records=True)
 
-    def done(self, batch: Batch) -> Record | None:
+    def done(self, batch: Batch) -> BatchResult | None:
         """Return the record of a batch that is issued, after its part was written (step 0)."""
         drafts = self._drafts(batch.name)
         for draft in drafts:
-            self._check_ledger(_facts_in(draft)["ledger"] == self.identity, batch.name)
+            self._check_ledger(_read_draft(draft)[1]["ledger"] == self.identity, batch.name)
         record = self.out.done(batch)
         request = self._request(batch.name, batch.digest)
         if record is not None:
@@ -209,38 +153,38 @@ class _IssuingOutput:
             return record
         # Whoever was cut off from the database may not know whether it has committed: wait for its end.
         kept = self.ledger.settled(request) if drafts else self.ledger.requested(request)
-        return None if kept is None else self._publish(batch.name, batch.digest, kept)
+        return None if kept is None else self._publish(batch.name, kept)
 
-    def write(self, result: BatchResult) -> Record:
+    def write(self, result: BatchResult) -> BatchResult:
         """Issue the promises of a batch and write its part (steps 2 to 4)."""
         if result.rows is None:
-            return self.out.write(result)
-        request = self._request(result.batch, result.digest)
+            return result
         while True:
             try:
-                kept = self._issue(result, request)
+                return self._publish(result.name, self._issue(result))
             except PromisedMeanwhileError:
                 continue
-            return self._publish(result.batch, result.digest, kept)
 
-    def _issue(self, result: BatchResult, request: Request) -> Kept | None:
+    def _issue(self, result: BatchResult) -> Kept | None:
         """Write the draft, then commit the promises; None where there are none (steps 2 and 3)."""
-        self._discard(result.batch)
+        self._discard(result.name)
+        request = self._request(result.name, result.digest)
         with self.ledger.issuing(
             self.recourse.module,
             threshold=_threshold(self.recourse),
-            expires=self.terms.expires,
-            original=self.terms.original,
-            uncertified=self.terms.uncertified,
-            allow_duplicate=self.terms.allow_duplicate,
+            expires=self.options.expires,
+            original=self.options.original,
+            uncertified=self.options.uncertified,
+            allow_duplicate=self.options.allow_duplicate,
         ) as promises:
-            added = promises.take(result.promised)
-            draft = self._draft(result, added, promises.left_out)
+            added = promises.take(result.prepared)
+            counts = Counter({**result.counts, **promises.left_out, "promises": len(added.rows)})
+            draft = self._draft(replace(result, counts=counts), added)
             if len(added.rows):
                 promises.request = request._replace(answer={"draft": draft})
         return self.ledger.requested(request) if len(added.rows) else None
 
-    def _draft(self, result: BatchResult, added: Prepared, left_out: dict[str, int]) -> str:
+    def _draft(self, result: BatchResult, added: Prepared) -> str:
         """Write the draft of a batch, and return its digest when the disk has it."""
         assert result.rows is not None
         ranks: list[int | None] = [None] * result.rows.num_rows
@@ -249,54 +193,39 @@ class _IssuingOutput:
             ranks[row] = rank
             openings[row] = b64encode(added.openings[rank]).decode() if added.openings else None
         rows = result.rows.append_column(PROMISE, pa.array(ranks, pa.int64()))
-        if self.terms.original == "commitment":
+        if self.options.original == "commitment":
             rows = rows.append_column(OPENING, pa.array(openings, pa.string()))
-        facts = {
-            "ledger": self.identity,
-            "counts": {**result.counts, **left_out, "promises": len(added.rows)},
-            "facts": dict(result.facts),
-            "notes": result.notes.seen,
-            "rejects": [result.rejects.columns, result.rejects.rows],
-        }
+        document = json.dumps({"ledger": self.identity, "result": result.to_document()})
         content = pa.BufferOutputStream()
-        with pa.ipc.new_file(content, rows.schema.with_metadata({DRAFT: json.dumps(facts)})) as writer:
+        with pa.ipc.new_file(content, rows.schema.with_metadata({DRAFT: document})) as writer:
             writer.write_table(rows)
         data = content.getvalue().to_pybytes()
         digest = hashlib.sha256(data).hexdigest()
-        with continuable():
-            write_whole(self._place(result.batch, digest), data)
+        make_folders(self.drafts)
+        place = self._place(result.name, digest)
+        with writable(place, CONTINUES):
+            write_whole(place, data)
         return digest
 
-    def _publish(self, name: str, digest: str, kept: Kept | None) -> Record:
+    def _publish(self, name: str, kept: Kept | None) -> BatchResult:
         """Write the part of a batch from its draft and its request, and its record (step 4)."""
-        drafts = self._drafts(name)
-        place = drafts[0] if kept is None else self._place(name, (kept.answer or {})["draft"])
+        place = self._drafts(name)[0] if kept is None else self._place(name, (kept.answer or {})["draft"])
         if not place.exists():
             received = f"no {place}"
             remedy = "restore the file: what the promises of this batch say is kept nowhere else"
             raise LedgerError(message("the results of promises that were issued", received, remedy))
-        with pa.OSFile(str(place)) as file:
-            rows = pa.ipc.open_file(file).read_all()
-        facts = json.loads(rows.schema.metadata[DRAFT])
-        rows = _numbered(rows.replace_schema_metadata(None), kept)
-        about = facts["facts"] | ({} if kept is None else {"expires": format_time(kept.expires)})
-        columns, rejected = facts["rejects"]
-        result = BatchResult(
-            name,
-            digest,
-            rows,
-            Counter(facts["counts"]),
-            about,
-            Notes({kind: (text, count) for kind, (text, count) in facts["notes"].items()}),
-            Rejects(columns, [Reject(*row) for row in rejected]),
-        )
-        record = self.out.write(result, (0, 0) if kept is None else (kept.first, kept.count))
+        rows, document = _read_draft(place)
+        result = BatchResult.from_document(document["result"], _numbered(rows, kept))
+        if kept is not None:
+            facts = {**result.facts, "expires": format_time(kept.expires)}
+            result = replace(result, facts=facts, promises=(kept.first, kept.count))
+        record = self.out.write(result)
         self._discard(name)
         return record
 
     def _request(self, name: str, digest: str) -> Request:
         """Return the request of a batch: under its key promises are issued once, whoever tries again."""
-        return Request(f"{self.out.name}/{name}", digest.encode())
+        return Request(f"{self.out.run}/{name}", digest.encode())
 
     def _check_ledger(self, known: bool, name: str) -> None:
         if not known:
@@ -305,10 +234,10 @@ class _IssuingOutput:
             raise LedgerError(message(expected, received, "name that ledger, or another output"))
 
     def _place(self, name: str, digest: str) -> Path:
-        return self.folder / PREPARED / f"{flat(name)}.{digest}"
+        return self.drafts / f"{flat(name)}.{digest}"
 
     def _drafts(self, name: str) -> list[Path]:
-        return [place for place in (self.folder / PREPARED).glob("*") if place.stem == flat(name)]
+        return [place for place in self.drafts.glob("*") if place.stem == flat(name)]
 
     def _discard(self, name: str) -> None:
         for place in self._drafts(name):
@@ -327,10 +256,15 @@ def _numbered(rows: pa.Table, kept: Kept | None) -> pa.Table:
     return rows
 
 
-def _facts_in(draft: Path) -> dict[str, Any]:
-    with pa.OSFile(str(draft)) as file:
-        found: dict[str, Any] = json.loads(pa.ipc.open_file(file).schema.metadata[DRAFT])
-    return found
+def _read_draft(place: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the rows of a draft, and what its metadata say."""
+    with pa.OSFile(str(place)) as file:
+        rows = pa.ipc.open_file(file).read_all()
+    return rows.replace_schema_metadata(None), json.loads(rows.schema.metadata[DRAFT])
+
+
+def _recourse(job: Job) -> Recourse:
+    return load_model(job.model, job.digest).recourse(job.rules)
 
 
 def _threshold(recourse: Recourse) -> float:

@@ -25,10 +25,10 @@ from veritracer.recourse import Recourse
 from veritracer.schema import Schema
 from veritracer.schema import tables as named
 from veritracer.schema.tables import arrow_table, is_arrow
-from veritracer.tables.batches import MODELS, explained, typed_rows
+from veritracer.tables.batches import MODELS, explain_rows, naming, typed_rows
+from veritracer.tables.columns import check_columns
 from veritracer.tables.exact_columns import counterfactual_table
-from veritracer.tables.jobs import TableSlice
-from veritracer.tables.reading import TableSource, check_columns
+from veritracer.tables.jobs import Batch, collect_warnings
 
 NAME = "the batch"
 """What messages call a batch."""
@@ -66,16 +66,17 @@ def explain_batches(
     encoding, keep = recourse.encoding, list(keep)
     for batch in batches:
         table = _as_arrow(batch)
-        check_columns(TableSource(NAME, tuple(table.schema.names), iter(())), encoding.schema, keep)
+        check_columns(NAME, table.schema.names, encoding.schema, keep)
         rows = _one_batch(table) if table.num_rows else _example(encoding, table, keep)
-        frame, _ = typed_rows(TableSlice(NAME, rows), encoding.schema, encoding, keep)
-        answers, notes = explained(recourse, options, NAME, frame)
+        frame, _ = typed_rows(Batch(NAME, rows), encoding.schema, encoding, keep)
+        with collect_warnings() as noticed, naming(NAME):
+            answers = explain_rows(recourse, options, frame)
         found = counterfactual_table(answers, frame[keep], sentences=sentences)
         found = found.cast(pa.schema([field.remove_metadata() for field in found.schema]))
         if table.num_rows == 0:
             found = found.slice(0, 0)
-        for note in notes.sentences() if table.num_rows else ():
-            warnings.warn(note, DataWarning, stacklevel=2)
+        for sentence in noticed.values() if table.num_rows else ():
+            warnings.warn(sentence, DataWarning, stacklevel=2)
         if isinstance(batch, pd.DataFrame):
             yield _framed(batch, found, answers.row[: found.num_rows], encoding.schema, keep)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from veritracer.errors import DataError, message
 
@@ -98,13 +98,6 @@ def file_system(place: str) -> tuple[AbstractFileSystem, str]:
 # ---------------------------------------------------------------- folders and patterns
 
 
-class TablePlace(NamedTuple):
-    """One table of a folder or a pattern: its name relative to the folder, and its path or URL."""
-
-    name: str
-    place: str
-
-
 def is_many(place: str, query: str | None = None) -> bool:
     """Return whether a place is a folder or a pattern; the URL of a folder ends in a slash.
 
@@ -124,15 +117,16 @@ def is_many(place: str, query: str | None = None) -> bool:
     return path.is_dir() or (any(mark in str(path) for mark in WILDCARDS) and not path.exists())
 
 
-def find_tables(place: str, query: str | None = None) -> list[TablePlace]:
-    """List the tables of a folder, of a pattern, or the single one that ``place`` names, sorted by name.
+def find_tables(place: str, query: str | None = None) -> dict[str, str]:
+    """Return the paths or URLs of the tables of a folder or pattern, or of a single table, by their names.
 
+    Names are relative to the folder, and sorted.
     Files that do not look like tables are left out, and so is everything whose name, or whose folder below
     ``place``, begins with a dot or an underscore.
     """
     if not is_many(place, query):
         shown = without_password(local_path(place)).partition("?" if query else "\0")[0].rstrip("/")
-        return [TablePlace(shown.rpartition("/")[2].rpartition("***@")[2], place)]
+        return {shown.rpartition("/")[2].rpartition("***@")[2]: place}
     files, path = file_system(place)
     if place.endswith("/") or files.isdir(path):
         folder, found = path.rstrip("/"), files.find(path)
@@ -140,7 +134,7 @@ def find_tables(place: str, query: str | None = None) -> list[TablePlace]:
         folder = path[: min(path.index(mark) for mark in WILDCARDS if mark in path)].rpartition("/")[0]
         found = files.glob(path)
     named = sorted((str(one).removeprefix(folder).lstrip("/"), str(one)) for one in found)
-    tables = [TablePlace(name, _with_scheme(one, place)) for name, one in named if _is_table(name)]
+    tables = {name: _with_scheme(one, place) for name, one in named if _is_table(name)}
     if not tables:
         remedy = f"name a folder or a pattern with files that end in {', '.join(SUFFIXES)}"
         raise DataError(message(f"tables in {without_password(place)}", "none", remedy))

@@ -1,37 +1,33 @@
-"""Open a table wherever it is and read it in batches: CSV, Parquet, or the answer of an SQL database.
+"""Read tables wherever they are in batches: CSV, Parquet, or the answer of an SQL database.
 
-Files may be local, behind an fsspec URL or come through standard input, and may be compressed. A table is
-compared with the columns of a model before either is read.
+Files may be local, behind an fsspec URL or come through standard input, and may be compressed. Batches depend
+on the number of rows in each alone, and not on how a file is cut.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from veritracer.errors import DataError, EmptyTableError, as_typed, closest, listing, message, unknown_name
-from veritracer.tables.csv_blocks import (
-    BLOCK,
-    CSVFormat,
-    Ragged,
-    Rows,
-    check_names,
-    decoded,
-    read_header,
-)
+from veritracer.errors import DataError, EmptyTableError, message
+from veritracer.options import BATCH_ROWS
+from veritracer.tables.csv_blocks import BLOCK, CSVFormat, CSVReader, check_names
+from veritracer.tables.jobs import ROW, Batch
 from veritracer.tables.places import (
     STANDARD,
     file_system,
+    find_tables,
     first_line,
     is_url,
     local_path,
@@ -42,17 +38,14 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-ROWS = 16_384
-"""Rows in a batch, at most."""
-
 HEAD = 1 << 20
 """Bytes in which the header of a CSV file has to end."""
 
-ADDED = "recourse."
-"""How the names of the columns begin that ``explain`` adds; ``certify`` does not take them for features."""
-
 PARQUET_BUFFER = 1 << 20
 """Bytes of each column that are held at once, so that a long row group does not have to fit into memory."""
+
+PARQUET_ROWS = 16_384
+"""Rows of a Parquet file that are read at once."""
 
 UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas names an index without a name: it numbers rows, and is no column of the table."""
@@ -60,91 +53,163 @@ UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True)
 class TableSource:
-    """An open table.
+    """One table or many, to be read in batches as often as needed.
 
     Attributes
     ----------
-    name
-        What messages call it; never with a password.
-    columns
-        The names of its columns.
-    batches
-        Its rows, in batches of at most ``ROWS``; they can be read once.
-    is_text
-        Whether every cell is text that still has to be read as a value (CSV), or columns have types.
-    share
-        Returns how much of the table was read so far, from 0 to 1; None where that is not known.
-    start
-        The number of rows that come before these, where this is a part of a table.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    batches: Iterator[pa.RecordBatch]
-    is_text: bool = False
-    share: Callable[[], float | None] = lambda: None
-    start: int = 0
-
-
-@contextmanager
-def open_table(
-    place: str,
-    query: str | None = None,
-    *,
-    csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
-    rows: int = ROWS,
-    ragged: Ragged | None = None,
-) -> Iterator[TableSource]:
-    """Open a table for reading.
-
-    Parameters
-    ----------
     place
-        A CSV or Parquet file: a path, an fsspec URL or ``-`` for standard input. With ``query`` the
-        SQLAlchemy URL of a database. A file is decompressed if its name ends in ``.gz``, ``.bz2``, ``.xz``
-        or ``.zip``.
+        A CSV or Parquet file: a path, an fsspec URL or ``-`` for standard input; or a folder or a pattern of
+        such files. With ``query`` the SQLAlchemy URL of a database. A file is decompressed if its name ends
+        in ``.gz``, ``.bz2``, ``.xz`` or ``.zip``.
     query
         The SQL query whose answer is the table.
     csv
         How CSV is written.
-    rows
-        Rows of a batch, at most.
-    ragged
-        Takes rows of CSV with too few or too many cells; without it they are refused.
+    check
+        Called with the name and the columns of every table before its rows are used.
+    batch_rows
+        Rows of a batch.
+    collect_rejects
+        Whether rows that cannot be parsed are collected; otherwise they are refused.
+    """
+
+    place: str
+    query: str | None = None
+    csv: CSVFormat = field(default_factory=CSVFormat)
+    check: Callable[[str, Sequence[str]], None] = lambda table, columns: None
+    batch_rows: int = BATCH_ROWS
+    collect_rejects: bool = False
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches of all tables; tables without rows are left out unless all are."""
+        found, empty = find_tables(self.place, self.query), 0
+        for index, (name, place) in enumerate(found.items()):
+            try:
+                for number, batch in enumerate(self._read(place)):
+                    share = None if batch.share is None else (index + batch.share) / len(found)
+                    digest = rows_digest(batch.rows)
+                    yield replace(batch, source=name, number=number, share=share, digest=digest)
+            except EmptyTableError:
+                empty += 1
+                if empty == len(found):
+                    raise
+
+    def check_first(self) -> tuple[str, ...]:
+        """Check the first table without reading more of it than its start, and return its columns."""
+        place = next(iter(find_tables(self.place, self.query).values()))
+        with closing(self._read(place)) as batches:
+            return next(batches).columns
+
+    def _read(self, place: str) -> Generator[Batch]:
+        return read_batches(
+            place,
+            self.query,
+            csv=self.csv,
+            check=self.check,
+            rows=self.batch_rows,
+            collect_rejects=self.collect_rejects,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return what has to be the same when a run continues; a digest stands for URLs with passwords."""
+        place = self.place if is_url(self.place) else str(Path(self.place).absolute())
+        digest = hashlib.sha256(json.dumps([place, self.query]).encode()).hexdigest()
+        return {"table": digest, "batch_rows": self.batch_rows}
+
+
+def read_batches(
+    place: str,
+    query: str | None = None,
+    *,
+    csv: CSVFormat = CSVFormat(),  # noqa: B008  # frozen
+    check: Callable[[str, Sequence[str]], None] = lambda table, columns: None,
+    rows: int = BATCH_ROWS,
+    collect_rejects: bool = False,
+) -> Generator[Batch]:
+    """Yield a single table in batches of so many rows, whose column ``ROW`` counts them from 1.
+
+    The parameters are those of :class:`TableSource`.
 
     Raises
     ------
+    EmptyTableError
+        If the table has no row that can be parsed.
     DataError
-        If the table cannot be opened, or its first batch cannot be read.
+        If the table cannot be read.
     """
-    if query is not None:
-        with _open_query(place, query, rows) as source:
-            yield _checked(source)
-        return
-    name = "standard input" if place == STANDARD else without_password(place)
-    with _opened(name, place) as file:
-        if file.head.startswith(b"PAR1"):
-            with file.seekable() as content:
-                yield _checked(_parquet(name, content, rows))
-        else:
-            yield _checked(_csv(name, file, csv, rows, ragged))
-
-
-def _checked(source: TableSource) -> TableSource:
-    """Return the source after its first batch was read; refuse equal columns, and a table without rows."""
-    check_names(source.name, source.columns)
-    batches = _at_least_one(source.batches, source.name)
-    return replace(source, batches=chain([next(batches)], batches))
-
-
-def _at_least_one(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    count = 0
-    for batch in batches:
-        count += batch.num_rows
-        yield batch
-    if count == 0:
+    pieces = _file(place, csv, collect_rejects) if query is None else _query(place, query, rows)
+    is_empty = True
+    with closing(pieces):
+        first = list(islice(pieces, 1))
+        for piece in first:
+            check(piece.table, piece.columns)
+        for batch in rebatched(_numbered(chain(first, pieces)), rows):
+            is_empty = False
+            yield batch
+    if is_empty:
         remedy = "check the program that wrote it"
-        raise EmptyTableError(message("at least one row", f"a header and no row in {name}", remedy))
+        received = f"a header and no row in {without_password(place)}"
+        raise EmptyTableError(message("at least one row", received, remedy))
+
+
+def _numbered(pieces: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches with the numbers of their rows; CSV, of which rows may be left out, has them already."""
+    import pyarrow as pa
+
+    done = 0
+    for piece in pieces:
+        if ROW in piece.rows.schema.names:
+            yield piece
+            continue
+        numbers = pa.array(range(done + 1, done + 1 + piece.rows.num_rows), pa.int64())
+        done += piece.rows.num_rows
+        yield replace(piece, rows=piece.rows.append_column(ROW, numbers))
+
+
+def rebatched(pieces: Iterable[Batch], rows: int) -> Iterator[Batch]:
+    """Yield the same rows in batches of so many, the last one of what is left."""
+    waiting: list[Batch] = []
+    count = 0
+    for piece in pieces:
+        waiting.append(piece)
+        count += piece.rows.num_rows
+        if count > rows:  # rejects behind the last row belong to the last batch
+            whole = joined(waiting)
+            while whole.rows.num_rows > rows:
+                batch, whole = split(whole, int(whole.row_numbers[rows - 1]))
+                yield batch
+            waiting, count = [whole], whole.rows.num_rows
+    if count:
+        last = joined(waiting)
+        yield replace(last, rows=compact(last.rows))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows and rejects of consecutive batches as one."""
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    tables = [pa.Table.from_batches([batch.rows]) for batch in batches if batch.rows.num_rows]
+    (rows,) = pa.concat_tables(tables, promote_options="permissive").combine_chunks().to_batches()
+    rejects = tuple(reject for batch in batches for reject in batch.rejects)
+    return replace(batches[-1], rows=rows, rejects=rejects)
+
+
+def split(batch: Batch, last: int) -> tuple[Batch, Batch]:
+    """Return the rows and rejects up to the row of this number, and the others."""
+    count = int(batch.row_numbers.searchsorted(last, side="right"))
+    early = tuple(reject for reject in batch.rejects if reject.number <= last)
+    late = tuple(reject for reject in batch.rejects if reject.number > last)
+    first = replace(batch, rows=compact(batch.rows.slice(0, count)), rejects=early)
+    return first, replace(batch, rows=batch.rows.slice(count), rejects=late)
+
+
+def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows and nothing besides: a slice would be pickled with all that it is cut from."""
+    import pyarrow as pa
+
+    return rows.take(pa.array(range(rows.num_rows), pa.int64()))
 
 
 def rows_digest(batch: pa.RecordBatch) -> str:
@@ -242,69 +307,42 @@ def _unpacking(packed: str, raw: BinaryIO) -> BinaryIO:
     return unpacked
 
 
-def _csv(name: str, file: _File, form: CSVFormat, rows: int, ragged: Ragged | None) -> TableSource:
-    chunks = decoded(name, chain([file.head], iter(lambda: file.read(BLOCK), b"")), form.encoding)
-    head = next(chunks, b"")
-    _check_text(name, head)
-    header = read_header(name, head, form)
-    found = Rows(name, header, form, ragged).batches(chain([head[header.length :]], chunks))
-    return TableSource(name, header.columns, _sliced(found, rows), is_text=True, share=file.share)
+def _file(place: str, csv: CSVFormat, collect_rejects: bool) -> Generator[Batch]:
+    """Yield the rows of a CSV or Parquet file as they come."""
+    name = "standard input" if place == STANDARD else without_password(place)
+    with _opened(name, place) as file:
+        if file.head.startswith(b"PAR1"):
+            with file.seekable() as content:
+                yield from _parquet(name, content)
+            return
+        chunks = chain([file.head], iter(lambda: file.read(BLOCK), b""))
+        for batch in CSVReader(name, csv, collect_rejects=collect_rejects).batches(chunks):
+            yield replace(batch, share=file.share())
 
 
-def _check_text(name: str, head: bytes) -> None:
-    """Refuse what is no CSV file at all."""
-    if not head.strip():
-        remedy = "check the program that wrote it"
-        raise DataError(message("a header and rows", f"nothing in {name}", remedy))
-    if head.startswith(b"PK\x03\x04"):
-        remedy = "export the sheet as CSV, or unpack the archive"
-        raise DataError(message("CSV or Parquet", f"a spreadsheet or an archive in {name}", remedy))
-    if head.startswith(b"\x1f\x8b"):
-        remedy = "let its name end in .gz, or unpack it first (gunzip -c)"
-        raise DataError(message("CSV or Parquet", f"a gzip file in {name}", remedy))
-    if b"\0" in head:
-        remedy = "export it as CSV or Parquet; if it is text in UTF-16, pass --encoding utf-16"
-        raise DataError(message("CSV or Parquet", f"another binary file in {name}", remedy))
-
-
-def _sliced(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for at in range(0, batch.num_rows, rows):
-            yield batch.slice(at, rows)
-
-
-def _parquet(name: str, content: Any, rows: int) -> TableSource:
+def _parquet(name: str, content: Any) -> Iterator[Batch]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    def damaged(error: Exception) -> DataError:
-        remedy = "it was cut off or altered: write it again"
-        return DataError(message(f"a whole Parquet file in {name}", first_line(error), remedy))
-
     try:
         reader = parquet.ParquetFile(content, buffer_size=PARQUET_BUFFER, pre_buffer=False)
+        columns = [column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column)]
+        check_names(name, columns)
+        done = 0
+        for rows in reader.iter_batches(batch_size=PARQUET_ROWS):
+            done += rows.num_rows
+            yield Batch(name, rows.select(columns), share=done / reader.metadata.num_rows)
     except (pa.ArrowException, OSError) as error:
-        raise damaged(error) from None
-    columns = tuple(column for column in reader.schema_arrow.names if not UNNAMED_INDEX.fullmatch(column))
-    total, done = max(reader.metadata.num_rows, 1), [0]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in reader.iter_batches(batch_size=rows):
-                done[0] += batch.num_rows
-                yield batch.select(columns)
-        except (pa.ArrowException, OSError) as error:
-            raise damaged(error) from None
-
-    return TableSource(name, columns, batches(), share=lambda: done[0] / total)
+        remedy = "it was cut off or altered: write it again"
+        expected = f"a whole Parquet file in {name}"
+        raise DataError(message(expected, first_line(error), remedy)) from None
 
 
 # ---------------------------------------------------------------- databases
 
 
-@contextmanager
-def _open_query(place: str, query: str, rows: int) -> Iterator[TableSource]:
-    """Open the answer to a query; numbers in the type Decimal become floats."""
+def _query(place: str, query: str, rows: int) -> Generator[Batch]:
+    """Yield the rows of the answer to a query; numbers in the type Decimal become floats."""
     try:
         import sqlalchemy as sa
     except ModuleNotFoundError:
@@ -313,38 +351,35 @@ def _open_query(place: str, query: str, rows: int) -> Iterator[TableSource]:
     import pandas as pd
 
     name = without_password(place)
-    with ExitStack() as stack:
-        with _database_errors(name):
-            url = sa.make_url(place)
-            if url.drivername == "postgresql":
-                url = url.set(drivername="postgresql+psycopg")
-            if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
-                raise DataError(message("a SQLite file", f"no file {url.database}", "check its name"))
-            engine = sa.create_engine(url).execution_options(stream_results=True, no_parameters=True)
-            stack.callback(engine.dispose)
-            connection = stack.enter_context(engine.connect())
-            found = pd.read_sql_query(query, connection, chunksize=rows, dtype_backend="pyarrow")
-            first = next(found)
-        yield TableSource(name, tuple(map(str, first.columns)), _as_batches(name, chain([first], found)))
+    with ExitStack() as stack, _database_errors(name):
+        url = sa.make_url(place)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            raise DataError(message("a SQLite file", f"no file {url.database}", "check its name"))
+        engine = sa.create_engine(url).execution_options(stream_results=True, no_parameters=True)
+        stack.callback(engine.dispose)
+        connection = stack.enter_context(engine.connect())
+        types: dict[str, pa.DataType] = {}
+        for frame in pd.read_sql_query(query, connection, chunksize=rows, dtype_backend="pyarrow"):
+            frame.columns = frame.columns.map(str)
+            yield Batch(name, _one_type_each(frame, name, types))
 
 
-def _as_batches(name: str, frames: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an answer; refuse a column that has numbers in one batch and text in another."""
+def _one_type_each(frame: pd.DataFrame, name: str, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    """Return the rows; refuse a column that has numbers in one batch and text in another."""
     import pyarrow as pa
 
-    known: dict[str, pa.DataType] = {}
-    with _database_errors(name):
-        for frame in frames:
-            batch = pa.RecordBatch.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-            for i, (column, cells) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-                if cells.null_count == len(cells):  # pandas takes these for text
-                    batch = batch.set_column(i, column, pa.nulls(len(cells)))
-                elif not _go_together(known.setdefault(column, cells.type), cells.type):
-                    received = f"{known[column]} and then {cells.type} in {column!r} of {name}"
-                    remedy = "cast the column in the query"
-                    raise DataError(message("columns whose cells are of one type", received, remedy))
-            if batch.num_rows:
-                yield batch
+    check_names(name, list(frame.columns))
+    batch = pa.RecordBatch.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    for i, (column, cells) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        if cells.null_count == len(cells):  # pandas takes these for text
+            batch = batch.set_column(i, column, pa.nulls(len(cells)))
+        elif not _go_together(types.setdefault(column, cells.type), cells.type):
+            received = f"{types[column]} and then {cells.type} in {column!r} of {name}"
+            remedy = "cast the column in the query"
+            raise DataError(message("columns whose cells are of one type", received, remedy))
+    return batch
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
@@ -372,73 +407,3 @@ def _database_errors(name: str) -> Iterator[None]:
         received = first_line(getattr(cause, "orig", None) or cause)
         remedy = "check the URL, the query, and that the driver of the database is installed"
         raise DataError(message(f"an answer from {name}", received, remedy)) from None
-
-
-# ---------------------------------------------------------------- the columns of a model
-
-
-class Columns(Protocol):
-    """The columns that a model reads: a ``Schema``, or what is known of it before it is loaded."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The features."""
-        ...
-
-    @property
-    def target(self) -> str | None:
-        """The column of the decision, which may be in the table."""
-        ...
-
-    @property
-    def ignored_names(self) -> tuple[str, ...]:
-        """Columns that may be in the table and are not read."""
-        ...
-
-
-def check_columns(
-    table: TableSource, known: Columns, keep: Sequence[str], ignore: Sequence[str] = ()
-) -> None:
-    """Refuse a table without all features of a model, and columns that were not mentioned."""
-    check_ignored(table, known, ignore)
-    absent = [name for name in known.names if name not in table.columns]
-    named = {*known.names, known.target, *known.ignored_names, *keep, *ignore}
-    extra = [name for name in table.columns if name not in named and not name.startswith(ADDED)]
-    unknown = [name for name in keep if name not in table.columns]
-    if unknown:
-        received = f"no {listing(unknown)} in {table.name}"
-        raise DataError(message("columns to keep that exist", received, "check their spelling"))
-    features = [name for name in keep if name in known.names]
-    if features:
-        remedy = "leave them out of --keep: their values are in the output"
-        raise DataError(message("columns to keep that are no features", listing(features), remedy))
-    expected = f"the {len(known.names)} columns of the model in {table.name}"
-    if absent:
-        close = closest(absent[0], extra)
-        remedy = f"was {close!r} meant?" if close else f"add {listing(absent)}"
-        raise DataError(message(expected, f"no {listing(absent)}", remedy))
-    if extra:
-        typed = as_typed(extra[:3])
-        remedy = f"carry it along with --keep {typed}, or leave it out with --ignore {typed}"
-        raise DataError(message(expected, f"{listing(extra)} too", remedy))
-
-
-def check_ignored(table: TableSource, known: Columns, ignore: Sequence[str]) -> None:
-    """Refuse to ignore columns that do not exist, and features of the model."""
-    for name in ignore:
-        if name not in table.columns:
-            raise DataError(unknown_name(f"a column of {table.name} to ignore", name, table.columns))
-    features = [name for name in ignore if name in known.names]
-    if features:
-        remedy = "fit a model without it, or leave it out of --ignore"
-        raise DataError(message("columns to ignore that the model does not read", listing(features), remedy))
-
-
-def check_ids(table: TableSource, name: str) -> None:
-    """Refuse a table without the column that identifies people."""
-    if name not in table.columns:
-        received = f"no {name!r} in {table.name}"
-        close = closest(name, table.columns)
-        advice = "name the column with the number or key of each application"
-        remedy = f"was {close!r} meant?" if close else advice
-        raise DataError(message("a column that identifies the rows", received, remedy))

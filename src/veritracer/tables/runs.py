@@ -6,22 +6,19 @@ invariant (docs/explanation/architecture.md) the rows are the same for every eng
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from veritracer.engines import Engine
 from veritracer.errors import DataError, message
-from veritracer.tables.inputs import Tell
-from veritracer.tables.jobs import Batch, BatchResult, Job
-from veritracer.tables.notes import Notes
+from veritracer.tables.jobs import Batch, BatchResult, Job, Reject
 from veritracer.tables.outputs import Output
-from veritracer.tables.rejects import Reject, Rejects, rejects_file
-from veritracer.tables.run_folder import Record
+from veritracer.tables.writing import open_rejects
 
 Progress = Callable[[int, float | None], None]
 """Called with the number of rows done, and the share of all tables that was read."""
@@ -33,47 +30,53 @@ class RunSummary:
 
     Attributes
     ----------
-    batches, done_before
-        The batches, and how many of them an earlier run had done.
-    counts
-        How many rows ended how.
-    facts
-        What is the same for all of them, such as the set of models.
-    notes
-        What was noticed in the data, in sentences.
-    rejected
-        How many rows could not be read, and the reason of the first.
-    altered
-        Cells that were changed to be safe for spreadsheets.
-    records
-        The records of all batches.
+    results
+        The results of all batches, without their rows.
+    done_before
+        How many of the batches an earlier run had done.
     """
 
-    batches: int
-    done_before: int
-    counts: Counter[str]
-    facts: dict[str, Any]
-    notes: tuple[str, ...]
-    rejected: tuple[int, str] = (0, "")
-    altered: int = 0
-    records: tuple[Record, ...] = ()
+    results: tuple[BatchResult, ...]
+    done_before: int = 0
 
-    @classmethod
-    def of(cls, records: Sequence[Record], done_before: int) -> RunSummary:
-        """Put the records of all batches together."""
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Return how many rows ended how."""
         counts: Counter[str] = Counter()
-        facts: dict[str, Any] = {}
-        notes = Notes()
-        for record in records:
-            counts.update(record.counts)
-            facts |= record.facts
-            notes.merge(Notes({kind: (text, count) for kind, (text, count) in record.notes.items()}))
-        rejected = [reason for record in records for _, reason, _ in record.rejects[1]]
-        first = len(rejected), rejected[0] if rejected else ""
-        altered = sum(record.altered for record in records)
-        return cls(
-            len(records), done_before, counts, facts, tuple(notes.sentences()), first, altered, tuple(records)
-        )
+        for result in self.results:
+            counts.update(result.counts)
+        return counts
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Return what is the same for all batches, such as the set of models."""
+        return {name: value for result in self.results for name, value in result.facts.items()}
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Return what was noticed in the data: a sentence for each kind of warning."""
+        sentences: dict[str, list[str]] = defaultdict(list)
+        for result in self.results:
+            for kind, sentence in result.warnings.items():
+                sentences[kind].append(sentence)
+        return [
+            texts[0] + (f" (and {len(texts) - 1:,} more batches like it)" if len(texts) > 1 else "")
+            for texts in sentences.values()
+        ]
+
+    @cached_property
+    def rejects(self) -> list[Reject]:
+        """Return the rows that could not be read, table by table."""
+        return [reject for result in self.results for reject in sorted(result.rejects, key=_row_number)]
+
+    @property
+    def altered(self) -> int:
+        """Return how many cells were changed to be safe for spreadsheets."""
+        return sum(result.altered for result in self.results)
+
+
+def _row_number(reject: Reject) -> int:
+    return reject.number
 
 
 def do_batch(job: Job, batch: Batch) -> BatchResult:
@@ -87,7 +90,7 @@ def do_batch(job: Job, batch: Batch) -> BatchResult:
 
 def run_table(
     task: Callable[[Batch], BatchResult],
-    batches: Callable[[Tell], Iterator[Batch]],
+    batches: Callable[[], Iterator[Batch]],
     out: Output,
     engine: Engine,
     *,
@@ -112,58 +115,46 @@ def run_table(
         Called after each batch.
     """
     if out.is_begun:
-        check_begun(batches, out)
-    places: dict[str, int] = {}
-    records: list[Record] = []
-    share: list[float | None] = [None]
-    done = before = 0
+        for _ in missing_batches(batches, out):
+            pass
+    results: dict[str, BatchResult | None] = {}  # in the order of the batches
+    rows = done_before = 0
+    share: float | None = None
 
     def missing() -> Iterator[Batch]:
-        nonlocal done, before
-        for batch in batches(lambda read: share.__setitem__(0, read)):
-            places[batch.name] = len(places)
-            record = out.done(batch)
+        nonlocal rows, done_before, share
+        for batch in batches():
+            results[batch.name] = record = out.done(batch)
+            share = batch.share
             if record is None:
                 yield batch
             else:
-                records.append(record)
-                done, before = done + record.counts["rows"], before + 1
+                rows, done_before = rows + record.counts["rows"], done_before + 1
 
-    with ExitStack() as stack:
-        found = None if rejects is None else stack.enter_context(rejects_file(rejects))
-        todo = missing()
-        first = next(todo, None)  # before the engine starts: most mistakes are noticed here
-        for result in engine.map(task, () if first is None else chain([first], todo)):
-            records.append(out.write(result))
-            done += result.counts["rows"]
+    with open_rejects(rejects) as rejected:
+        waiting = missing()
+        first = next(waiting, None)  # before the engine starts: most mistakes are noticed here
+        for result in engine.map(task, () if first is None else chain([first], waiting)):
+            results[result.name] = out.write(result)
+            rows += result.counts["rows"]
             if progress is not None:
-                progress(done, share[0])
-        records.sort(key=lambda record: places[record.name])
-        out.check_exact(list(places))
-        summary = RunSummary.of(records, before)
-        _check_readable(summary)
-        if found is not None:
-            found += [_rejects_of(record) for record in records]
-    out.finish(records)
+                progress(rows, share)
+        out.check_exact(results)
+        summary = RunSummary(tuple(result for result in results.values() if result), done_before)
+        if summary.rejects and not summary.counts["rows"]:
+            received = f"none of {len(summary.rejects):,}; the first: {summary.rejects[0].reason}"
+            raise DataError(message("at least one row that can be read", received, "correct them"))
+        if rejected is not None:
+            rejected += summary.rejects
+    out.finish(summary.results)
     return summary
 
 
-def check_begun(batches: Callable[[Tell], Iterator[Batch]], out: Output) -> None:
-    """Refuse to continue a run with other tables, before anything is done."""
+def missing_batches(batches: Callable[[], Iterator[Batch]], out: Output) -> Iterator[Batch]:
+    """Yield the batches that are not done; refuse results of other batches than these at the end."""
     names = []
-    for batch in batches(lambda share: None):
-        out.done(batch)
+    for batch in batches():
         names.append(batch.name)
+        if out.done(batch) is None:
+            yield batch
     out.check_exact(names)
-
-
-def _check_readable(summary: RunSummary) -> None:
-    count, reason = summary.rejected
-    if count and not summary.counts["rows"]:
-        received = f"none of {count:,}; the first: {reason}"
-        raise DataError(message("at least one row that can be read", received, "correct them"))
-
-
-def _rejects_of(record: Record) -> Rejects:
-    columns, rows = record.rejects
-    return Rejects(columns, sorted(Reject(*row) for row in rows))

@@ -8,10 +8,10 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,8 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from veritracer.errors import DataError, message
-from veritracer.files import is_special, whole_file, writable
+from veritracer.files import NOTHING_WRITTEN, is_special, whole_file, writable
+from veritracer.tables.jobs import ADDED, Reject
 from veritracer.tables.places import STANDARD
 
 Format = Literal["csv", "parquet", "jsonl"]
@@ -33,6 +34,9 @@ other texts are ``numbers``, in their ``format`` if they have one."""
 FORMULA = "^[\\s\\x00]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|^[\\t\\r\\n]"
 """Text that a spreadsheet takes for a formula, or may after it was split anew."""
 
+ROW_NUMBER, REASON = f"{ADDED}row", f"{ADDED}reason"
+"""The first columns of a file of rejected rows."""
+
 NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
 TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -40,19 +44,21 @@ TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 TEXT_LIKE = (*TEXT, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
-class Sink(Protocol):
+class Sink:
     """Take a table piece by piece; every piece has the same columns and types."""
 
-    altered: int
+    altered = 0
     """Cells that were changed to be safe for spreadsheets."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
 
     def write(self, piece: pa.Table) -> None:
         """Write one more piece."""
-        ...
+        raise NotImplementedError
 
-    def notes(self) -> list[str]:
-        """Return notes about cells that were changed."""
-        ...
+    def finish(self) -> None:
+        """Write what comes after all pieces."""
 
 
 def format_of(path: str | None) -> Format:
@@ -68,7 +74,12 @@ def format_of(path: str | None) -> Format:
 
 @contextmanager
 def open_sink(
-    path: str | None, *, kind: Format | None = None, spreadsheet_safe: bool = False, header: bool = True
+    path: str | None,
+    *,
+    kind: Format | None = None,
+    spreadsheet_safe: bool = False,
+    header: bool = True,
+    remedy: str = NOTHING_WRITTEN,
 ) -> Iterator[Sink]:
     """Open a table for writing.
 
@@ -81,9 +92,11 @@ def open_sink(
         The format; by default the name of the file decides.
     spreadsheet_safe
         Whether to put an apostrophe before text that a spreadsheet would take for a formula. Numbers stay as
-        they are. Such text does not read back as it was; ``Sink.notes`` reports how many cells were changed.
+        they are. Such text does not read back as it was; ``Sink.altered`` counts the cells.
     header
         Whether CSV begins with the names of its columns; a part of a file has none.
+    remedy
+        What to do where the file cannot be written.
     """
     if path is not None and "://" in path:
         remedy = "name one, or a folder there, in which each batch is a file"
@@ -99,7 +112,7 @@ def open_sink(
         return
     place = Path(path)
     with (
-        writable(place),
+        writable(place, remedy),
         whole_file(place) as file,
         _written(file, chosen, safe=spreadsheet_safe, header=header) as sink,
     ):
@@ -108,9 +121,8 @@ def open_sink(
 
 @contextmanager
 def _written(file: BinaryIO, kind: Format, *, safe: bool, header: bool) -> Iterator[Sink]:
-    writer: _Csv | _Parquet | _Lines = (
-        _Csv(file, safe, header) if kind == "csv" else _Parquet(file) if kind == "parquet" else _Lines(file)
-    )
+    writers: dict[Format, Callable[[BinaryIO], Sink]] = {"parquet": _Parquet, "jsonl": _Lines}
+    writer = _Csv(file, safe, header) if kind == "csv" else writers[kind](file)
     yield writer
     writer.finish()
     file.flush()
@@ -120,7 +132,7 @@ def join_parts(
     path: Path, parts: Sequence[Path], names: Sequence[str], kind: Format, *, spreadsheet_safe: bool = False
 ) -> None:
     """Write one file of several that have the same columns; CSV parts have no header."""
-    with writable(path), whole_file(path) as file:
+    with whole_file(path) as file:
         if kind == "parquet":
             _join_parquet(file, parts)
             return
@@ -140,11 +152,12 @@ def _join_parquet(file: BinaryIO, parts: Sequence[Path]) -> None:
             writer.write_table(parquet.ParquetFile(part).read().cast(schema))
 
 
-class _Csv:
+class _Csv(Sink):
     """Write CSV, with quotes in those pieces that need them."""
 
     def __init__(self, file: BinaryIO, safe: bool, header: bool) -> None:
-        self.file, self.safe, self.begun, self.altered = file, safe, not header, 0
+        super().__init__(file)
+        self.safe, self.begun = safe, not header
 
     def begin(self, names: list[str]) -> None:
         """Write the header."""
@@ -167,12 +180,6 @@ class _Csv:
         columns = [_writable(column) for column in piece.columns]
         piece = pa.table(self._safe(columns) if self.safe else columns, names=names)
         self.file.write(_as_csv(piece, quoted=self.safe))
-
-    def notes(self) -> list[str]:
-        return altered_note(self.altered)
-
-    def finish(self) -> None:
-        pass
 
     def _safe(self, columns: list[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
         """Return the columns with an apostrophe before all text that begins like a formula."""
@@ -242,10 +249,8 @@ def _as_csv(piece: pa.Table, *, quoted: bool = False) -> bytes:
     raise DataError(message("columns that CSV can hold", kinds or "others", remedy))
 
 
-class _Parquet:
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.altered = file, 0
-        self.writer: parquet.ParquetWriter | None = None
+class _Parquet(Sink):
+    writer: parquet.ParquetWriter | None = None
 
     def write(self, piece: pa.Table) -> None:
         piece = piece.cast(pa.schema([field.remove_metadata() for field in piece.schema]))
@@ -253,19 +258,13 @@ class _Parquet:
             self.writer = parquet.ParquetWriter(self.file, piece.schema)
         self.writer.write_table(piece)
 
-    def notes(self) -> list[str]:
-        return []
-
     def finish(self) -> None:
         if self.writer is not None:
             self.writer.close()
 
 
-class _Lines:
+class _Lines(Sink):
     """Write one JSON object on each line."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.altered = file, 0
 
     def write(self, piece: pa.Table) -> None:
         columns = [
@@ -276,12 +275,6 @@ class _Lines:
             content = dict(zip(piece.schema.names, row, strict=True))
             self.file.write((json.dumps(content, ensure_ascii=False, default=str) + "\n").encode())
         self.file.flush()
-
-    def notes(self) -> list[str]:
-        return []
-
-    def finish(self) -> None:
-        pass
 
 
 def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
@@ -296,3 +289,37 @@ def _json_value(cell: Any, meaning: dict[str, Any]) -> Any:
 
         return NumberFormat.of(meaning["format"]).read(cell)
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+# ---------------------------------------------------------------- rejected rows
+
+
+@contextmanager
+def open_rejects(place: str | Path | None) -> Iterator[list[Reject] | None]:
+    """Open a file for rejected rows: those that are in the list when the block ends are written.
+
+    The file appears when it is whole. Its columns are the number and the reason of each row, and those of the
+    tables: corrected, it can be given to the same command again. Without a place there is no list.
+    """
+    if place is None:
+        yield None
+        return
+    with writable(Path(place)), whole_file(Path(place)) as file:
+        rejects: list[Reject] = []
+        yield rejects
+        first = [ROW_NUMBER, REASON]
+        columns = dict.fromkeys([*first, *(name for reject in rejects for name in reject.cells)])
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+        writer.writeheader()
+        for number, reason, cells in rejects:
+            writer.writerow({**cells, ROW_NUMBER: number, REASON: " ".join(reason.split())})
+        file.write(text.getvalue().encode())
+
+
+def rejects_note(rejects: Sequence[Reject], place: str) -> list[str]:
+    """Return a note that says how many rows were rejected, with the reason of the first."""
+    if not rejects:
+        return []
+    rows = "row was" if len(rejects) == 1 else "rows were"
+    return [f"{len(rejects):,} {rows} rejected, see {place}; the first: {rejects[0].reason}"]

@@ -4,8 +4,8 @@ All models of a call are trained side by side, over parameters with a leading di
 run. Each model has its own random stream (its start, the order of its rows), its own row weights, its own
 gradient clipping and its own best epoch, so that it equals the run alone.
 
-``monitor`` shows a progress bar and turns Ctrl-C into a stop after the current batch.
-``TrainingRun`` prepares a run (panels and threshold) and ``TrainingResult`` holds its models.
+``monitor`` shows a progress bar and turns Ctrl-C into a stop after the current batch. ``fit_models`` is a
+whole run: panels, threshold, training, and the threshold of an approval rate at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from types import FrameType
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from veritracer.models.param_sets import ParamSet
 from veritracer.threads import one_thread
 from veritracer.training.checkpoints import Checkpoint, digest_of_run, numbered, restore
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingData, TrainingRows, members, padded
+from veritracer.training.data import LabelledRows, TrainingData, members, padded
 from veritracer.training.distillation import Distillation, Teacher, sparse_attack, swapped_rows
 from veritracer.training.generator import (
     Context,
@@ -55,7 +54,7 @@ from veritracer.training.losses import (
     weighted_mean,
 )
 from veritracer.training.objective import Objective
-from veritracer.training.panel import LabelledRows, Panel
+from veritracer.training.panel import Panel
 
 
 class Epoch(NamedTuple):
@@ -75,17 +74,14 @@ class Epoch(NamedTuple):
     objective: Tensor
 
 
-class StopReason(Enum):
-    """Reasons for the end of training; ``TrainedModels.stopped`` is the reason as a phrase."""
-
-    DONE = auto()
-    NO_PROGRESS = auto()
-    INTERRUPTED = auto()
-
-
 @dataclass(frozen=True)
 class TrainedModels:
-    """Classifier and generator of each model, with the epoch they are from and the records of all epochs."""
+    """The models of a run on the CPU in double precision, each with its best epoch and all records.
+
+    ``stopped`` is the reason for the end of training as a phrase, ``interrupted`` is true if it was Ctrl-C.
+    ``panels`` has one for each model, one that all share, or none. ``thresholds`` has the probability at
+    which each model decides, if an approval rate set it.
+    """
 
     network: Network
     generator: Generator | None
@@ -93,9 +89,10 @@ class TrainedModels:
     generator_theta: list[Theta]
     best_epoch: list[int]
     history: list[list[dict[str, float]]]
-    stop_reason: StopReason
     stopped: str
-    threshold_logit: float
+    interrupted: bool = False
+    panels: Sequence[Panel] = ()
+    thresholds: Sequence[float] = ()
 
 
 Start = tuple[Theta, Theta]
@@ -112,8 +109,8 @@ class _State(NamedTuple):
 def train(
     config: TrainingConfig,
     encoding: Encoding,
-    rows: TrainingRows,
-    validation: TrainingRows,
+    rows: LabelledRows,
+    validation: LabelledRows,
     seeds: Sequence[int],
     *,
     teacher: Teacher | None = None,
@@ -152,7 +149,6 @@ class _Batch(NamedTuple):
     """Some training rows of each model, (models, n, ...), with what the classifier makes of them."""
 
     rows: Tensor
-    x: Tensor
     y: Tensor
     weight: Tensor
     outputs: Tensor
@@ -160,21 +156,16 @@ class _Batch(NamedTuple):
     context: Context
     goal: Tensor | None
 
-    @property
-    def sign(self) -> Tensor:
-        """Return today's decisions as +1 or -1."""
-        return self.context.sign
-
 
 class _Training:
-    """One run; its changing parts are ``state``, the optimisers and the stored counterfactuals."""
+    """One run: the present and the best state, the optimisers, the records, and stored counterfactuals."""
 
     def __init__(
         self,
         config: TrainingConfig,
         encoding: Encoding,
-        rows: TrainingRows,
-        validation: TrainingRows,
+        rows: LabelledRows,
+        validation: LabelledRows,
         seeds: Sequence[int],
         teacher: Teacher | None,
         start: Sequence[Start] | None,
@@ -191,11 +182,12 @@ class _Training:
         self.members = members(rows) if config.validation == "random" else None
         self.validation = _of_models(validation, config, len(self.streams))
         self.stored: Tensor | None = None
-        decay = config.weight_decay
-        self.classifier_optimiser = Adam(self.state.theta, weight_decay=decay)
-        self.generator_optimiser = (
-            Adam(self._moved_by_generator(), weight_decay=decay) if config.learns_generator else None
-        )
+        self.optimisers = {"classifier": Adam(self.state.theta, weight_decay=config.weight_decay)}
+        if config.learns_generator:
+            moved = self._moved_by_generator()
+            self.optimisers["generator"] = Adam(moved, weight_decay=config.weight_decay)
+        self.best = _BestModels.none(self.state, len(self.streams))
+        self.history: list[Epoch] = []
 
     def _initial(self, start: Sequence[Start] | None) -> _State:
         """Draw the initial parameters of all models, each from its own stream, or take the given ones."""
@@ -214,8 +206,9 @@ class _Training:
 
     def _moved_by_generator(self) -> list[Tensor]:
         """Return the parameters that the generator's step changes."""
-        own = self.state.generator_theta
-        return [*self.state.theta, *own] if self.config.joint else own
+        if self.config.joint:
+            return [*self.state.theta, *self.state.generator_theta]
+        return self.state.generator_theta
 
     def run(
         self,
@@ -224,79 +217,71 @@ class _Training:
         checkpoint: tuple[Checkpoint, str] | None,
     ) -> TrainedModels:
         """Train to the last epoch, until no model improves any more, or until an interruption."""
-        config, models = self.config, len(self.streams)
+        config = self.config
         epochs = config.epochs_for(len(self.rows.x))
-        best = _BestModels.none(self.state, models)
-        history: list[Epoch] = []
         if checkpoint is not None:
-            best, history = self._restored(*checkpoint, best)
-        ended, stopped = StopReason.DONE, "all epochs done"
-        for epoch in range(len(history), epochs):
+            self._restore(*checkpoint)
+        stopped, was_interrupted = "all epochs done", False
+        for epoch in range(len(self.history), epochs):
             start = time.perf_counter()
-            kept_going, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
+            is_complete, loss, generator_loss = self._epoch(epoch, epochs, interrupted)
             record = self._measure(epoch, epochs, time.perf_counter() - start, loss, generator_loss)
-            history.append(record)
+            self.history.append(record)
             # Until the ramp ends an epoch solves an easier problem, and is only a last resort.
             ramped = config.method != "veritracer" or config.robustness((epoch + 1) / epochs) >= 1.0
             ready = ramped or config.select_all
-            best = best.updated(self.state, record, ready=ready)
+            self.best = self.best.updated(self.state, record, ready=ready)
             if on_epoch is not None:
                 on_epoch(record)
-            if not kept_going:
-                ended, stopped = StopReason.INTERRUPTED, f"interrupted in epoch {epoch + 1} of {epochs}"
+            if not is_complete:
+                stopped, was_interrupted = f"interrupted in epoch {epoch + 1} of {epochs}", True
                 break
-            if config.patience is not None and ready and epoch - int(best.epoch.min()) >= config.patience:
-                ended, stopped = StopReason.NO_PROGRESS, f"no progress for {config.patience} epochs"
+            idle = epoch - int(self.best.epoch.min())
+            if config.patience is not None and ready and idle >= config.patience:
+                stopped = f"no progress for {config.patience} epochs"
                 break
             if checkpoint is not None and (checkpoint[0].is_due() or epoch + 1 == epochs):
-                self._write(*checkpoint, best, history)
-        return self._trained(best, history, ended, stopped)
+                self._write(*checkpoint)
+        return self._trained(stopped, was_interrupted)
 
-    def _write(self, checkpoint: Checkpoint, run: str, best: _BestModels, history: list[Epoch]) -> None:
+    def _write(self, checkpoint: Checkpoint, run: str) -> None:
         """Write everything that the next epoch depends on."""
         tensors = numbered("stream", [stream.get_state() for stream in self.streams])
-        for name, group in self._changing(best).items():
+        for name, group in self._changing().items():
             tensors |= numbered(name, group)
         if self.stored is not None:
             tensors["stored"] = self.stored
-        optimisers = {name: optimiser.steps for name, optimiser in self._optimisers().items()}
-        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in history]
-        document = {"steps": optimisers, "ready": best.ready, "history": records}
-        checkpoint.write(run, tensors, document)
+        steps = {name: optimiser.steps for name, optimiser in self.optimisers.items()}
+        records = [[e.tolist() if isinstance(e, Tensor) else e for e in epoch] for epoch in self.history]
+        checkpoint.write(run, tensors, {"steps": steps, "ready": self.best.ready, "history": records})
 
-    def _restored(
-        self, checkpoint: Checkpoint, run: str, best: _BestModels
-    ) -> tuple[_BestModels, list[Epoch]]:
-        """Continue where the checkpoint ended; return the best state and the records so far."""
-        found = checkpoint.read(run)
-        if found is None:
-            return best, []
-        tensors, document = found
+    def _restore(self, checkpoint: Checkpoint, run: str) -> None:
+        """Continue where the checkpoint ended, if it was written."""
+        written = checkpoint.read(run)
+        if written is None:
+            return
+        tensors, document = written
         for i, stream in enumerate(self.streams):
             stream.set_state(tensors[f"stream.{i}"])
-        for name, group in self._changing(best).items():
+        for name, group in self._changing().items():
             restore(name, group, tensors)
-        for name, optimiser in self._optimisers().items():
+        for name, optimiser in self.optimisers.items():
             optimiser.steps = int(document["steps"][name])
         self.stored = tensors["stored"].to(self.rows.x.device) if "stored" in tensors else None
-        history = [
+        self.history = [
             Epoch(*record[:4], *(torch.tensor(each, dtype=torch.float64) for each in record[4:]))
             for record in document["history"]
         ]
-        return best._replace(ready=bool(document["ready"])), history
+        self.best = self.best._replace(ready=bool(document["ready"]))
 
-    def _changing(self, best: _BestModels) -> dict[str, list[Tensor]]:
+    def _changing(self) -> dict[str, list[Tensor]]:
         """Return the tensors that epochs change, by name."""
         groups = {f"state.{name}": group for name, group in self.state._asdict().items()}
-        groups |= {"best.theta": best.theta, "best.generator_theta": best.generator_theta}
-        groups |= {"best.numbers": [best.objective, best.epoch]}
-        for name, optimiser in self._optimisers().items():
+        groups |= {f"best.{name}": group for name, group in self.best.state._asdict().items()}
+        groups |= {"best.numbers": [self.best.objective, self.best.epoch]}
+        for name, optimiser in self.optimisers.items():
             groups |= {f"{name}.first": optimiser.first, f"{name}.second": optimiser.second}
         return groups
-
-    def _optimisers(self) -> dict[str, Adam]:
-        both = {"classifier": self.classifier_optimiser, "generator": self.generator_optimiser}
-        return {name: optimiser for name, optimiser in both.items() if optimiser is not None}
 
     def _epoch(self, epoch: int, epochs: int, interrupted: Callable[[], bool]) -> tuple[bool, Tensor, Tensor]:
         """Run the passes of one epoch; return whether to continue, and the mean losses of each model."""
@@ -355,11 +340,11 @@ class _Training:
 
     def _forward(self, index: Tensor, weight: Tensor, *, attached: bool = False) -> _Batch:
         """Return the batch with the classifier's outputs; ``attached`` latents carry gradients."""
-        x, y = self.rows.x[index], self.rows.y[index]
+        x = self.rows.x[index]
         outputs, context = forward_with_context(self.network, self.state.theta, x, attached=attached)
         logit = self.network.read(outputs)
         goal = self.objective.goal(logit, context.sign)
-        return _Batch(index, x, y, weight, outputs, logit, context, goal)
+        return _Batch(index, self.rows.y[index], weight, outputs, logit, context, goal)
 
     def _propose(self, context: Context, *, dropping: bool) -> tuple[Tensor, Tensor]:
         """Return the counterfactuals of a batch, and the relaxed rows that they came from."""
@@ -382,15 +367,15 @@ class _Training:
         x_cf, relaxed = self._propose(batch.context, dropping=True)
         models = self._param_set(self.state.theta, moment.robustness)
         loss = self._classifier_loss(batch, x_cf.detach(), models, moment)
-        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
-        if self.generator_optimiser is None:
+        self._step("classifier", self.state.theta, loss, moment)
+        if not self.config.learns_generator:
             return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
         fixed = [t.detach() for t in self.state.theta]
         if models is not None:
             # The radii are those of a step ago: computing them anew costs more than it changes.
             models = replace(models, center=tuple(fixed))
         cost = self._generator_loss(batch, x_cf, relaxed, fixed, models, moment)
-        self._step(self.generator_optimiser, self.state.generator_theta, cost, moment)
+        self._step("generator", self.state.generator_theta, cost, moment)
         return torch.stack([loss.detach(), cost.detach()])
 
     def _step_classifier(self, index: Tensor, weight: Tensor, moment: _Moment) -> Tensor:
@@ -398,8 +383,8 @@ class _Training:
         batch = self._forward(index, weight)
         x_cf = self._stored_at(batch)
         models = None if x_cf is None else self._param_set(self.state.theta, moment.robustness)
-        loss = self._classifier_loss(batch, batch.x if x_cf is None else x_cf, models, moment)
-        self._step(self.classifier_optimiser, self.state.theta, loss, moment)
+        loss = self._classifier_loss(batch, batch.context.x if x_cf is None else x_cf, models, moment)
+        self._step("classifier", self.state.theta, loss, moment)
         return torch.stack([loss.detach(), torch.zeros_like(loss.detach())])
 
     def _stored_at(self, batch: _Batch) -> Tensor | None:
@@ -418,33 +403,35 @@ class _Training:
         that its classifier decays twice.
         """
         joint, zero = self.config.joint, weight.new_zeros(len(weight))
-        if self.generator_optimiser is None:
+        if not self.config.learns_generator:
             if joint:
-                self.classifier_optimiser.decay(moment.rate)
+                self.optimisers["classifier"].decay(moment.rate)
             return torch.stack([zero, zero])
         batch = self._forward(index, weight, attached=joint)
         theta = self.state.theta if joint else [t.detach() for t in self.state.theta]
         x_cf, relaxed = self._propose(batch.context, dropping=True)
         models = self._param_set(theta, moment.robustness)
         cost = self._generator_loss(batch, x_cf, relaxed, theta, models, moment)
-        self._step(self.generator_optimiser, self._moved_by_generator(), cost, moment)
+        self._step("generator", self._moved_by_generator(), cost, moment)
         return torch.stack([zero, cost.detach()])
 
     def _classifier_loss(
         self, batch: _Batch, x_cf: Tensor, models: ParamSet | None, moment: _Moment
     ) -> Tensor:
         """Return the classifier's loss of each model, against counterfactuals that are constants."""
-        known = self._labels(batch.y, batch.rows)
+        known = batch.y
+        if self.teacher is not None:
+            votes = self.teacher.of_rows(self.teacher.soft_labels, batch.rows)
+            known = torch.lerp(known, votes, self.teacher.options.soft_labels)
         loss = self.objective.accuracy(batch.outputs, batch.logit, known, batch.weight)
         if models is not None:
-            worst = self.objective.worst_logit(models, batch.x, x_cf, batch.sign)
+            worst = self.objective.worst_logit(models, batch.context.x, x_cf, batch.context.sign)
             right = (batch.logit > 0) == (batch.y > 0.5) if self.config.mask_wrong else None
             loss = loss + self.objective.robust(worst, batch.goal, batch.weight, moment.robustness, right)
         if self.teacher is not None:
-            loss = loss + self._distillation_loss(self.teacher, batch.context, x_cf, batch.weight)
+            loss = loss + self._distillation_loss(self.teacher, batch, x_cf)
             if models is not None:
-                anchors = self._anchor_robust_loss(self.teacher, batch.rows, models, batch.x, batch.weight)
-                loss = loss + moment.robustness * anchors
+                loss = loss + moment.robustness * self._anchor_robust_loss(self.teacher, batch, models)
         return loss
 
     def _generator_loss(
@@ -457,11 +444,11 @@ class _Training:
         moment: _Moment,
     ) -> Tensor:
         """Return the generator's loss of each model, for the classifiers ``theta``."""
-        sign, goal, weight = batch.sign, batch.goal, batch.weight
-        cost = self.objective.proximity(x_cf, relaxed, batch.x, weight)
+        sign, goal, weight = batch.context.sign, batch.goal, batch.weight
+        cost = self.objective.proximity(x_cf, relaxed, batch.context.x, weight)
         cost = cost + self.objective.validity(self.network.logit(theta, x_cf), sign, goal, weight)
         if models is not None:
-            worst = self.objective.worst_logit(models, batch.x, x_cf, sign)
+            worst = self.objective.worst_logit(models, batch.context.x, x_cf, sign)
             cost = cost + self.objective.robust(worst, goal, weight, moment.robustness)
         if self.teacher is not None:
             opinion = self.teacher.network_logits(x_cf) - self.config.threshold_logit
@@ -469,35 +456,27 @@ class _Training:
             cost = cost + weight_panel * validity_loss(opinion, sign, weight)
         return cost
 
-    def _labels(self, y: Tensor, index: Tensor) -> Tensor:
-        """Return the labels to learn from: the rows' own, or mixed with the panel's vote."""
-        if self.teacher is None:
-            return y
-        share = self.teacher.options.soft_labels
-        return torch.lerp(y, self.teacher.of_rows(self.teacher.soft_labels, index), share)
-
-    def _distillation_loss(self, teacher: Teacher, context: Context, x_cf: Tensor, weight: Tensor) -> Tensor:
+    def _distillation_loss(self, teacher: Teacher, batch: _Batch, x_cf: Tensor) -> Tensor:
         """Return the cross-entropy against the panel at rows that people may move to, for each model."""
-        options, x, theta = teacher.options, context.x, self.state.theta
+        options, x, theta = teacher.options, batch.context.x, self.state.theta
         goal = torch.stack([torch.rand(x.shape[1], generator=stream) for stream in self.streams])
         goal = goal.to(x) * options.furthest
-        attacked = sparse_attack(self.encoding, self.network, theta, x, context.sign, goal, options.moves)
+        sign = batch.context.sign
+        attacked = sparse_attack(self.encoding, self.network, theta, x, sign, goal, options.moves)
         swapped = swapped_rows(self.encoding, x, options.swapped, self.streams)
         moved = torch.cat([x_cf, attacked, swapped], 1)
         target = teacher.targets(moved, moved=(True, True, False))
         logit = self.network.logit(theta, moved) + self.config.threshold_logit
         weights = (options.at_counterfactuals, options.at_attacks, options.at_swapped)
         parts = zip(weights, logit.chunk(3, 1), target.chunk(3, 1), strict=True)
-        return torch.stack([w * accuracy_loss(each, t, weight) for w, each, t in parts]).sum(0)
+        return torch.stack([w * accuracy_loss(each, t, batch.weight) for w, each, t in parts]).sum(0)
 
-    def _anchor_robust_loss(
-        self, teacher: Teacher, index: Tensor, models: ParamSet, x: Tensor, weight: Tensor
-    ) -> Tensor:
+    def _anchor_robust_loss(self, teacher: Teacher, batch: _Batch, models: ParamSet) -> Tensor:
         """Return the robust loss of rows of which the panel is sure, until proved with a margin."""
-        side = teacher.of_rows(teacher.side, index)
+        x, side = batch.context.x, teacher.of_rows(teacher.side, batch.rows)
         worst = BOUNDS["ibp"](models, x, x, -side).worst_logit
         short = (worst.detach() > -teacher.options.proved).to(x.dtype)
-        counted = weight * teacher.of_rows(teacher.sure, index)
+        counted = batch.weight * teacher.of_rows(teacher.sure, batch.rows)
         each = torch.sigmoid(worst).square() * short
         return teacher.options.at_sure_rows * weighted_mean(each, counted)
 
@@ -511,13 +490,13 @@ class _Training:
             return ParamSet.of(self.network, tuple(theta), config.kappa * grown, config.norm, config.radius)
         return ParamSet.of(self.network, tuple(theta), norm=config.norm, radius=config.radius).at(grown)
 
-    def _step(self, optimiser: Adam, parameters: list[Tensor], loss: Tensor, moment: _Moment) -> None:
+    def _step(self, optimiser: str, parameters: list[Tensor], loss: Tensor, moment: _Moment) -> None:
         """Take one step of all models along their own clipped gradients."""
         gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
         size = torch.stack([g.flatten(1).square().sum(-1) for g in gradients]).sum(0).sqrt()
         shrink = (self.config.clip_norm / size.clamp(min=1e-12)).clamp(max=1.0)
         clipped = [g * shrink.view(-1, *(1,) * (g.dim() - 1)) for g in gradients]
-        optimiser.step(clipped, moment.rate)
+        self.optimisers[optimiser].step(clipped, moment.rate)
 
     @torch.no_grad()
     def _measure(
@@ -558,24 +537,21 @@ class _Training:
         numbers = (loss, generator_loss, hits, validity, certified, proximity, log_loss, total)
         return Epoch(epoch + 1, epochs, kappa, seconds, *(t.cpu().double() for t in numbers))
 
-    def _trained(
-        self, best: _BestModels, history: list[Epoch], ended: StopReason, stopped: str
-    ) -> TrainedModels:
-        models = range(len(self.streams))
+    def _trained(self, stopped: str, was_interrupted: bool) -> TrainedModels:
+        best, models = self.best, range(len(self.streams))
 
         def take(stack: list[Tensor], model: int) -> Theta:
-            return tuple(t[model].detach().clone() for t in stack)
+            return tuple(t[model].detach().to("cpu", torch.float64, copy=True) for t in stack)
 
         return TrainedModels(
             self.network,
             self.generator,
-            [take(best.theta, m) for m in models],
-            [take(best.generator_theta, m) for m in models],
+            [take(best.state.theta, m) for m in models],
+            [take(best.state.generator_theta, m) for m in models],
             [int(best.epoch[m]) + 1 for m in models],
-            [[_record(epoch, m) for epoch in history] for m in models],
-            ended,
+            [[_record(epoch, m) for epoch in self.history] for m in models],
             stopped,
-            self.config.threshold_logit,
+            was_interrupted,
         )
 
 
@@ -583,46 +559,42 @@ def _by_crown_ibp(models: ParamSet, x: Tensor, x_cf: Tensor, sign: Tensor) -> Te
     return BOUNDS["crown-ibp"](models, x, x_cf, sign).worst_logit
 
 
-def _of_models(rows: TrainingRows, config: TrainingConfig, models: int) -> TrainingRows:
+def _of_models(rows: LabelledRows, config: TrainingConfig, models: int) -> LabelledRows:
     """Return the validation rows with a leading dimension for the models: all rows, or those of each."""
     if config.validation == "stratified":
-        return TrainingRows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
+        return LabelledRows(rows.x.expand(models, -1, -1), rows.y.expand(models, -1), rows.weight)
     index, live = padded(members(rows))
     index = index.to(rows.x.device)
     weight = rows.weight.gather(1, index)
-    return TrainingRows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
+    return LabelledRows(rows.x[index], rows.y[index], weight if live is None else weight * live.to(weight))
 
 
 class _BestModels(NamedTuple):
     """The best state so far of each model, its objective and epoch; ready states come first."""
 
-    theta: list[Tensor]
-    generator_theta: list[Tensor]
+    state: _State
     objective: Tensor
     ready: bool
     epoch: Tensor
 
     @classmethod
     def none(cls, state: _State, models: int) -> _BestModels:
-        copies = [[t.detach().clone() for t in stack] for stack in state]
-        return cls(
-            copies[0],
-            copies[1],
-            torch.full((models,), math.inf, dtype=torch.float64),
-            False,
-            torch.zeros(models, dtype=torch.long),
-        )
+        """Return the initial state, which any state after an epoch replaces."""
+        copies = _State(*([t.detach().clone() for t in stack] for stack in state))
+        worst = torch.full((models,), math.inf, dtype=torch.float64)
+        return cls(copies, worst, False, torch.zeros(models, dtype=torch.long))
 
     def updated(self, state: _State, record: Epoch, *, ready: bool) -> _BestModels:
         """Return the better of this and the present state, model by model."""
         first = ready and not self.ready
         better = torch.ones_like(self.epoch, dtype=torch.bool) if first else record.objective < self.objective
-        stacks = []
-        for old, new in zip((self.theta, self.generator_theta), state, strict=True):
-            stacks.append([_choose(better, n.detach(), o) for n, o in zip(new, old, strict=True)])
+        stacks = [
+            [_choose(better, new.detach(), old) for new, old in zip(*both, strict=True)]
+            for both in zip(state, self.state, strict=True)
+        ]
         objective = torch.where(better, record.objective, self.objective)
         epoch = torch.where(better, record.epoch - 1, self.epoch)
-        return _BestModels(stacks[0], stacks[1], objective, self.ready or ready, epoch)
+        return _BestModels(_State(*stacks), objective, self.ready or ready, epoch)
 
 
 def _choose(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
@@ -693,125 +665,80 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 # ---------------------------------------------------------------- one run, from data to models
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """Settings of one run: ``panel`` is not fitted yet, ``approval_rate`` replaces the threshold."""
+def fit_models(
+    config: TrainingConfig,
+    data: TrainingData,
+    seeds: Sequence[int],
+    *,
+    panel: Panel | None,
+    threshold: float,
+    approval_rate: float | None,
+    share_panel: bool = False,
+    start: Sequence[Start] | None = None,
+    checkpoint: Checkpoint | None = None,
+    verbose: bool = False,
+) -> TrainedModels:
+    """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch.
 
-    config: TrainingConfig
-    panel: Panel | None
-    threshold: float
-    approval_rate: float | None
-    device: str
-    verbose: bool
-
-    def fit(
-        self,
-        data: TrainingData,
-        seeds: list[int],
-        *,
-        share_panel: bool = False,
-        start: Sequence[Start] | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> TrainingResult:
-        """Train a model for each seed, all at once; Ctrl-C stops after the batch and keeps the best epoch."""
-        panels = self._panels(data, seeds[:1] if share_panel else seeds)
-        threshold = self._first_threshold(data, panels)
-        config = replace(self.config, threshold_logit=threshold_logit(threshold))
-        teacher = self._teacher(data, panels, threshold)
-        with monitor(verbose=self.verbose) as (on_epoch, interrupted):
-            trained = train(
-                config,
-                data.encoding,
-                data.rows,
-                data.validation,
-                seeds,
-                teacher=teacher,
-                start=start,
-                checkpoint=checkpoint,
-                on_epoch=on_epoch,
-                interrupted=interrupted,
-            )
-        if trained.stop_reason is StopReason.INTERRUPTED:
-            kept = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
-            warnings.warn(message("a whole run", trained.stopped, kept), TrainingWarning, stacklevel=4)
-        return TrainingResult(data, panels, trained, self.approval_rate)
-
-    def _panels(self, data: TrainingData, seeds: Sequence[int]) -> list[Panel]:
-        """Fit a panel for each seed on the rows that its model may see; return none if none is wanted."""
-        if self.panel is None:
-            return []
-        return [
-            clone(self.panel).fit_encoded(data.encoding, rows, seed=seed)
-            for seed, rows in zip(seeds, _labelled(data), strict=False)
-        ]
-
-    def _first_threshold(self, data: TrainingData, panels: list[Panel]) -> float:
-        """Return the given threshold, or an estimate of the one that accepts the wanted share of people."""
-        if self.approval_rate is None:
-            return self.threshold
-        x, y, weight = (part.cpu() for part in data.rows)
-        if panels:
-            score = torch.logit(panels[0].vote(x), eps=1e-6)
-        else:
-            from sklearn.linear_model import LogisticRegression  # imported here: few models need it
-
-            linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
-            score = torch.from_numpy(linear.decision_function(x.numpy()))
-        at = float(rate_threshold(score[weight[0] > 0], self.approval_rate))
-        return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
-
-    def _teacher(self, data: TrainingData, panels: list[Panel], threshold: float) -> Teacher | None:
-        """Return the teacher of the classifiers if there is a panel with a weight in training."""
-        if not panels or self.config.method != "veritracer" or panels[0].strength == 0:
-            return None
-        options = Distillation().times(panels[0].strength)
-        rows = [LabelledRows(*(part.to(self.device) for part in mine)) for mine in _labelled(data)]
-        return Teacher(panels, rows[: len(panels)], options, threshold_logit(threshold))
+    ``panel`` is the one to fit for each model; with ``share_panel`` there is one for all. An
+    ``approval_rate`` replaces the threshold.
+    """
+    panels: list[Panel] = []
+    if panel is not None:
+        pairs = zip(seeds[:1] if share_panel else seeds, data.rows.to("cpu").of_models(), strict=False)
+        panels = [clone(panel).fit_encoded(data.encoding, rows, seed=seed) for seed, rows in pairs]
+    if approval_rate is not None:
+        threshold = _first_threshold(data.rows, panels, approval_rate)
+    config = replace(config, threshold_logit=threshold_logit(threshold))
+    teacher = None
+    if panels and config.method == "veritracer" and panels[0].strength != 0:
+        rows, weights = data.rows.of_models()[: len(panels)], Distillation().times(panels[0].strength)
+        teacher = Teacher(panels, rows, weights, config.threshold_logit)
+    with monitor(verbose=verbose) as (on_epoch, interrupted):
+        trained = train(
+            config,
+            data.encoding,
+            data.rows,
+            data.validation,
+            seeds,
+            teacher=teacher,
+            start=start,
+            checkpoint=checkpoint,
+            on_epoch=on_epoch,
+            interrupted=interrupted,
+        )
+    if trained.interrupted:
+        remedy = f"the best of {len(trained.history[0])} epochs was kept; fit again to train to the end"
+        warnings.warn(message("a whole run", trained.stopped, remedy), TrainingWarning, stacklevel=4)
+    trained = replace(trained, panels=panels)
+    return trained if approval_rate is None else _accepting(approval_rate, trained, config, data)
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """The models of a run, by index; on the CPU, in double precision."""
+def _first_threshold(rows: LabelledRows, panels: Sequence[Panel], approval_rate: float) -> float:
+    """Estimate the threshold that accepts this share of people, before there is a classifier."""
+    x, y, weight = rows.to("cpu")
+    if panels:
+        score = torch.logit(panels[0].vote(x), eps=1e-6)
+    else:
+        from sklearn.linear_model import LogisticRegression  # imported here: few models need it
 
-    data: TrainingData
-    panels: list[Panel]
-    trained: TrainedModels
-    approval_rate: float | None
-
-    def panel(self, index: int) -> Panel | None:
-        """Return the panel of a model: its own, or the one that all share."""
-        return self.panels[min(index, len(self.panels) - 1)] if self.panels else None
-
-    def generator_theta(self, index: int) -> Theta:
-        """Return the parameters of a model's generator."""
-        return _double(self.trained.generator_theta[index])
-
-    def classifier(self, index: int) -> tuple[Theta, float | None]:
-        """Return a classifier, shifted to accept the wanted share of people, and its threshold (or None)."""
-        theta, offset = _double(self.trained.theta[index]), self.trained.threshold_logit
-        if self.approval_rate is None:
-            return theta, None
-        both = (self.data.rows, self.data.validation)
-        parts = [(part.x.cpu(), part.weight[index].cpu() > 0) for part in both]
-        logits = torch.cat([self.trained.network.logit(theta, x[seen].double()) for x, seen in parts])
-        at = rate_threshold(logits, self.approval_rate)
-        threshold = float(torch.sigmoid(at + offset))
-        shift = threshold_logit(threshold) - offset
-        readout = theta[-1].new_tensor(self.trained.network.readout)
-        return (*theta[:-1], theta[-1] - shift * readout / readout.square().sum()), threshold
-
-    def seen(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return the training rows (n, d) that a model saw, and which of them are favourable (n,)."""
-        x, favourable, weight = (part.cpu() for part in self.data.rows)
-        rows = weight[index] > 0
-        return x[rows], favourable[rows] > 0.5
+        linear = LogisticRegression(max_iter=1000).fit(x.numpy(), y.numpy(), weight[0].numpy())
+        score = torch.from_numpy(linear.decision_function(x.numpy()))
+    at = float(rate_threshold(score[weight[0] > 0], approval_rate))
+    return float(torch.sigmoid(torch.tensor(at, dtype=torch.float64)).clamp(0.01, 0.99))
 
 
-def _labelled(data: TrainingData) -> list[LabelledRows]:
-    """Return the training rows as the panel of each model sees them, on the CPU."""
-    x, y, weight = (part.cpu() for part in data.rows)
-    return [LabelledRows(x, y, mine) for mine in weight]
-
-
-def _double(theta: Theta) -> Theta:
-    return tuple(t.detach().to("cpu", torch.float64) for t in theta)
+def _accepting(
+    approval_rate: float, trained: TrainedModels, config: TrainingConfig, data: TrainingData
+) -> TrainedModels:
+    """Return the models with their last biases shifted so that each accepts this share of its rows."""
+    network, offset = trained.network, config.threshold_logit
+    shifted, thresholds = [], []
+    for index, theta in enumerate(trained.theta):
+        seen = [rows.seen(index)[0].double() for rows in (data.rows, data.validation)]
+        at = rate_threshold(torch.cat([network.logit(theta, x) for x in seen]), approval_rate)
+        thresholds.append(float(torch.sigmoid(at + offset)))
+        shift = threshold_logit(thresholds[-1]) - offset
+        readout = theta[-1].new_tensor(network.readout)
+        shifted.append((*theta[:-1], theta[-1] - shift * readout / readout.square().sum()))
+    return replace(trained, theta=shifted, thresholds=thresholds)

@@ -20,7 +20,7 @@ from torch import Tensor
 from veritracer.errors import TrainingError, message
 from veritracer.files import write_whole
 from veritracer.training.config import TrainingConfig
-from veritracer.training.data import TrainingRows
+from veritracer.training.data import LabelledRows
 
 SECONDS_BETWEEN = 5.0
 """Minimum seconds between two writes, so that short epochs do not wait for the disk."""
@@ -78,8 +78,8 @@ class Checkpoint:
 
 def digest_of_run(
     config: TrainingConfig,
-    rows: TrainingRows,
-    validation: TrainingRows,
+    rows: LabelledRows,
+    validation: LabelledRows,
     seeds: Sequence[int],
     start: Sequence[Any] | None,
 ) -> str:

@@ -10,7 +10,6 @@ from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network
-from veritracer.models.param_sets import RadiusRule
 
 Training = Literal["veritracer", "counternet", "standard"]
 
@@ -93,7 +92,7 @@ class TrainingConfig:
     bound: Bound = "simul-crown"
     kappa: float = 0.2
     norm: Norm = "linf"
-    radius: RadiusRule | float = "mean-abs"
+    radius: str | float = "mean-abs"
     generator: GeneratorKind = "residual"
     hidden: tuple[int, ...] = (100, 10, 10)
     generator_hidden: tuple[int, ...] = (100,)

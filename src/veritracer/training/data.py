@@ -22,15 +22,33 @@ FEWEST_VALIDATION_ROWS = 20
 """With fewer validation rows, the best epoch is chosen on the training rows."""
 
 
-class TrainingRows(NamedTuple):
-    """Encoded rows (N, d), labels 0 or 1 (N,), and the weight of each row for each model (models, N)."""
+class LabelledRows(NamedTuple):
+    """Encoded rows (n, d), labels 0 or 1 (n,), and weights: (n,), or (models, n) for models side by side."""
 
     x: Tensor
     y: Tensor
     weight: Tensor
 
+    def select(self, rows: Tensor) -> LabelledRows:
+        """Return some of the rows, for weights (n,)."""
+        return LabelledRows(*(part[rows] for part in self))
 
-def members(rows: TrainingRows) -> list[Tensor]:
+    def to(self, device: str | torch.device) -> LabelledRows:
+        """Return the same rows on another device."""
+        return LabelledRows(*(part.to(device) for part in self))
+
+    def of_models(self) -> list[LabelledRows]:
+        """Return the rows with the weights of each model."""
+        return [LabelledRows(self.x, self.y, weight) for weight in self.weight]
+
+    def seen(self, model: int) -> tuple[Tensor, Tensor]:
+        """Return the rows of a model (k, d) on the CPU, and a mask of the favourable ones (k,)."""
+        x, y, weight = self.to("cpu")
+        rows = weight[model] > 0
+        return x[rows], y[rows] > 0.5
+
+
+def members(rows: LabelledRows) -> list[Tensor]:
     """Return the positions of the rows with a weight above 0, for each model, on the CPU."""
     return [weight.nonzero().squeeze(-1) for weight in rows.weight.cpu()]
 
@@ -48,12 +66,11 @@ def padded(lists: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
 
 
 class TrainingData(NamedTuple):
-    """A fitted schema and encoding, with the rows to train on and the rows that choose the best epoch."""
+    """A fitted encoding, with the rows to train on and the rows that choose the best epoch."""
 
-    schema: Schema
     encoding: Encoding
-    rows: TrainingRows
-    validation: TrainingRows
+    rows: LabelledRows
+    validation: LabelledRows
 
 
 def prepare(
@@ -99,13 +116,12 @@ def prepare(
         everyone = np.arange(len(labels))
         masks = (~unused, held)
         return TrainingData(
-            schema,
             encoding,
             *(_rows(x, labels, np.where(mask, stacked, 0.0), everyone, device) for mask in masks),
         )
     train, validation = _split(labels, validation_fraction)
     both = (_rows(x, labels, stacked, part, device) for part in (train, validation))
-    return TrainingData(schema, encoding, *both)
+    return TrainingData(encoding, *both)
 
 
 def labelled_schema(
@@ -155,9 +171,9 @@ def _check_target(y: Any) -> None:
 
 def _rows(
     x: Tensor, labels: NDArray[Any], weight: NDArray[Any], part: NDArray[Any], device: str
-) -> TrainingRows:
+) -> LabelledRows:
     y, w = (torch.as_tensor(a[..., part], dtype=x.dtype).to(device) for a in (labels, weight))
-    return TrainingRows(x[torch.as_tensor(part)].to(device), y, w)
+    return LabelledRows(x[torch.as_tensor(part)].to(device), y, w)
 
 
 def _split(labels: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

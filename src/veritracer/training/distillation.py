@@ -18,7 +18,8 @@ from torch import Tensor
 
 from veritracer.encoding import Encoding
 from veritracer.models.network import Network
-from veritracer.training.panel import LabelledRows, Panel
+from veritracer.training.data import LabelledRows
+from veritracer.training.panel import Panel
 from veritracer.training.panel_members import Ranks
 
 ROWS_AT_ONCE = 128
@@ -83,10 +84,10 @@ class _Likeness(NamedTuple):
 
     @classmethod
     def of(cls, ranks: Ranks, rows: LabelledRows, seed: int) -> _Likeness:
-        mine = torch.unique(rows.x[(rows.y > 0.5) & (rows.weight > 0)], dim=0)
-        order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))
-        mine = ranks(mine[order])
-        pool, others = mine[:POOL], mine[POOL : 2 * POOL]
+        favourable = torch.unique(rows.x[(rows.y > 0.5) & (rows.weight > 0)], dim=0)
+        order = torch.randperm(len(favourable), generator=torch.Generator().manual_seed(seed))
+        favourable = ranks(favourable[order])
+        pool, others = favourable[:POOL], favourable[POOL : 2 * POOL]
         if len(pool) == 0:  # every favourable row weighs nothing
             distance = pool.new_empty(0)
         elif len(others) < POOL // 4:  # each row of the pool against the rest
@@ -113,7 +114,8 @@ class Opinions:
         self.ensembles = [panel.teachers_.to(device) for panel in panels]
         ranks = [ensemble.networks.ranks for ensemble in self.ensembles]
         self.likeness = [
-            _Likeness.of(r, mine, seed) for seed, (r, mine) in enumerate(zip(ranks, rows, strict=True))
+            _Likeness.of(r, labelled, seed)
+            for seed, (r, labelled) in enumerate(zip(ranks, rows, strict=True))
         ]
 
     def targets(self, x: Tensor, *, moved: Sequence[bool]) -> Tensor:
@@ -126,8 +128,8 @@ class Opinions:
     def network_logits(self, x: Tensor) -> Tensor:
         """Return the teaching networks' mean logit (models, n) at rows (models, n, d), with gradients."""
         parts = [x.flatten(0, 1)] if self.shared else list(x)
-        found = [e.networks.logits(part).mean(0) for e, part in zip(self.ensembles, parts, strict=True)]
-        return torch.cat(found).view(x.shape[:-1]).to(x.dtype)
+        logits = [e.networks.logits(part).mean(0) for e, part in zip(self.ensembles, parts, strict=True)]
+        return torch.cat(logits).view(x.shape[:-1]).to(x.dtype)
 
     def _by_panel(self, x: Tensor, moved: Sequence[bool]) -> list[tuple[int, Tensor, Tensor]]:
         """Return the rows (n, d) for each panel, and where their likeness counts (n,)."""
@@ -211,24 +213,24 @@ class PanelPenalty:
 
 def _sure(margin: Tensor, quantile: float) -> Tensor:
     """Return 1 for the rows of each side whose confidence exceeds that quantile of the side, else 0."""
-    found = torch.zeros_like(margin)
+    sure = torch.zeros_like(margin)
     for side in (margin > 0, margin <= 0):
         if bool(side.any()):
             size = margin[side].abs()
-            found[side] = (size >= size.kthvalue(max(1, round(quantile * len(size)))).values).to(margin.dtype)
-    return found
+            sure[side] = (size >= size.kthvalue(max(1, round(quantile * len(size)))).values).to(margin.dtype)
+    return sure
 
 
 def swapped_rows(encoding: Encoding, x: Tensor, share: float, streams: Sequence[torch.Generator]) -> Tensor:
     """Return the rows (models, n, d) with some features of another row of the same batch."""
     features = int(encoding.owner[-1]) + 1
     owner = encoding.owner.to(x.device)
-    found = []
+    swapped = []
     for rows, stream in zip(x, streams, strict=True):
         taken = (torch.rand(len(rows), features, generator=stream) < share).to(x.device)
         others = torch.randperm(len(rows), generator=stream).to(x.device)
-        found.append(torch.where(taken[:, owner], rows[others], rows))
-    return torch.stack(found)
+        swapped.append(torch.where(taken[:, owner], rows[others], rows))
+    return torch.stack(swapped)
 
 
 def sparse_attack(
@@ -255,8 +257,8 @@ def sparse_attack(
         (slope,) = torch.autograd.grad(logit.sum(), at)
         need = (goal - logit.detach()).clamp(min=0.0).unsqueeze(-1)
         room = torch.where(slope > 0, upper - point, point - lower)
-        own = encoding.by_feature((slope * point).double())[..., owner].to(x.dtype)
-        switch = (slope - own) / 2 * ((upper >= 0.5) & (point < 0.5))
+        present = encoding.by_feature((slope * point).double())[..., owner].to(x.dtype)
+        switch = (slope - present) / 2 * ((upper >= 0.5) & (point < 0.5))
         gain = torch.where(single, slope.abs() * (room > 1e-3), switch)
         best = gain.argmax(-1, keepdim=True)
         step = torch.minimum(need / gain.gather(-1, best).clamp(min=1e-6), room.gather(-1, best))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -19,27 +17,6 @@ FINE_TUNE_LR_FACTOR = 0.2
 """Learning rate of fine-tuning, as a share of that of training."""
 
 
-class FineTuning(TypedDict, total=False):
-    """Settings of fine-tuning; ``FineTuningChoices`` has the defaults."""
-
-    epochs: int
-    learning_rate: float
-    batch_size: int
-    threshold: float
-    random_state: int
-
-
-@dataclass(frozen=True)
-class FineTuningChoices:
-    """Settings of fine-tuning, with a default for each."""
-
-    epochs: int = EPOCHS
-    learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
-    batch_size: int = 128
-    threshold: float = 0.5
-    random_state: int = 0
-
-
 def fine_tune(
     module: nn.Module,
     x: Tensor,
@@ -47,26 +24,29 @@ def fine_tune(
     *,
     project: Callable[[Theta], Theta] | None = None,
     penalty: Callable[[Theta], Tensor] | None = None,
-    **options: Unpack[FineTuning],
+    epochs: int = EPOCHS,
+    learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3,
+    batch_size: int = 128,
+    threshold: float = 0.5,
+    random_state: int = 0,
 ) -> nn.Sequential:
     """Return a copy of a torch MLP after some epochs of Adam on the cross-entropy of encoded rows.
 
     ``y`` holds labels 0 and 1. ``project`` is applied to the parameters after every step:
     ``ParamSet.project`` keeps the model in its set. ``penalty``, a differentiable function of the parameters,
-    is added to the loss of every step. ``options`` are those of ``FineTuning``; the sign of the logit stays
-    the decision at ``threshold``. Precision and device are the module's own.
+    is added to the loss of every step. The sign of the logit stays the decision at ``threshold``. Precision
+    and device are the module's own.
     """
     _check_labels(x, y)
-    chosen = FineTuningChoices(**options)
     network, theta = from_module(module)
     theta = tuple(t.detach().clone() for t in theta)
     x, y = x.to(theta[0]), y.to(theta[0])
-    order = torch.Generator().manual_seed(chosen.random_state)
-    optimiser = torch.optim.Adam(_learned(network, theta), lr=chosen.learning_rate)
-    offset = threshold_logit(chosen.threshold)
-    for _ in range(chosen.epochs):
+    order = torch.Generator().manual_seed(random_state)
+    optimiser = torch.optim.Adam(_learned(network, theta), lr=learning_rate)
+    offset = threshold_logit(threshold)
+    for _ in range(epochs):
         shuffled = torch.randperm(len(x), generator=order).to(x.device)
-        for batch in torch.split(shuffled, chosen.batch_size):
+        for batch in torch.split(shuffled, batch_size):
             logit = network.logit(theta, x[batch]) + offset
             loss = nn.functional.binary_cross_entropy_with_logits(logit, y[batch])
             if penalty is not None:

@@ -10,7 +10,7 @@ the rows, and stopped early on the other part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from veritracer.errors import TrainingError, message
 from veritracer.models.network import Network, Theta
 from veritracer.schema import Schema
 from veritracer.threads import one_thread
+from veritracer.training.data import LabelledRows
 from veritracer.training.generator import init_parameters
 from veritracer.training.losses import Adam, accuracy_loss, weighted_mean
 from veritracer.training.panel_members import BoostedTrees, Networks, Ranks
@@ -51,18 +52,6 @@ KINDS: tuple[Kind, Kind] = ("network", "boosted trees")
 
 FOLDS = 4
 """Each teaching network sees three quarters of the rows; trees and held-out members see two thirds."""
-
-
-class LabelledRows(NamedTuple):
-    """Rows (n, d) with labels 0 or 1 (n,) and weights above 0 (n,)."""
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor
-
-    def select(self, rows: Tensor) -> LabelledRows:
-        """Return some of the rows."""
-        return LabelledRows(*(part[rows] for part in self))
 
 
 def fold_masks(y: NDArray[np.int64], folds: int, rounds: int, seed: int) -> NDArray[np.bool_]:
@@ -112,7 +101,7 @@ class _NetworkRun:
         epochs = max(FEWEST_EPOCHS, -(-steps // batches))
         patience = -(-PATIENCE // batches)
         lowest = torch.full((len(self.seen),), torch.inf)
-        kept, idle = [t.detach().clone() for t in self.theta], torch.zeros(len(self.seen))
+        theta, idle = [t.detach().clone() for t in self.theta], torch.zeros(len(self.seen))
         optimiser = Adam(self.theta)
         for epoch in range(epochs):
             lr_factor = 1.0 if epoch < 0.5 * epochs else 0.3
@@ -121,18 +110,18 @@ class _NetworkRun:
             loss = self._unseen_loss()
             better = loss < lowest
             lowest, idle = torch.where(better, loss, lowest), torch.where(better, 0, idle + 1)
-            for old, new in zip(kept, self.theta, strict=True):
+            for old, new in zip(theta, self.theta, strict=True):
                 old[better] = new.detach()[better]
             if bool((idle >= patience).all()):
                 break
-        return Networks(self.members.network, tuple(kept), self.members.ranked, self.members.ranks)
+        return Networks(self.members.network, tuple(theta), self.members.ranked, self.members.ranks)
 
     def _batches(self, size: int, batches: int) -> Iterator[Tensor]:
         """Yield the positions (members, size) of each batch of one epoch."""
         orders = []
         for seen, stream in zip(self.seen, self.streams, strict=True):
-            mine = seen.nonzero().squeeze(-1)
-            orders.append(mine[torch.randperm(len(mine), generator=stream)][: size * batches])
+            visible = seen.nonzero().squeeze(-1)
+            orders.append(visible[torch.randperm(len(visible), generator=stream)][: size * batches])
         order = torch.stack(orders)
         for batch in range(batches):
             yield order[:, batch * size : (batch + 1) * size]
@@ -160,9 +149,9 @@ def fit_trees(rows: LabelledRows, seen: NDArray[np.bool_], seed: int) -> Boosted
     x, y, weight = (part.double().numpy() for part in rows)
     equal = bool((weight == weight[:1]).all())  # weighted bins take scikit-learn seconds
     models = []
-    for member, mine in enumerate(seen):
-        count = int(mine.sum())
-        enough = count >= 20 * SMALLEST_LEAF and np.bincount(y[mine].astype(int), minlength=2).min() >= 20
+    for member, visible in enumerate(seen):
+        count = int(visible.sum())
+        enough = count >= 20 * SMALLEST_LEAF and np.bincount(y[visible].astype(int), minlength=2).min() >= 20
         model = HistGradientBoostingClassifier(
             max_iter=TREES if enough else TREES // 3,
             max_depth=DEPTH,
@@ -174,7 +163,7 @@ def fit_trees(rows: LabelledRows, seen: NDArray[np.bool_], seed: int) -> Boosted
         )
         # On a busy machine, threads that wait for each other take a hundred times as long as one thread.
         with threadpool_limits(1 if count < MANY_ROWS else None):
-            models.append(model.fit(x[mine], y[mine], sample_weight=None if equal else weight[mine]))
+            models.append(model.fit(x[visible], y[visible], sample_weight=None if equal else weight[visible]))
     return BoostedTrees.of(models)
 
 
@@ -186,25 +175,6 @@ class Member:
     role: Role
     rows: int
     log_loss: float
-
-
-@dataclass(frozen=True)
-class PanelParams:
-    """The arguments of a panel, as a saved model stores them."""
-
-    networks: int
-    boosted: int
-    held_out: int
-    strength: float
-    random_state: int | None
-
-
-@dataclass(frozen=True)
-class PanelContent:
-    """The description of a panel in a saved model, beside its tensors."""
-
-    params: PanelParams
-    members: list[Member]
 
 
 class Ensemble(NamedTuple):
@@ -305,7 +275,7 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         weight 0: by all of them). ``seed`` is used if ``random_state`` is None.
         """
         self._check()
-        self.encoding_, self.classes_ = encoding, _classes(encoding)
+        self.encoding_, self.classes_ = encoding, encoding.schema.classes
         seed = 1000 * (seed if self.random_state is None else int(self.random_state))
         visible = (rows.weight > 0).nonzero().squeeze(-1)
         used = rows.select(visible)
@@ -322,8 +292,8 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         with one_thread():
             networks = fit_networks(used, seen[0], seed + 300)
         trees = fit_trees(used, seen[1], seed + 400)
-        first = [range(len(mine)) for mine in taught]
-        rest = [range(len(mine), len(both)) for mine, both in zip(taught, seen, strict=True)]
+        first = [range(len(masks)) for masks in taught]
+        rest = [range(len(masks), len(both)) for masks, both in zip(taught, seen, strict=True)]
         self.teachers_ = Ensemble(networks.select(first[0]), trees.select(first[1]))
         self.held_out_ = Ensemble(networks.select(rest[0]), trees.select(rest[1]))
         self.members_ = _describe_members("teacher", self.teachers_, used, taught)
@@ -374,13 +344,9 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return ((logits > threshold_logit) == favourable).to(x_cf.dtype).mean(0)
 
     @property
-    def params(self) -> PanelParams:
+    def params(self) -> dict[str, Any]:
         """Return the arguments that make such a panel; its schema is the model's."""
-        return PanelParams(**{k: v for k, v in self.get_params(deep=False).items() if k != "schema"})
-
-    def content(self) -> PanelContent:
-        """Return the description of the panel in a saved model, beside its tensors."""
-        return PanelContent(self.params, list(self.members))
+        return {name: value for name, value in self.get_params(deep=False).items() if name != "schema"}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all numbers of the members, by name."""
@@ -392,13 +358,19 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         }
 
     @classmethod
-    def restored(cls, content: PanelContent, tensors: Mapping[str, Tensor], encoding: Encoding) -> Panel:
-        """Restore the panel from ``content`` and ``tensors``; ``ValueError`` if they do not describe one."""
-        panel = cls(**asdict(content.params))
-        panel.encoding_, panel.classes_ = encoding, _classes(encoding)
+    def restored(
+        cls,
+        params: Mapping[str, Any],
+        members: Sequence[Member],
+        tensors: Mapping[str, Tensor],
+        encoding: Encoding,
+    ) -> Panel:
+        """Restore the panel that had these parts; ``ValueError`` if they are not those of a panel."""
+        panel = cls(**params)
+        panel.encoding_, panel.classes_ = encoding, encoding.schema.classes
         panel.teachers_ = Ensemble.restored("teachers", tensors, encoding.dim)
         panel.held_out_ = Ensemble.restored("held_out", tensors, encoding.dim)
-        panel.members_ = list(content.members)
+        panel.members_ = list(members)
         if panel.tensors().keys() != tensors.keys():
             raise ValueError("other tensors than a panel's")
         return panel
@@ -414,30 +386,26 @@ class Panel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             raise TrainingError(message("strength of at least 0", repr(self.strength), "1 is the default"))
 
 
-def _classes(encoding: Encoding) -> NDArray[Any]:
-    return np.unique(np.array([encoding.schema.unfavourable, encoding.schema.favourable]))
-
-
 @torch.no_grad()
 def _describe_members(
     role: Role, members: Ensemble, rows: LabelledRows, seen: Sequence[NDArray[np.bool_]]
 ) -> list[Member]:
     """Describe each member, with its log loss on its unseen rows (on all rows if it saw all)."""
-    found = []
+    described = []
     for kind, logits, parts_seen in zip(KINDS, members.logits(rows.x), seen, strict=False):
-        for logit, mine in zip(logits, parts_seen, strict=True):
-            apart = torch.from_numpy(mine.all() | ~mine)
+        for logit, visible in zip(logits, parts_seen, strict=True):
+            apart = torch.from_numpy(visible.all() | ~visible)
             loss = torch.nn.functional.binary_cross_entropy_with_logits(logit[apart], rows.y[apart])
-            found.append(Member(kind, role, int(mine.sum()), float(loss)))
-    return found
+            described.append(Member(kind, role, int(visible.sum()), float(loss)))
+    return described
 
 
 @torch.no_grad()
 def _unseen_vote(members: Ensemble, rows: LabelledRows, seen: Sequence[NDArray[np.bool_]]) -> Tensor:
     """Return the vote on each row of the teachers that did not see it; of all if all saw it."""
     halves = []
-    for logits, mine in zip(members.logits(rows.x), seen, strict=True):
-        apart = torch.from_numpy(~mine).to(logits.dtype)
+    for logits, visible in zip(members.logits(rows.x), seen, strict=True):
+        apart = torch.from_numpy(~visible).to(logits.dtype)
         apart = torch.where(apart.sum(0) > 0, apart, 1.0)
         halves.append((torch.sigmoid(logits) * apart).sum(0) / apart.sum(0))
     return torch.stack(halves).mean(0)

@@ -118,6 +118,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "other table, certify": (["certify", "model", "people.csv", "other.csv"], "no 'age'"),
     "fewer counterfactuals": (["certify", "model", "people.csv", "few.csv"], "more rows in people.csv"),
     "fewer originals": (["certify", "model", "few.csv", "people.csv"], "more rows in people.csv"),
+    "time for the bounds": (
+        ["certify", "model", "people.csv", "people.csv", "--time-budget", "5"],
+        "expected --effort exact for --time-budget",
+    ),
     "standard input twice": (["certify", "model", "-", "-"], "standard input twice"),
     # the model
     "missing model": (explain("people.csv", model="modell"), "model folder"),
@@ -268,9 +272,9 @@ BAD |= {
     "inspect an unknown label": (inspect("train.csv", *TARGET, "--favourable", "maybe"), "'maybe'"),
     "inspect ragged": (inspect("ragged.csv"), "18 in row 2"),
     # the schema
-    "ignored that is no list": (fit("train.csv", "--schema", "ignored_text.json"), "a list of ignored"),
+    "ignored that is no mapping": (fit("train.csv", "--schema", "ignored_text.json"), "for ignored"),
     "ignored and a feature": (fit("train.csv", "--schema", "ignored_age.json"), "'age'"),
-    "ignored for no name": (fit("train.csv", "--schema", "ignored_key.json"), "unknown 'column'"),
+    "ignored for no reason": (fit("train.csv", "--schema", "ignored_key.json"), "a valid string for ignored"),
     "format of the schema": (fit("train.csv", "--schema", "format.json"), "write 1234.5 as"),
     "format of a category": (
         fit("train.csv", "--schema", "format_region.json"),
@@ -413,8 +417,8 @@ def _schemas(folder: Path) -> None:
     wrong = {**schema["features"][region], "number_format": "1,234.5"}
     schemas = {
         "ignored_text.json": {"ignored": "id"},
-        "ignored_age.json": {"ignored": [{"name": "age"}]},
-        "ignored_key.json": {"ignored": [{"column": "id"}]},
+        "ignored_age.json": {"ignored": {"age": ""}},
+        "ignored_key.json": {"ignored": {"id": 3}},
         "format.json": {"features": [{**first, "number_format": "1,2"}, *others]},
         "format_region.json": {"features": [*schema["features"][:region], wrong]},
     }

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +23,7 @@ from veritracer.app.cli import app, datasets, demo, output
 from veritracer.app.cli.checks import check_table
 from veritracer.app.cli.options import ReadOptions, TableOptions
 from veritracer.errors import DataError, message
-from veritracer.tables import RunSummary
+from veritracer.tables import BatchResult, Reject, RunSummary
 
 
 @pytest.fixture
@@ -177,7 +178,10 @@ def test_standard_input_is_read_once() -> None:
 
 def test_a_run_is_told_in_words_or_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counts = Counter(rows=10, favourable=3, certified=5, valid=1, none=1)
-    made = RunSummary(4, 2, counts, {"models": "near"}, ("a note",), (1, "a word"), 7)
+    whole = BatchResult(
+        "t.000000", "", None, counts, {"models": "near"}, {"kind": "a note"}, [Reject(3, "a word", {})]
+    )
+    made = RunSummary((replace(whole, altered=7), *[BatchResult(f"t.{i}", "") for i in range(3)]), 2)
     rows = TableOptions(out="out", rejects=Path("bad.csv"))
     rows.print_notes(made)
     notes = capsys.readouterr().err.splitlines()

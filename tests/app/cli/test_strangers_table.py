@@ -191,7 +191,7 @@ def test_one_screen_after_fit(life: dict[str, Done], place: Path) -> None:
     worth = json.loads((place / "model" / "evaluation.json").read_text())
     assert 160 <= worth["rows"] <= 180
     facts = json.loads(life["show"].stdout)
-    assert [column["name"] for column in facts["schema"]["ignored"]] == ["customer", "opened"]
+    assert list(facts["schema"]["ignored"]) == ["customer", "opened"]
     assert facts["threshold"] != 0.5
 
 

@@ -23,7 +23,6 @@ from veritracer.app.serve.app import Settings
 from veritracer.app.serve.models import PromiseRequest
 from veritracer.ledger.records import Terms
 from veritracer.options import IssueOptions
-from veritracer.tables import PromiseTerms
 
 DAY = 86_400.0
 NUMBER = count()
@@ -118,7 +117,7 @@ def test_the_defaults_are_stated_once() -> None:
         "allow_duplicate": IssueOptions.allow_duplicate,
     }
     assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "allow_duplicate": False}
-    for call in (vt.VeriTraCER.issue, vt.Ledger.issue, vt.Ledger.issuing, PromiseTerms):
+    for call in (vt.VeriTraCER.issue, vt.Ledger.issue, vt.Ledger.issuing, IssueOptions):
         found = inspect.signature(call).parameters
         assert {name: found[name].default for name in wanted} == wanted, call
     terms = inspect.signature(Terms).parameters

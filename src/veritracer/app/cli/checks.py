@@ -6,6 +6,7 @@ import gzip
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 MARKS = (b"recourse.", b'name="generator" content="veritracer')
 """Every file that a command writes has one of these near its start or end."""
 
-OPENING = b"recourse.opening"
-"""Column with the openings of the commitments to people's own rows."""
-
 LOOKED_AT = 1 << 16
 """Bytes at either end of a file that are searched for a mark."""
 
@@ -34,9 +32,10 @@ def check_table(path: str, reading: ReadOptions, *, lenient: bool = False) -> tu
     """
     if path == tables.STANDARD:
         return None
-    ragged = (lambda *_: None) if lenient else None
-    with tables.open_table(path, reading.query, csv=reading.csv, ragged=ragged) as table:
-        return table.columns
+    with closing(
+        tables.read_batches(path, reading.query, csv=reading.csv, collect_rejects=lenient)
+    ) as batches:
+        return next(batches).columns
 
 
 def check_ledger(place: str) -> None:
@@ -76,13 +75,12 @@ def check_apart(out: str | None, table: str) -> None:
         raise DataError(message(f"a place outside of {table}", out, "name a place beside it"))
 
 
-def check_openings(out: str | None, *, force: bool) -> None:
-    """Refuse to overwrite the openings of commitments, which exist nowhere else."""
+def check_new(out: str | None, *, force: bool) -> None:
+    """Refuse to overwrite any file: the results of promises may exist nowhere else."""
     path = Path(out or tables.STANDARD)
-    if path.is_file() and not force and OPENING in _ends(path):
+    if path.is_file() and not force:
         remedy = "name another file, or write over it with --force"
-        received = f"{path}, which has openings of commitments"
-        raise DataError(message("a new file", received, remedy))
+        raise DataError(message("a new file", f"{path}, which is there", remedy))
 
 
 def _same(path: Path, name: str | Path) -> bool:

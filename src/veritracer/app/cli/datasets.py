@@ -95,6 +95,6 @@ def write(
                 piece.insert(0, id_column, range(count, count + len(piece)))
             sink.write(pa.Table.from_pandas(piece, preserve_index=False).replace_schema_metadata())
             count += len(piece)
-    note(sink.notes(), quiet=quiet)
+    note(tables.altered_note(sink.altered), quiet=quiet)
     if out is not None and not quiet:
         say(f"{name}: {count:,} rows in {out}")

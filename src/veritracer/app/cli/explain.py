@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +12,12 @@ import typer
 from veritracer import tables
 from veritracer.app.cli.options import (
     Applicants,
+    EffortFlag,
     IdColumn,
     Kappa,
     ModelFolder,
     RecourseTableOptions,
     TableOptions,
-    check_header,
     model_columns,
     with_flags,
 )
@@ -25,7 +26,7 @@ from veritracer.errors import DataError, as_typed, listing, message
 from veritracer.options import ExplainOptions
 
 if TYPE_CHECKING:
-    from veritracer.tables import RunSummary, TableSource
+    from veritracer.tables import RunSummary
 
 NOT_ACHIEVED = 1
 
@@ -49,10 +50,10 @@ def explain(
     rows.check(table)
     left_out: list[str] = []
 
-    def check(source: TableSource) -> None:
-        tables.check_columns(source, known, keep, rows.ignored)
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
         gone = set(known.ignored_names).difference(keep)
-        left_out[:] = [name for name in source.columns if name in gone]
+        left_out[:] = [name for name in columns if name in gone]
 
     job = rows.job("explain", model, asdict(options), keep=keep, sentences=rows.sentences, rules=rows.rules)
     inputs = rows.inputs(table, check)
@@ -80,6 +81,11 @@ def certify(
     rows: TableOptions,
     id_column: IdColumn = None,
     kappa: Kappa = None,
+    effort: EffortFlag = "fast",
+    time_budget: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds of --effort exact for each batch.", show_default=False),
+    ] = None,
 ) -> None:
     """Certify counterfactuals from any source; exit with 1 if one of them has no proof.
 
@@ -93,26 +99,30 @@ def certify(
     known, keep = model_columns(model), tuple(rows.kept(id_column))
     rows.check(table, counterfactuals)
 
-    def check_other(source: TableSource) -> None:
-        mine = [[name for name in names if name in source.columns] for names in (keep, rows.ignored)]
-        tables.check_columns(source, known, *mine)
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
 
-    job = rows.job("certify", model, {"kappa": kappa}, keep=keep)
-    inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
+    def check_other(source: str, columns: Sequence[str]) -> None:
+        present = [[name for name in names if name in columns] for names in (keep, rows.ignored)]
+        tables.check_columns(source, columns, known, *present)
+
+    if time_budget is not None and effort == "fast":
+        raise DataError(message("--effort exact for --time-budget", "--effort fast", "add --effort exact"))
+    job = rows.job(
+        "certify", model, {"kappa": kappa, "effort": effort, "time_budget": time_budget}, keep=keep
+    )
+    inputs = rows.inputs(table, check)
     others = rows.inputs(counterfactuals, check_other, rows.for_results())
     if counterfactuals != tables.STANDARD:
-        check_header(others)
+        others.check_first()
     asked = {**job.document(), "counterfactuals": others.document()["table"]}
-    if rows.out is None:
-        out: tables.Output = tables.StreamOutput(None, None)
-    else:
-        out = rows.open_output(asked, inputs, others)
+    out = tables.Output() if rows.out is None else rows.open_output(asked, inputs, others)
     with rows.running("certifying", out) as watch:
         found = tables.run_table(
             partial(tables.do_batch, job),
-            lambda tell: tables.paired(inputs.batches(tell), others.batches()),
+            partial(tables.paired, inputs, others),
             out,
-            rows.engine_for(inputs, None if rows.out is None else out),
+            rows.engine_for(inputs, out),
             rejects=rows.rejects,
             progress=watch,
         )
@@ -120,7 +130,7 @@ def certify(
     rows.print_summary(
         found, [_certify_summary(found), *([] if rows.out is None else [f"The certificates: {rows.out}"])]
     )
-    if found.counts["unknown"] or found.counts["invalid"]:
+    if found.counts["unknown"] or found.counts["broken"] or found.counts["invalid"]:
         raise typer.Exit(NOT_ACHIEVED)
 
 
@@ -128,8 +138,9 @@ def _certify_summary(found: RunSummary) -> str:
     counts = found.counts
     return (
         f"{counts['rows']:,} pairs at {found.facts['models']}: {counts['certified']:,} certified, "
-        f"{counts['unknown']:,} valid today without a proof, {counts['invalid']:,} not valid, "
-        f"{counts['unchanged']:,} unchanged."
+        f"{counts['unknown']:,} valid today without a proof, "
+        + (f"{counts['broken']:,} valid today but broken by a model of the set, " if counts["broken"] else "")
+        + f"{counts['invalid']:,} not valid, {counts['unchanged']:,} unchanged."
     )
 
 
@@ -142,7 +153,11 @@ def predict(model: ModelFolder, table: Applicants, rows: TableOptions, id_column
     known, keep = model_columns(model), tuple(rows.kept(id_column))
     rows.check(table)
     job = rows.job("predict", model, {}, keep=keep)
-    inputs = rows.inputs(table, lambda source: tables.check_columns(source, known, keep, rows.ignored))
+
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_columns(source, columns, known, keep, rows.ignored)
+
+    inputs = rows.inputs(table, check)
     out = rows.open_output(job.document(), inputs)
     with rows.running("deciding", out) as watch:
         task, engine = partial(tables.do_batch, job), rows.engine_for(inputs, out)

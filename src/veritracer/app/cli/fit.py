@@ -124,8 +124,8 @@ def fit(
     note(label_note(data.schema), quiet=quiet)
     if schema is None:
         note(protected_note(data.schema, given.named), quiet=quiet)
-    note([*data.notes, *noticed, *(rejected.note(str(rejects)) if rejected else [])], quiet=quiet)
-    facts = _facts(model, found, out, len(data.X), 0 if rejected is None else len(rejected.rows))
+    note([*data.notes, *noticed, *tables.rejects_note(rejected or [], str(rejects))], quiet=quiet)
+    facts = _facts(model, found, out, len(data.X), len(rejected or []))
     if as_json:
         print_json(facts)
     elif not quiet:
@@ -253,11 +253,11 @@ def print_evaluation(found: Evaluation, models: str) -> None:
     print_table(
         f"On {found.rows:,} rows that neither trained nor chose the epoch (95 % intervals)", header, rows
     )
-    if found.asked:
+    if found.explained:
         believed = "" if found.agreement is None else f"; {percent(found.agreement)} of the panel agrees"
         say(
-            f"Recourse for {found.asked:,} of the declined: {percent(found.valid)} accepted by this model, "
-            f"{percent(found.certified)} certified at {models}{believed}."
+            f"Recourse for {found.explained:,} of the declined: {percent(found.valid)} accepted by this "
+            f"model, {percent(found.certified)} certified at {models}{believed}."
         )
     for sentence in found.warnings:
         say(f"WARNING: {sentence}")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.checks import check_openings
+from veritracer.app.cli.checks import check_new
 from veritracer.app.cli.options import (
     Applicants,
     KeyFile,
     ModelFolder,
     RecourseTableOptions,
-    check_header,
     model_columns,
     read_key,
     saved_model,
@@ -29,7 +28,7 @@ from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
 
 if TYPE_CHECKING:
     from veritracer.schema import Schema
-    from veritracer.tables import RunSummary, TableSource
+    from veritracer.tables import RunSummary
 
 LEFT_OUT = {
     "uncertified": "{} left out: not certified, or not accepted by the panel.",
@@ -53,37 +52,36 @@ def issue(
     nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer verify
     detects whether the end of the ledger was cut off or rewritten.
     """
-    key = None if key_file is None else read_key(key_file)
+    if key_file is not None:
+        options = replace(options, key=read_key(key_file))
     _check_places(table, rows.out)
     assert rows.out is not None
     known, keep = model_columns(model), tuple(rows.kept(options.ids))
     rows.check(table, options.ledger)
     if not Path(f"{rows.out}.run").exists():
-        check_openings(rows.out, force=rows.force)
+        check_new(rows.out, force=rows.force)
 
-    def check(source: TableSource) -> None:
-        tables.check_ids(source, options.ids)
-        tables.check_columns(source, known, keep, rows.ignored)
+    def check(source: str, columns: Sequence[str]) -> None:
+        tables.check_ids(source, columns, options.ids)
+        tables.check_columns(source, columns, known, keep, rows.ignored)
 
     inputs = rows.inputs(table, check)
-    check_header(inputs)
+    inputs.check_first()
     schema = rows.rules or saved_model(model).schema_
     how = _explain_options(options, schema)
     job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
-    if not isinstance(out, tables.FolderOutput | tables.FileOutput):
+    if not isinstance(out, tables.RunFolder):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
-    terms = tables.PromiseTerms(
-        options.ids, options.expires, options.original, key, options.uncertified, options.allow_duplicate
-    )
+    is_finished = out.is_finished
     with rows.running("issuing", out) as watch:
         engine = rows.engine_for(inputs, out)
         found = tables.issue_table(
-            job, terms, inputs.batches, out, options.ledger, engine, rejects=rows.rejects, progress=watch
+            job, options, inputs.batches, out, engine, rejects=rows.rejects, progress=watch
         )
     rows.print_notes(found)
     with vt.Ledger(options.ledger) as ledger:
-        _print_issued(found, rows, ledger.head)
+        _print_issued(found, rows, ledger.head, is_finished=is_finished)
 
 
 def _check_places(table: str, out: str | None) -> None:
@@ -109,15 +107,16 @@ def _explain_options(given: IssueOptions, schema: Schema) -> dict[str, Any]:
 
 
 def _document(options: IssueOptions) -> dict[str, Any]:
-    """Return what a repetition has to repeat; a digest stands for the ledger's URL."""
+    """Return what a repetition has to repeat; a digest stands for the ledger's URL, and no key is in it."""
     given = asdict(options)
+    del given["key"]
     ledger = given.pop("ledger")
     place = ledger if tables.is_url(ledger) else str(Path(ledger).absolute())
     digest = hashlib.sha256(tables.without_password(place).encode()).hexdigest()
     return {"verb": "issue", "expires": str(given.pop("expires")), "options": given, "ledger": digest}
 
 
-def _print_issued(found: RunSummary, rows: RecourseTableOptions, head: str) -> None:
+def _print_issued(found: RunSummary, rows: RecourseTableOptions, head: str, *, is_finished: bool) -> None:
     counts = found.counts
     numbers = _numbers(found)
     ends = dict(zip(("first", "last"), numbers, strict=False))
@@ -125,14 +124,14 @@ def _print_issued(found: RunSummary, rows: RecourseTableOptions, head: str) -> N
         *outcome_lines(found),
         _promised(counts["promises"], numbers, found.facts.get("expires")),
         *_left_out(counts),
-        f"The recourse: {rows.out}",
+        f"The recourse: {rows.out}" + (", complete before and left as it is" if is_finished else ""),
     ]
     rows.print_summary(found, [*lines, f"The head, to be noted elsewhere: {head}"], **ends, head=head)
 
 
 def _numbers(found: RunSummary) -> list[int]:
     """Return the first and the last number of what was issued."""
-    issued = sorted(record.promises for record in found.records if record.promises[1])
+    issued = sorted(record.promises for record in found.results if record.promises[1])
     return [issued[0][0], sum(issued[-1]) - 1] if issued else []
 
 

@@ -297,13 +297,13 @@ def audit_(
     check_output(out, [ledger], force=force)
     loaded = saved_model(model)
     noted = None if head is None else vt.ledger.head_of(head)
-    notes, many = tables.Notes(), workers is not None or engine == "ray"
+    many = workers is not None or engine == "ray"
     with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
         with spinner("verifying", quiet=quiet):
             checked = state.verify(noted) if verify or head is not None else None
         if checked is not None and not checked.ok:
             _refuse(checked, as_json=as_json)
-        with progress("auditing", quiet=quiet) as watch, notes.taken():
+        with progress("auditing", quiet=quiet) as watch, tables.collect_warnings() as notes:
             found = vt.ledger.audit(
                 state,
                 loaded,
@@ -314,7 +314,7 @@ def audit_(
             )
     place = tables.without_password(ledger)
     empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
-    note([*notes.sentences(), *empty], quiet=quiet)
+    note([*notes.values(), *empty], quiet=quiet)
     passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write_page(out, found, checked, model)

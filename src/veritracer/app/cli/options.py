@@ -27,7 +27,7 @@ from veritracer import engines, model_folder, tables
 from veritracer.app.cli.checks import check_apart, check_output, check_rejects
 from veritracer.app.cli.output import note, print_json, progress, say
 from veritracer.errors import DataError, SchemaError, message
-from veritracer.options import BATCH_ROWS, PYTHON_ONLY, allowed_kinds
+from veritracer.options import BATCH_ROWS, PYTHON_ONLY, Effort, allowed_kinds
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
     from veritracer.model_folder import ModelColumns
     from veritracer.schema import Schema
-    from veritracer.tables import Output, Progress, RunSummary, TableSource
+    from veritracer.tables import Output, Progress, RunSummary
 
 FLAGS = {
     "limits": "--limit",
@@ -113,6 +113,10 @@ OneTable = Annotated[
 Kappa = Annotated[
     float | None,
     typer.Option(min=0.0, help="Certify at this radius instead of the model's own.", show_default=False),
+]
+EffortFlag = Annotated[
+    Effort,
+    typer.Option("--effort", help="With exact, decide by branch and bound what the bounds leave open."),
 ]
 LedgerPlace = Annotated[
     str,
@@ -400,18 +404,17 @@ class TableOptions(ReadOptions):
 
     def job(self, verb: tables.Verb, model: str, options: Mapping[str, Any], **more: Any) -> tables.Job:
         """Return what to do with every row."""
-        ignore, collect = tuple(self.ignored), self.rejects is not None
-        return tables.Job(verb, model, options, ignore=ignore, collect_rejects=collect, **more)
+        return tables.Job(verb, model, options, collect_rejects=self.rejects is not None, **more)
 
     def inputs(
-        self, table: str, check: Callable[[TableSource], None], reading: ReadOptions | None = None
-    ) -> tables.TableInputs:
+        self, table: str, check: Callable[[str, Sequence[str]], None], reading: ReadOptions | None = None
+    ) -> tables.TableSource:
         """Return the tables to read; ``check`` is called with each of them."""
         how = reading or self
         collect = self.rejects is not None
-        return tables.TableInputs(table, how.query, how.csv, check, self.batch_rows, collect)
+        return tables.TableSource(table, how.query, how.csv, check, self.batch_rows, collect)
 
-    def open_output(self, asked: Mapping[str, Any], *inputs: tables.TableInputs) -> Output:
+    def open_output(self, asked: Mapping[str, Any], *inputs: tables.TableSource) -> Output:
         """Open the output, to continue where an earlier run with the same request was stopped."""
         kind = self.part_format
         if self.out in (None, tables.STANDARD):
@@ -423,15 +426,21 @@ class TableOptions(ReadOptions):
             check_apart(self.out, one.place)
         return tables.open_output(
             self.out,
-            {**asked, **inputs[0].document(), "spreadsheet_safe": self.spreadsheet_safe},
+            {
+                **asked,
+                **inputs[0].document(),
+                "ignore": self.ignored,
+                "spreadsheet_safe": self.spreadsheet_safe,
+            },
             kind=kind,
             spreadsheet_safe=self.spreadsheet_safe,
             one_pass=any(one.place == tables.STANDARD for one in inputs),
+            force=self.force,
         )
 
-    def engine_for(self, inputs: tables.TableInputs, out: Output | None = None) -> engines.Engine:
+    def engine_for(self, inputs: tables.TableSource, out: Output | None = None) -> engines.Engine:
         """Return the engine; a stream is written in order, which one worker does."""
-        if out is not None and out.is_stream:
+        if isinstance(out, tables.StreamOutput):
             if self.engine == "ray" or (self.workers or 1) > 1:
                 remedy = "leave --workers and --engine out, or name a file that is read and one to write"
                 raise DataError(message("one worker for a stream", "several", remedy))
@@ -454,17 +463,17 @@ class TableOptions(ReadOptions):
 
     def print_notes(self, found: RunSummary) -> None:
         """Print what was noticed in the data, and what was rejected or changed."""
-        rejected = tables.note_of(*found.rejected, str(self.rejects))
+        rejected = tables.rejects_note(found.rejects, str(self.rejects))
         note([*found.notes, *tables.altered_note(found.altered), *rejected], quiet=self.quiet)
 
     def print_summary(self, found: RunSummary, lines: Sequence[str], **more: Any) -> None:
         """Print how the rows ended."""
         if self.as_json:
-            run = {"out": self.out, "batches": found.batches, "done_before": found.done_before}
-            ends = {**found.counts, "rejected": found.rejected[0], **found.facts}
+            run = {"out": self.out, "batches": len(found.results), "done_before": found.done_before}
+            ends = {**found.counts, "rejected": len(found.rejects), **found.facts}
             print_json({**more, **run, **ends, "notes": found.notes})
         elif not self.quiet:
-            done = f"{found.done_before:,} of {found.batches:,} batches were done before."
+            done = f"{found.done_before:,} of {len(found.results):,} batches were done before."
             say(*([done] if found.done_before else []), *lines)
 
 
@@ -528,11 +537,3 @@ def saved_model(folder: str) -> VeriTraCER:
 def model_columns(folder: str) -> ModelColumns | Schema:
     """Return the columns of a model; torch is imported only for one that ``load`` is going to refuse."""
     return model_folder.columns(folder) or saved_model(folder).schema_
-
-
-def check_header(inputs: tables.TableInputs) -> None:
-    """Compare the first table with the model before anything is imported for it."""
-    first = tables.find_tables(inputs.place, inputs.query)[0]
-    ragged = (lambda *_: None) if inputs.collect_rejects else None
-    with tables.open_table(first.place, inputs.query, csv=inputs.csv, ragged=ragged) as source:
-        inputs.check(source)

@@ -64,15 +64,15 @@ def report(
     with writable(out), spinner("writing the report", quiet=quiet):
         from veritracer.app.report import write_report
 
-        loaded, notes = saved_model(model), tables.Notes()
+        loaded = saved_model(model)
         schema = loaded.schema_
-        with notes.taken():
+        with tables.collect_warnings() as notes:
             unseen = list(ignored(ignore, id_column))
             frame = tables.read_table(table, reading.query, schema=schema, ignore=unseen, csv=reading.csv)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"report": str(path), "rows": len(X)})
     elif not quiet:
@@ -236,17 +236,16 @@ class _People:
     def __init__(self, table: str, reading: ReadOptions, id_column: str, columns: Mapping[str, str]) -> None:
         self.fields: dict[str, dict[str, Any]] = {}
         self.openings: dict[str, list[bytes]] = {}
-        with tables.open_table(table, reading.query, csv=reading.csv) as source:
+        for batch in tables.read_batches(table, reading.query, csv=reading.csv):
             for name in (id_column, *columns.values()):
-                _check_column(name, source.columns)
+                _check_column(name, batch.columns)
             wanted = [id_column, *columns.values()]
-            wanted += [OPENING] if OPENING in source.columns else []
-            for batch in source.batches:
-                for row in batch.select(list(dict.fromkeys(wanted))).to_pylist():
-                    who = str(row[id_column])
-                    self.fields[who] = {name: _text(row[column]) for name, column in columns.items()}
-                    if text := row.get(OPENING):
-                        self.openings.setdefault(who, []).append(_opening(text))
+            wanted += [OPENING] if OPENING in batch.columns else []
+            for row in batch.rows.select(list(dict.fromkeys(wanted))).to_pylist():
+                who = str(row[id_column])
+                self.fields[who] = {name: _text(row[column]) for name, column in columns.items()}
+                if text := row.get(OPENING):
+                    self.openings.setdefault(who, []).append(_opening(text))
 
 
 def _check_column(name: str, columns: tuple[str, ...]) -> None:
@@ -303,9 +302,9 @@ def _drafts(
     """Yield a draft for each declined row of the table."""
     from veritracer.app.notices import draft_notices
 
-    loaded, notes = saved_model(model), tables.Notes()
+    loaded = saved_model(model)
     schema = loaded.schema_
-    with notes.taken():
+    with tables.collect_warnings() as notes:
         frame = tables.read_table(table, reading.query, schema=schema, csv=reading.csv)
         for name in columns.values():
             _check_column(name, tuple(map(str, frame.columns)))
@@ -315,4 +314,4 @@ def _drafts(
             cells = {name: some[column].tolist() for name, column in columns.items()}
             own = [{name: _text(column[i]) for name, column in cells.items()} for i in range(len(some))]
             yield from draft_notices(found, own, start)
-    note(notes.sentences())
+    note(notes.values())

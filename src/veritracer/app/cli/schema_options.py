@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from veritracer.schema import Schema
     from veritracer.schema.inspection import Inspection
-    from veritracer.tables import Rejects
+    from veritracer.tables import Reject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ class Described:
 
 
 def read_described(
-    table: str, given: SchemaOverrides, schema: Path | None, rejects: Rejects | None = None
+    table: str, given: SchemaOverrides, schema: Path | None, rejects: list[Reject] | None = None
 ) -> Described:
     """Read a table to learn from; refuse an ambiguous column or a missing label."""
     known = None if schema is None else schema_file(schema)
@@ -151,7 +151,7 @@ def read_described(
         warnings.simplefilter("always", DataWarning)
         frame = _read(table, given, known, rejects)
         _check_target(chosen, list(map(str, frame.columns)))
-        frame = labelled(frame, chosen, rejects)
+        frame = labelled(frame, chosen, given.ignored, rejects)
         y = frame[chosen]
         wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
@@ -198,7 +198,9 @@ def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
     return replace(found, schema=found.schema.ignoring(given.ignored))
 
 
-def _read(table: str, given: SchemaOverrides, known: Schema | None, rejects: Rejects | None) -> pd.DataFrame:
+def _read(
+    table: str, given: SchemaOverrides, known: Schema | None, rejects: list[Reject] | None
+) -> pd.DataFrame:
     return tables.read_table(
         table,
         given.query,
@@ -209,15 +211,20 @@ def _read(table: str, given: SchemaOverrides, known: Schema | None, rejects: Rej
     )
 
 
-def labelled(frame: pd.DataFrame, target: str, rejects: Rejects | None) -> pd.DataFrame:
-    """Return the rows that have a label; the others go to ``rejects``, if there is one."""
+def labelled(
+    frame: pd.DataFrame, target: str, ignored: Iterable[str], rejects: list[Reject] | None
+) -> pd.DataFrame:
+    """Return the rows that have a label; the others go to ``rejects``, if there is one.
+
+    Ignored columns were not read; in the file they are empty, so that it can be read with the same options.
+    """
     missing = frame[target].isna()
     if rejects is None or not missing.any():
         return frame
     rows = frame[missing].astype(object).where(frame[missing].notna(), "")
-    rows = rows.reindex(columns=rejects.columns, fill_value="")  # columns that are ignored were not read
-    for number, cells in zip(rows.index, rows.to_numpy().tolist(), strict=True):
-        rejects.add(int(number), "no label", [str(cell) for cell in cells])
+    for number, cells in zip(rows.index, rows.to_dict("records"), strict=True):
+        named = {**dict.fromkeys(ignored, ""), **{str(name): str(cell) for name, cell in cells.items()}}
+        rejects.append(tables.Reject(int(number), "no label", named))
     return frame[~missing]
 
 

@@ -121,8 +121,8 @@ def update(
         "compare": compare,
         "at": when,
     }
-    loaded, notes = saved_model(model), tables.Notes()
-    with notes.taken():
+    loaded = saved_model(model)
+    with tables.collect_warnings() as notes:
         X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
         promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
         try:
@@ -137,7 +137,7 @@ def update(
         finally:
             if promises is not None:
                 promises.close()
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
     elif not quiet:
@@ -282,8 +282,8 @@ def calibrate(
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)
-    loaded, notes = saved_model(model), tables.Notes()
-    with notes.taken(), stages("reading", quiet=quiet) as watch:
+    loaded = saved_model(model)
+    with tables.collect_warnings() as notes, stages("reading", quiet=quiet) as watch:
         unseen = list(ignored(ignore, id_column))
         X, y = _data_rows(table, loaded.schema_, unseen, reading)
         X_new, y_new = _data_rows(next_table, loaded.schema_, unseen, reading)
@@ -306,7 +306,7 @@ def calibrate(
             watch=watch,
             **given,
         )
-    note(notes.sentences(), quiet=quiet)
+    note(notes.values(), quiet=quiet)
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
