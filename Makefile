@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test check bare bare-demo lint types dist coverage format docs outputs long kernels faults serve-bench adversary integrations minimum site bench clean
 
 demo: $(READY)
-	$(BIN)/veritracer demo
+	$(BIN)/veritracer demo --force
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile

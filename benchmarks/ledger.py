@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -28,18 +28,16 @@ import torch
 import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.ledger.connections import place_of
-from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, SALT, Record, Terms, to_record
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Record, Terms, to_record
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 
 
-def again(records: list[Record], count: int, terms: Terms) -> Iterator[Record]:
-    """So many records like these, each with an id and salts of its own."""
-    for k in range(count):
-        like = records[k % len(records)]
-        parts = (f"person {k}".encode(), *like[4:])
-        yield to_record(like.header, parts, os.urandom(SALT * len(PARTS)), terms)[0]
+def likenesses(records: list[Record], start: int, stop: int, terms: Terms) -> list[Record]:
+    """Records like these, each with an id and salts of its own."""
+    likes = ((k, records[k % len(records)]) for k in range(start, stop))
+    return [to_record(like.header, (f"person {k}".encode(), *like[4:]), terms)[0] for k, like in likes]
 
 
 def write(place: str, count: int) -> dict[str, float]:
@@ -47,22 +45,16 @@ def write(place: str, count: int) -> dict[str, float]:
     data = vt.datasets.load("loans")
     model = vt.VeriTraCER(schema=data.schema, epochs=3).fit(data.X, data.y)
     found = model.explain(data.X.head(PEOPLE), refine=False, search_radius=False)
-    terms = Terms(time.time(), time.time() + 365 * 86400, uncertified="promise")
-    base = Batch(model.classifier_, model.threshold, terms)
+    terms = Terms(uncertified="promise", allow_duplicate=True)
     start = time.process_time()
-    base.add(found, list(range(len(found))))
-    prepared = (time.process_time() - start) / len(base.pending)
-    records, committed = list(base.pending), 0.0
+    base = prepare(found, model.classifier_, model.threshold, terms, list(range(len(found))))
+    prepared, committed = (time.process_time() - start) / len(base.records), 0.0
     with vt.Ledger(place) as ledger:
         for at in range(0, count, AT_ONCE):
-            batch = Batch(model.classifier_, model.threshold, base.terms)
-            batch.model = base.model
-            for record in again(records, min(AT_ONCE, count - at), base.terms):
-                batch.pending.put(record)
+            batch = replace(base, records=likenesses(base.records, at, min(at + AT_ONCE, count), terms))
             start = time.process_time()
-            batch.commit(ledger._database)
+            ledger.append(batch)
             committed += time.process_time() - start
-            batch.close()
     return {"prepared": prepared * count, "committed": committed}
 
 

@@ -31,8 +31,11 @@ Exit codes:
 - 1: done, but something was not achieved: `certify` with a pair that has no proof, `verify` with a
   changed ledger, `audit` with a broken promise.
 - 2: bad input. One sentence on stderr says what was expected, what was found and what to do; nothing was
-  written, unless work is done in blocks: those that were done stay, and the same command goes on.
+  written, unless work is done in batches: those that were done stay, and the same command continues.
 - 130: interrupted (Ctrl-C); nothing was written, with the same exception.
+
+No `--out` replaces an existing file or model unless `--force` is given; a run that was stopped is continued
+by the same command. `update` never replaces a model that issued promises.
 
 Completion for your shell: `veritracer --install-completion`.
 """

@@ -22,7 +22,6 @@ from veritracer.ledger.promises import (
     select,
 )
 from veritracer.ledger.records import raw_rows
-from veritracer.ledger.snapshot import LedgerRef, RawPair
 from veritracer.times import Moment, to_timestamp
 
 
@@ -33,6 +32,8 @@ class InMemory:
     issuing: tuple[IssuingModel, ...]
     pieces: tuple[Promises, ...]
     at: Moment = None
+    place: str = ""
+    head: str = ""
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[InMemory]:
@@ -51,15 +52,19 @@ class InMemory:
             for start in range(0, len(live), chunk):
                 yield select(piece, live[start : start + chunk])
 
-    def raw_values(self, sequence: Sequence[int]) -> list[RawPair]:
-        found: dict[int, RawPair] = {}
+    def shown(self, sequence: int) -> dict[str, Any]:
         for piece in self.pieces:
-            some = select(piece, np.flatnonzero(np.isin(piece.sequence, list(sequence))))
-            known = (~torch.isnan(some.x).any(-1)).tolist()
-            shown, own = raw_rows(some.shown), raw_rows(some.original)
-            pairs = map(RawPair, shown, (row if k else None for row, k in zip(own, known, strict=True)))
-            found |= zip(some.sequence.tolist(), pairs, strict=True)
-        return [found[number] for number in sequence]
+            one = select(piece, np.flatnonzero(piece.sequence == sequence))
+            if len(one):
+                known = not bool(torch.isnan(one.x).any())
+                return {
+                    "sequence": sequence,
+                    "id": one.ids[0],
+                    "favourable": bool(one.favourable[0]),
+                    "values": raw_rows(one.shown)[0],
+                    "original": raw_rows(one.original)[0] if known else None,
+                }
+        raise KeyError(sequence)
 
     def requirements(self) -> list[SetRequirement]:
         every: Counter[tuple[str, float]] = Counter()
@@ -69,9 +74,6 @@ class InMemory:
                 every[piece.model, kappa] += 1
                 some[piece.model, kappa] += conditional
         return [SetRequirement(*key, count, some[key]) for key, count in sorted(every.items())]
-
-    def reference(self) -> LedgerRef:
-        return LedgerRef("", "")
 
     def counts(self) -> Counts:
         total, live = sum(map(len, self.pieces)), sum(map(len, self.promises()))

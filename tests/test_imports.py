@@ -93,25 +93,25 @@ def test_a_saved_model_is_loaded_without_what_only_training_and_searching_need()
     assert python(program) == "[]\n"
 
 
-LAZY = sorted(path for path in SOURCE.rglob("__init__.py") if "if TYPE_CHECKING" in path.read_text())
-
-
-@pytest.mark.parametrize("path", LAZY, ids=lambda path: str(path.relative_to(SOURCE.parent)))
-def test_type_checkers_see_what_is_imported(path: Path) -> None:
-    """Every public name of a lazy package is the one that type checkers see, and none hides a module."""
-    tree = ast.parse(path.read_text())
-    package = import_module(".".join(path.parent.relative_to(SOURCE.parent).parts))
+def test_type_checkers_see_what_is_imported() -> None:
+    """Every public name is the one that type checkers see, and none hides a module."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
     choice = next(node for node in tree.body if isinstance(node, ast.If))
     checked = [node for node in choice.body if isinstance(node, ast.ImportFrom)]
     for node in checked:
         for alias in node.names:
-            assert getattr(package, alias.name) is getattr(import_module(str(node.module)), alias.name)
-    lazy = {alias.name for node in checked for alias in node.names}
-    modules = {found.stem for found in path.parent.iterdir()}
-    assert lazy <= set(package.__all__)
-    assert not {name for name in lazy if inspect.isfunction(getattr(package, name))} & modules
+            assert getattr(veritracer, alias.name) is getattr(import_module(str(node.module)), alias.name)
+    listed = {alias.name for node in checked for alias in node.names}
+    modules = {found.stem for found in SOURCE.iterdir()}
+    assert listed <= set(veritracer.__all__)
+    assert not {name for name in listed if inspect.isfunction(getattr(veritracer, name))} & modules
     eager = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names} | {"__version__"}
-    assert set(package.__all__) <= lazy | eager
+    assert set(veritracer.__all__) <= listed | eager
+
+
+def test_the_tables_of_commands_need_neither_torch_nor_pandas() -> None:
+    heavy = "[name for name in ('torch', 'pandas', 'sklearn') if name in sys.modules]"
+    assert python(f"import sys, veritracer.tables; print({heavy})") == "[]\n"
 
 
 # ---------------------------------------------------------------- the command line

@@ -51,7 +51,7 @@ def test_every_option_has_one_sentence(options: Any) -> None:
 @pytest.mark.parametrize("value", [-1, -1e-9, INF, NAN, True, "0.5", [0.5]])
 def test_numbers_are_finite_and_at_least_0(name: str, value: object) -> None:
     with pytest.raises(
-        DataError, match=f"expected {name} (of at least 0|from 0 to 1) .*, got .* — for example"
+        DataError, match=f"expected {name} to be (a valid|a finite|greater than).*, got .* — for example"
     ):
         ExplainOptions(**{name: value})
 
@@ -59,40 +59,42 @@ def test_numbers_are_finite_and_at_least_0(name: str, value: object) -> None:
 @pytest.mark.parametrize("name", ["agreement", "overshoot"])
 def test_shares_are_at_most_1(name: str) -> None:
     assert getattr(ExplainOptions(**{name: 1.0}), name) == 1.0
-    with pytest.raises(DataError, match=f"expected {name} from 0 to 1 .*, got 1.01"):
+    with pytest.raises(DataError, match=f"expected {name} to be less than or equal to 1, got 1.01"):
         ExplainOptions(**{name: 1.01})
 
 
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("value", [0, -3, 1.0, 2.5, True, "2"])
 def test_counts_are_whole_and_positive(name: str, value: object) -> None:
-    with pytest.raises(DataError, match=f"expected {name} of at least 1 .a whole number., got"):
+    with pytest.raises(
+        DataError, match=f"expected {name} to be (a valid integer|greater than or equal to 1), got"
+    ):
         ExplainOptions(**{name: value})
 
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("value", [0, 1, "yes", None])
 def test_flags_are_true_or_false(name: str, value: object) -> None:
-    with pytest.raises(DataError, match=f"expected {name} True or False, got"):
+    with pytest.raises(DataError, match=f"expected {name} to be a valid boolean, got .* — the default is"):
         ExplainOptions(**{name: value})
 
 
 @pytest.mark.parametrize("name", MAPPINGS)
 @pytest.mark.parametrize("value", [3, "savings", ["savings"]])
 def test_mappings_are_mappings(name: str, value: object) -> None:
-    with pytest.raises(DataError, match=f"expected a mapping from features to numbers as {name}, got"):
+    with pytest.raises(DataError, match=f"expected {name} to be a valid dictionary, got"):
         ExplainOptions(**{name: value})
 
 
 @pytest.mark.parametrize("value", [3, "savings", {"savings": 1.0}, [3]])
 def test_names_are_lists_of_text(value: object) -> None:
-    with pytest.raises(DataError, match="expected a list of names of features as immutable, got"):
+    with pytest.raises(DataError, match=r"expected immutable to be a valid (tuple|string), got"):
         ExplainOptions(immutable=value)
 
 
 @pytest.mark.parametrize("value", ["exat", None, True, 1])
 def test_efforts_are_those_that_exist(value: object) -> None:
-    with pytest.raises(DataError, match="expected effort to be one of 'exact', 'fast', got"):
+    with pytest.raises(DataError, match="expected effort to be 'fast' or 'exact', got"):
         ExplainOptions(effort=value)
 
 
@@ -107,19 +109,19 @@ def test_immutable_features_have_an_infinite_price() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"cost": {"savings": 0}}, "a positive number for 'savings' in cost, got 0"),
-        ({"cost": {"savings": NAN}}, "a positive number for 'savings' in cost, got nan"),
-        ({"cost": {"savings": True}}, "a positive number for 'savings' in cost, got True"),
-        ({"cost": {3: 1.0}}, "names of features as text in cost, got 3"),
-        ({"limits": {"savings": -0.1}}, "a number of at least 0 for 'savings' in limits, got -0.1"),
-        ({"limits": {"savings": INF}}, "a number of at least 0 for 'savings' in limits, got inf"),
-        ({"limits": {"savings": "0.3"}}, "a number of at least 0 for 'savings' in limits, got '0.3'"),
-        ({"drift": {"savings": -1}}, "a number of at least 0, for 'savings' in drift, got -1"),
-        ({"drift": {"savings": INF}}, "a finite amount, for 'savings' in drift, got inf"),
-        ({"drift": {"savings": (0, NAN)}}, "a number, or a pair of numbers, for 'savings' in drift"),
-        ({"drift": {"savings": True}}, "a number, or a pair of numbers, for 'savings' in drift"),
-        ({"drift": {"savings": "12"}}, "a number, or a pair of numbers, for 'savings' in drift"),
-        ({"drift": {"savings": [0, 1, 2]}}, "a number, or a pair of numbers, for 'savings' in drift"),
+        ({"cost": {"savings": 0}}, "'savings' in cost to be greater than 0, got 0"),
+        ({"cost": {"savings": NAN}}, "'savings' in cost to be greater than 0, got nan"),
+        ({"cost": {"savings": True}}, "'savings' in cost to be a valid number, got True"),
+        ({"cost": {3: 1.0}}, "'3' in cost to be a valid string, got 3"),
+        ({"limits": {"savings": -0.1}}, "'savings' in limits to be greater than or equal to 0, got -0.1"),
+        ({"limits": {"savings": INF}}, "'savings' in limits to be a finite number, got inf"),
+        ({"limits": {"savings": "0.3"}}, "'savings' in limits to be a valid number, got '0.3'"),
+        ({"drift": {"savings": -1}}, "a number of at least 0 for 'savings' in drift, got -1"),
+        ({"drift": {"savings": INF}}, "a finite amount for 'savings' in drift, got inf"),
+        ({"drift": {"savings": (0, NAN)}}, "a number or a pair of numbers for 'savings' in drift"),
+        ({"drift": {"savings": True}}, "a number or a pair of numbers for 'savings' in drift"),
+        ({"drift": {"savings": "12"}}, "a number or a pair of numbers for 'savings' in drift"),
+        ({"drift": {"savings": [0, 1, 2]}}, "a number or a pair of numbers for 'savings' in drift"),
         ({"drift": {"savings": (1, 2)}}, "a range of moves from at most 0 to at least 0"),
         (
             {"refine": False, "n": 2, "limits": {"savings": 0.3}},
@@ -217,7 +219,7 @@ def test_issue_takes_what_explain_takes_and_the_terms() -> None:
         IssueOptions(ids=["a"], leger="ledger.db")
     with pytest.raises(DataError, match="expected ledger=, got nothing"):
         IssueOptions(ids=["a"])
-    with pytest.raises(DataError, match="expected original to be one of 'commitment', 'encrypted', 'plain'"):
+    with pytest.raises(DataError, match="expected original to be 'plain', 'encrypted' or 'commitment'"):
         IssueOptions(ids=["a"], ledger="ledger.db", original="secret")
     with_key = IssueOptions(ids=["a"], ledger="ledger.db", n=2, key="confidential")
     assert "confidential" not in repr(with_key)

@@ -47,7 +47,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from veritracer import datasets
     from veritracer.app.reason_codes import ReasonCodes
-    from veritracer.app.serve import Client
+    from veritracer.app.serve.client import Client
     from veritracer.certificate import Certificate, Certificates, Membership, certified_radius, certify
     from veritracer.counterfactuals import Counterfactuals
     from veritracer.encoding import Encoding
@@ -70,7 +70,7 @@ _NAMES = {
     "recourse": ["Recourse"],
     "schema": ["POSITIVE", "Feature", "Schema"],
     "app.reason_codes": ["ReasonCodes"],
-    "app.serve": ["Client"],
+    "app.serve.client": ["Client"],
     "training": ["Panel"],
 }
 """Public names by module: torch and pandas take seconds to import, and most errors are found without them."""

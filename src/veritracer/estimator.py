@@ -39,8 +39,7 @@ from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
 
 if TYPE_CHECKING:
-    from veritracer.ledger import Issued, UpdateReport
-    from veritracer.ledger.snapshot import Source
+    from veritracer.ledger import Issued, Ledger, UpdateReport
 
 
 class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -383,7 +382,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         X: Any,
         y: ArrayLike,
         *,
-        keep: Source | str | os.PathLike[str] | None = None,
+        keep: Ledger | str | os.PathLike[str] | None = None,
         epochs: int = EPOCHS,
         learning_rate: float | None = None,
         panel: Literal["keep", "refit"] | None = "keep",

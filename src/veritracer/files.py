@@ -192,7 +192,7 @@ def read_json(text: str, kind: str, version: int) -> dict[str, Any]:
     """Parse a JSON document, and return its fields without format and version, which are checked."""
     try:
         content = json.loads(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(
             message(f"{kind} as JSON", f"other text ({error})", "write it with to_json()")
         ) from None

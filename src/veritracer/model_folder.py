@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veritracer import __version__
 from veritracer.errors import ModelFileError, message
-from veritracer.files import envelope, write_whole
+from veritracer.files import envelope, is_special, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FORMAT = "veritracer-model"
 VERSION = 1
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
+SCHEMA = "schema.json"
+"""A schema that somebody put into the folder; the model's own is in ``model.json``."""
 KEYS = {"format", "version", "digest", "tensors_sha256", "content"}
 
 
@@ -41,15 +43,7 @@ def write(
     ``beside`` has the texts of further files in the folder by their names.
     """
     target = Path(folder)
-    if (
-        target.exists()
-        and not (target / DOCUMENT).exists()
-        and any(target.iterdir() if target.is_dir() else [1])
-    ):
-        received = f"{target}, which is neither"
-        raise ModelFileError(
-            message("a new folder or a saved model to replace", received, "choose another name")
-        )
+    check_target(target)
     from safetensors.torch import save
 
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +61,21 @@ def write(
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return target
+
+
+def check_target(target: Path) -> None:
+    """Refuse a place that is neither free nor a saved model, which saving replaces."""
+    remedy = "choose another name"
+    if target.exists() and not target.is_dir():
+        raise ModelFileError(message("a folder for the model", f"the file {target}", remedy))
+    if target.is_dir() and not is_model(target) and any(target.iterdir()):
+        received = f"the folder {target} with other files"
+        raise ModelFileError(message("a new folder or a saved model to replace", received, remedy))
+
+
+def is_model(folder: Path) -> bool:
+    """Return whether a folder seems to hold a saved model."""
+    return (folder / DOCUMENT).exists()
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -88,7 +97,22 @@ def verified(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     data = _bytes(target / TENSORS)
     if _sha(data) != document["tensors_sha256"]:
         raise _damaged(target / TENSORS, "tensors with the digest in model.json", "others")
+    _check_schema(target, document["content"])
     return document["content"], data
+
+
+def _check_schema(target: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a schema in the folder that is not the model's: nothing would read what was edited."""
+    place = target / SCHEMA
+    if not place.is_file():
+        return
+    try:
+        same = json.loads(place.read_bytes()) == content["encoding"]["schema"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        same = False
+    if not same:
+        remedy = f"move it to {target.name}.schema.json beside the folder, and pass it to fit with --schema"
+        raise ModelFileError(message("the model's own schema", f"another one in {place}", remedy))
 
 
 class ModelColumns(NamedTuple):
@@ -122,7 +146,8 @@ def _document(target: Path) -> dict[str, Any]:
     data = _bytes(target / DOCUMENT)
     try:
         document = json.loads(data)
-    except (ValueError, UnicodeDecodeError) as error:
+        digest = _digest(document) if isinstance(document, dict) else None
+    except (ValueError, RecursionError) as error:
         raise _damaged(target / DOCUMENT, "JSON", str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _damaged(target / DOCUMENT, f"a {FORMAT}", "another document")
@@ -131,13 +156,15 @@ def _document(target: Path) -> dict[str, Any]:
         raise ModelFileError(
             message(f"version {VERSION} of {FORMAT}", received, "load it with the release that wrote it")
         )
-    if set(document) != KEYS or document["digest"] != _digest(document):
+    if set(document) != KEYS or document["digest"] != digest:
         raise _damaged(target / DOCUMENT, "content with the stated digest", "altered content")
     return document
 
 
 def _bytes(path: Path) -> bytes:
     try:
+        if is_special(path):  # reading a pipe or a device might never end
+            raise _damaged(path, "a regular file", "a pipe or a device")
         return path.read_bytes()
     except OSError as error:
         found = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import (
@@ -22,8 +21,6 @@ from typing import (
     ParamSpec,
     Self,
     TypeVar,
-    Union,
-    get_args,
     get_origin,
     get_type_hints,
 )
@@ -93,7 +90,7 @@ def _drift(value: Any) -> Any:
     numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(numbers) < len(ends) or len(ends) != (2 if pair else 1) or any(map(math.isnan, numbers)):
         remedy = "2 is up to 2 both ways, (0, 2) up to 2 more and never less"
-        raise _refusal("a number, or a pair of numbers", remedy)
+        raise _refusal("a number or a pair of numbers", remedy)
     if any(map(math.isinf, numbers)):
         raise _refusal("a finite amount", "give the largest move that can happen")
     if pair and not numbers[0] <= 0 <= numbers[1]:
@@ -157,61 +154,14 @@ def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> D
     name, *inside = map(str, first["loc"])
     if first["type"] == "missing":
         return DataError(message(f"{name}=", "nothing", fields[name].description or ""))
-    example = next(iter(fields[name].examples or ()), None)
-    remedy = "give another one" if example is None else f"for example, {name}={example!r}"
+    value = f"{inside[0]!r} in {name}" if inside and get_origin(fields[name].annotation) is Mapping else name
     if first["type"] == "option":
-        expected, remedy = f"{context['expected']}, for {inside[0]!r} in {name}", context["remedy"]
-    elif "[key]" in inside:
-        expected = f"names of features as text in {name}"
-    elif inside and get_origin(fields[name].annotation) is Mapping:
-        values = get_args(fields[name].annotation)[1]
-        expected = f"{_bounded('a number', get_args(values)[1:])} for {inside[0]!r} in {name}"
-    else:
-        expected = _expected(name, fields[name])
-    return DataError(message(expected, received, remedy))
-
-
-def _expected(name: str, field: FieldInfo) -> str:
-    """Describe the values that a field takes."""
-    kinds = set(allowed_kinds(field.annotation))
-    if tuple in kinds:
-        return f"a list of names of features as {name}"
-    if Mapping in kinds:
-        return f"a mapping from features to numbers as {name}"
-    if bool in kinds:
-        return f"{name} True or False"
-    if kinds & {int, float}:
-        number = "a whole number" if int in kinds else "a number"
-        return f"{_bounded(name, field.metadata)} ({number})"
-    choices = [kind for kind in kinds if isinstance(kind, str)]
-    return f"{name} to be one of {listing(sorted(choices))}" if choices else f"another {name}"
-
-
-def allowed_kinds(annotation: Any) -> Iterable[Any]:
-    """Yield the types and literals that an annotation allows."""
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        for part in get_args(annotation):
-            yield from allowed_kinds(part)
-    elif origin is Annotated:
-        yield from allowed_kinds(get_args(annotation)[0])
-    elif origin is Literal:
-        yield from get_args(annotation)
-    else:
-        yield origin or annotation
-
-
-def _bounded(what: str, metadata: Iterable[Any]) -> str:
-    """Add the bounds in the metadata of a type to a noun."""
-    parts = [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
-    low, above, high = (
-        next((getattr(part, end) for part in parts if hasattr(part, end)), None) for end in ("ge", "gt", "le")
-    )
-    if above == 0:
-        return "a positive number"
-    if high is not None:
-        return f"{what} from {low:g} to {high:g}"
-    return f"{what} of at least {low:g}"
+        return DataError(message(f"{context['expected']} for {value}", received, context["remedy"]))
+    example = next(iter(fields[name].examples or ()), None)
+    default = fields[name].default
+    remedy = f"the default is {default!r}" if example is None else f"for example, {name}={example!r}"
+    demand = first["msg"].removeprefix("Input should be ").partition(", error:")[0]
+    return DataError(message(f"{value} to be {demand}", received, remedy))
 
 
 # ---------------------------------------------------------------- the options
@@ -367,11 +317,11 @@ class IssueOptions(ExplainOptions):
     ``key`` and ``now`` are for Python only: the command line reads keys from files, and promises of today.
     """
 
-    ids: Annotated[Any, Field(description="Identifiers of the applicants, one for each row.")]
-    ledger: Annotated[Any, Field(description="The ledger, its path or the URL of its database.")]
+    ids: Annotated[Any, Field(description="Identifiers of the applicants.")]
+    ledger: Annotated[Any, Field(description="The ledger: its file, or the URL of its database.")]
     expires: Annotated[
         timedelta | datetime | None,
-        Field(description="Duration or last day of the promises; None for promises without an end."),
+        Field(description="Duration or last day of the promises, if they end."),
     ] = PROMISE_TERM
     original: Annotated[
         Original, Field(description="Keep people's own rows as text, encrypted, or as a commitment.")

@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from veritracer.app.cli.options import AsJson, DataDir, EngineName, Quiet, names
+from veritracer.app.cli.options import AsJson, DataDir, EngineName, Force, Quiet, names
 from veritracer.app.cli.output import note, print_json, print_table, say, spinner
+from veritracer.app.cli.places import check_new
 from veritracer.engines import make_engine
 from veritracer.errors import message
 from veritracer.files import output_folder
@@ -191,16 +192,19 @@ def _reproduce(
 
 @app.command(epilog="Example: veritracer bench figures --out out")
 def figures(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Folder for paper_examples.png.")] = Path("out"),
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Certify and draw the two-dimensional examples of the paper, figures 1 and 2."""
     from veritracer_bench.paper_figures import CONCLUSIONS, DELTA, certificates, draw
 
+    picture = out / "paper_examples.png"
+    check_new(picture, force=force)
     only_compute()
     with output_folder(out), spinner("Drawing"):
         found = certificates()
-        picture = draw(out / "paper_examples.png")
+        draw(picture)
     if as_json:
         examples = [_example_fields(*pair) for pair in found]
         print_json({"delta": DELTA, "picture": str(picture), "examples": examples})

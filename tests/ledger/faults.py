@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,10 +29,10 @@ from ledger_cases import behind, ids, untrained
 import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
-from veritracer.ledger.issuing import Batch
-from veritracer.ledger.records import PARTS, SALT, Record, Terms, to_record
+from veritracer.ledger.issuing import Prepared, prepare
+from veritracer.ledger.records import Terms, to_record
 
-TERMS = Terms(0.0, 1e11)
+TERMS = Terms(expires=None, uncertified="promise", allow_duplicate=True)
 STOP = b"\x01"
 
 
@@ -44,8 +44,7 @@ class Writers:
     count: int
     mean: int
     journal: int
-    base: Batch
-    records: list[Record]
+    base: Prepared
     shared: mmap.mmap
     lives: int = 0
     running: dict[int, int] = field(default_factory=dict)  # process id: number
@@ -112,15 +111,14 @@ class Writers:
         return ledger
 
     def _write(self, ledger: vt.Ledger, name: str, size: int) -> None:
-        batch = Batch(self.base.module, self.base.threshold, TERMS)
-        batch.model = self.base.model
-        for k in range(size):
-            record = self.records[k % len(self.records)]
-            parts = (f"{name}/{size}:{k}".encode(), *record[4:])
-            batch.pending.put(to_record(record.header, parts, os.urandom(SALT * len(PARTS)), TERMS)[0])
-        batch.commit(ledger._database)
-        batch.close()
-        done = [name, int(batch.issued.sequence[0]), size, batch.issued.head]
+        records = self.base.records
+        likes = [records[k % len(records)] for k in range(size)]
+        made = [
+            to_record(like.header, (f"{name}/{size}:{k}".encode(), *like[4:]), TERMS)[0]
+            for k, like in enumerate(likes)
+        ]
+        issued = ledger.append(replace(self.base, records=made))
+        done = [name, int(issued.sequence[0]), size, issued.head]
         os.write(self.journal, (json.dumps(done) + "\n").encode())
 
 
@@ -142,8 +140,7 @@ def run(
     torch.set_num_threads(1)
     rng = random.Random(seed)
     module, found = untrained()
-    base = Batch(module, 0.5, TERMS)
-    base.add(found, ids(found))
+    base = prepare(found, module, 0.5, TERMS, ids(found))
     vt.Ledger(place).close()
     start = time.perf_counter()
     with tempfile.TemporaryFile() as journal:
@@ -153,7 +150,6 @@ def run(
             max(1, promises // (4 * max(kills, writers))),
             journal.fileno(),
             base,
-            list(base.pending),
             mmap.mmap(-1, writers + 1),
         )
         for number in range(writers):
@@ -172,7 +168,6 @@ def run(
         while _lines(journal)[1] < promises:
             time.sleep(0.05)
         codes = group.finish()
-        base.close()
         noted = _lines(journal)[0]
     found = check(place, noted)
     found |= {"writers": writers, "kills": kills - crashes, "kills_in_transaction": inside}

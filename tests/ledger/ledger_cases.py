@@ -16,6 +16,8 @@ from recourse_tables import SCHEMA, applicants
 from veritracer.ledger import database as tables
 from veritracer.ledger import new_key
 from veritracer.ledger.connections import connect, place_of
+from veritracer.ledger.issuing import Prepared, prepare
+from veritracer.ledger.records import Terms
 
 KEY = new_key()
 
@@ -67,6 +69,11 @@ def ids(found: vt.Counterfactuals, prefix: str = "person") -> list[str]:
 def issue(ledger: vt.Ledger, found: vt.Counterfactuals, prefix: str = "person", **terms: Any) -> Any:
     """What was issued of these counterfactuals: all of them, however often, for ever unless terms say so."""
     return ledger.issue(found, model().classifier_, ids=ids(found, prefix), **{**EVERYTHING, **terms})
+
+
+def prepared(found: vt.Counterfactuals, prefix: str = "person", **terms: Any) -> Prepared:
+    """These counterfactuals as promises that only need to be written."""
+    return prepare(found, model().classifier_, 0.5, Terms(**{**EVERYTHING, **terms}), ids(found, prefix))
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from veritracer.errors import DataError, ModelFileError, VeriTracerWarning
 from veritracer.ledger import measure
 from veritracer.ledger.calibration import (
     FROM_SCRATCH,
-    Acceptable,
     Cost,
     Coverage,
     coverage,
@@ -260,13 +259,13 @@ def price(kappa: float, certified: float, *, accuracy: float = 0.8, own: float |
     ],
 )
 def test_only_what_is_known_and_affordable_is_recommended(known, costs, kappa, share, train) -> None:
-    found = recommend(covered(*known), costs, Acceptable(), from_scratch=False)
+    found = recommend(covered(*known), costs, from_scratch=False)
     assert (found.kappa, found.covers, found.train_for_it) == (kappa, share, train)
     assert found.sentence.startswith("None: " if kappa is None else f"kappa = {kappa}")
 
 
 def test_from_scratch_is_called_what_it_is() -> None:
-    found = recommend(covered(12.0, 13.0, None), [price(12.0, 0.0)], Acceptable(), from_scratch=True)
+    found = recommend(covered(12.0, 13.0, None), [price(12.0, 0.0)], from_scratch=True)
     assert found.kappa is None
     assert FROM_SCRATCH in found.sentence
     assert "keep=ledger" in found.sentence
@@ -336,10 +335,10 @@ def test_bad_questions_are_refused(quick, options, said) -> None:
 
 
 def test_what_was_not_measured_is_not_claimed() -> None:
-    found = recommend(covered(0.1, 0.2, None), [], Acceptable(), from_scratch=False)
+    found = recommend(covered(0.1, 0.2, None), [], from_scratch=False)
     assert (found.kappa, found.covers, found.train_for_it) == (0.2, 0.9, False)
     assert "what it costs was not measured" in found.sentence
-    dear = recommend(covered(0.1, 0.2, None), [price(0.2, 0.0)], Acceptable(), from_scratch=False)
+    dear = recommend(covered(0.1, 0.2, None), [price(0.2, 0.0)], from_scratch=False)
     assert dear.kappa is None
     assert "already 50 % of updates need kappa = 0.1" in dear.sentence
     assert (rounded_up(0.0), rounded_up(math.inf)) == (0.0, math.inf)

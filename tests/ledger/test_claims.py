@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ledger_cases import EVERYTHING, behind, ids, issue, model, recourse, rows_of
+from ledger_cases import behind, issue, model, prepared, recourse, rows_of
 
 import veritracer as vt
 from edited_results import edited
@@ -145,11 +145,8 @@ def refused(found: vt.Counterfactuals, sentence: str, folder: Path) -> None:
         head = ledger.head
         with pytest.raises(LedgerError, match=f"expected .*{sentence}.*, got .+ — explain again"):
             issue(ledger, found)
-        with (
-            pytest.raises(LedgerError, match=sentence),
-            ledger.issuing(model().classifier_, **EVERYTHING) as batch,
-        ):
-            batch.add(found, ids(found))
+        with pytest.raises(LedgerError, match=sentence):
+            prepared(found)
         assert ledger.head == head
         assert ledger.counts().live == 0
 

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ledger_cases import KEY, ids, issue, model, recourse
+from ledger_cases import KEY, ids, issue, model, prepared, recourse
 
 import veritracer as vt
 from processes import CLEAN
@@ -64,12 +65,21 @@ def test_the_same_person_may_apply_with_another_row(place: str) -> None:
 def test_within_one_batch_too_but_not_for_alternatives(place: str) -> None:
     found, several = recourse(), recourse(rows=12, n=2)
     with vt.Ledger(place) as ledger:
-        with ledger.issuing(model().classifier_, allow_duplicate=False) as batch:
-            batch.add(found, ids(found))
-            batch.add(found, ids(found))
-        assert batch.issued.repeated == len(batch.issued) > 0
+        twice = found.select(np.tile(np.arange(len(found)), 2))
+        twice = replace(twice, row=np.arange(len(twice)))
+        names = ids(found) * 2
+        made = ledger.issue(twice, model().classifier_, ids=names, uncertified="promise")
+        assert made.repeated == len(made) > 0
         made = issue(ledger, several, "somebody", allow_duplicate=False)
         assert len(made) == int((several.status != "none").sum()) > len(np.unique(several.row))
+
+
+def test_duplicates_are_left_out_when_nobody_did_it_before(place: str) -> None:
+    found = recourse()
+    with vt.Ledger(place) as ledger:
+        first = ledger.append(prepared(found, allow_duplicate=False))
+        second = ledger.append(prepared(found, allow_duplicate=False))
+        assert (len(second), second.repeated) == (0, len(first))
 
 
 @pytest.mark.parametrize("terms", [{"original": "commitment"}, {"original": "encrypted", "key": KEY}])
@@ -96,12 +106,10 @@ def test_what_is_over_may_be_promised_again(place: str) -> None:
 def test_a_promise_that_somebody_else_made_meanwhile_stops_the_batch(place: str) -> None:
     found = recourse()
     with vt.Ledger(place) as ledger:
-        with (  # noqa: PT012  # the other writer comes between add and commit
-            pytest.raises(LedgerError, match="nobody to promise the same meanwhile"),
-            ledger.issuing(model().classifier_, allow_duplicate=False) as batch,
-        ):
-            batch.add(found, ids(found))
-            other = issue(ledger, found)
+        waiting = ledger.without_duplicates(prepared(found, allow_duplicate=False))
+        other = issue(ledger, found)
+        with pytest.raises(LedgerError, match="nobody to promise the same meanwhile"):
+            ledger.append(waiting)
         assert ledger.counts().live == len(other)
 
 

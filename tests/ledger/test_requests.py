@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
-from ledger_cases import EVERYTHING, behind, ids, model, recourse, rows_of
+from ledger_cases import EVERYTHING, behind, ids, model, prepared, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import LedgerError, RequestReusedError
@@ -29,14 +30,14 @@ def test_a_retry_gets_what_was_issued_then(place: str) -> None:
         first = issue(ledger)
     with vt.Ledger(place) as ledger:
         again = issue(ledger)
-        kept = ledger.requested(ASKED)
-        assert kept is not None
+        known = ledger.requested(ASKED)
+        assert known is not None
         assert ledger.verify(first.head).ok
         assert ledger.counts().live == len(first) > 0
     assert (first.again, again.again) == (False, True)
-    assert again.sequence.tolist() == first.sequence.tolist() == list(kept.sequence)
-    assert (again.head, kept.head.hex()) == (first.head, first.head)
-    assert kept.answer == {"rows": [0]}
+    assert again.sequence.tolist() == first.sequence.tolist() == known.sequence.tolist()
+    assert (again.head, known.head) == (first.head, first.head)
+    assert known.answer == {"rows": [0]}
 
 
 def test_a_key_is_not_for_another_request(place: str) -> None:
@@ -95,17 +96,18 @@ def test_only_the_requests_of_an_erased_promise_are_cleared(place: str) -> None:
         assert ledger.verify(second.head).ok
 
 
-def test_a_batch_that_failed_leaves_no_key(place: str) -> None:
-    found = recourse(rows=6)
+def test_a_batch_that_failed_leaves_no_key(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = tables.Writer.flush
 
-    def interrupted() -> None:
-        with ledger.issuing(model().classifier_, request=ASKED) as batch:
-            batch.add(found, ids(found))
-            raise KeyboardInterrupt
+    def interrupted(writer: tables.Writer) -> None:
+        flush(writer)
+        raise KeyboardInterrupt
 
     with vt.Ledger(place) as ledger:
+        monkeypatch.setattr(tables.Writer, "flush", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            interrupted()
+            issue(ledger)
+        monkeypatch.undo()
         assert ledger.requested(ASKED) is None
         assert not issue(ledger).again
 
@@ -118,11 +120,12 @@ def test_a_retry_is_told_the_dates_of_then(place: str) -> None:
 
 def test_a_request_without_promises_is_kept(place: str) -> None:
     with vt.Ledger(place) as ledger:
+        found = recourse(rows=6)
+        nobody = found.select(np.flatnonzero(found.status == "none"))
         for again in (False, True):
-            with ledger.issuing(model().classifier_, request=ASKED) as batch:
-                pass
-            assert (len(batch.issued), batch.issued.again) == (0, again)
-        assert ledger.verify(batch.issued.head).ok
+            issued = ledger.append(prepared(nobody), ASKED)
+            assert (len(issued), issued.again) == (0, again)
+        assert ledger.verify(issued.head).ok
 
 
 Change = Callable[[sa.Connection, sa.Table, list[dict[str, Any]]], Any]

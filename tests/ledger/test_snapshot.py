@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledger_cases import EVERYTHING, ids, issue, model, recourse
+import sqlalchemy as sa
+from ledger_cases import EVERYTHING, behind, ids, issue, model, recourse, rows_of
 
 import veritracer as vt
 from recourse_tables import applicants
-from veritracer.ledger import IssuingModel, audit
+from veritracer.errors import LedgerError
+from veritracer.ledger import IssuingModel, audit, chain
+from veritracer.ledger import database as tables
 from veritracer.ledger.constraints import SetConstraints, unprotected
 from veritracer.ledger.verdicts import AuditedModel
 
@@ -82,7 +85,57 @@ def test_raw_values_come_for_those_who_ask(place: str) -> None:
         with ledger.snapshot() as state:
             assert all(piece.shown is piece.original is None for piece in state.promises())
             (piece,) = state.promises(raw_for=[digest])
-            raw = state.raw_values(piece.sequence.tolist()[::-1])
+            raw = [state.shown(number) for number in piece.sequence.tolist()]
     assert len(piece.shown) == len(piece.original) == len(piece)
-    assert [row.shown["income"] for row in raw] == piece.shown["income"].tolist()[::-1]
-    assert [row.original["income"] for row in raw] == piece.original["income"].tolist()[::-1]
+    assert [row["values"]["income"] for row in raw] == piece.shown["income"].tolist()
+    assert [row["original"]["income"] for row in raw] == piece.original["income"].tolist()
+
+
+TAMPERED = {
+    "the values shown": (tables.records, "public"),
+    "the encoded values": (tables.records, "x_cf"),
+    "the original row": (tables.records, "private"),
+    "whose it is": (tables.records, "id"),
+    "the salts": (tables.records, "salts"),
+    "what was proved": (tables.entries, "header"),
+    "the commitments": (tables.entries, "commitments"),
+    "its link": (tables.entries, "link"),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_promise_that_was_tampered_with_cannot_be_looked_up(case: str, place: str) -> None:
+    table, column = TAMPERED[case]
+    with vt.Ledger(place) as ledger:
+        number, other = (int(n) for n in issue(ledger, recourse()).sequence[[3, -1]])
+        with behind(place) as connection:
+            value = connection.scalar(sa.select(table.c[column]).where(table.c.seq == number))
+            other_value = value[:-2] + bytes([value[-2] ^ 1]) + value[-1:]
+            changed = sa.update(table).where(table.c.seq == number).values({column: other_value})
+            connection.execute(changed)
+        with pytest.raises(LedgerError, match="run veritracer verify"):
+            ledger.shown(number)
+        assert ledger.shown(other)["sequence"] == other
+
+
+def test_an_entry_that_was_linked_again_does_not_fit_the_next_one(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        number = int(issue(ledger, recourse()).sequence[3])
+        with behind(place) as connection:
+            before, entry = rows_of(connection, tables.entries)[number - 2 : number]
+            entry["header"] = entry["header"].replace(b'"favourable": false', b'"favourable": true')
+            entry["link"] = chain.link(before["link"], *(entry[k] for k in list(entry)[:5]))
+            connection.execute(sa.update(tables.entries).where(tables.entries.c.seq == number).values(entry))
+        with pytest.raises(LedgerError, match="a link that follows"):
+            ledger.shown(number)
+
+
+def test_a_promise_of_an_exchanged_model_cannot_be_looked_up(place: str) -> None:
+    with vt.Ledger(place) as ledger:
+        number = int(issue(ledger, recourse()).sequence[0])
+        other = IssuingModel.of(model(1).classifier_, model(1).encoding_, 0.5, recourse(1).param_set)
+        document, tensors = other.to_bytes()
+        with behind(place) as connection:
+            connection.execute(sa.update(tables.models).values(document=document, tensors=tensors))
+    with vt.Ledger(place) as ledger, pytest.raises(LedgerError, match="issuing model"):
+        ledger.shown(number)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from ledger_cases import EVERYTHING, behind, issue, model, recourse, rows_of
+from ledger_cases import behind, issue, prepared, recourse, rows_of
 
 import veritracer as vt
 from veritracer.errors import DataError, VeriTracerWarning
@@ -83,11 +83,11 @@ def test_a_batch_that_took_long_is_dated_after_what_came_between(tmp_path: Path)
     found = recourse(rows=8)
     place = str(tmp_path / "promises.db")
     with vt.Ledger(place) as ledger, vt.Ledger(place) as other:
-        with ledger.issuing(model().classifier_, **EVERYTHING) as batch:
-            batch.add(found, [f"slow {i}" for i in range(8)])
-            between = issue(other, found, "between")
-        assert batch.issued.sequence[0] > between.sequence[-1]
-        assert ledger.verify(batch.issued.head).ok
+        slow = prepared(found, "slow")
+        between = issue(other, found, "between")
+        issued = ledger.append(slow)
+        assert issued.sequence[0] > between.sequence[-1]
+        assert ledger.verify(issued.head).ok
     assert times(place) == sorted(times(place))
 
 

@@ -117,7 +117,10 @@ def test_a_model_that_left_the_sets_is_brought_back() -> None:
     y = torch.from_numpy((applicants(200, seed=3)[1] == "yes").astype(float))
     module, report = constrained_update(away, x, y, promises, Settings(epochs=2, compare=False))
     assert report.ways["today"].counts["kept by proof"] == 0
-    assert audit(promises, away.with_module(module)).counts["kept by proof"] == promises.counts().live
+    assert (
+        audit(promises, AuditedModel.of(module, away.encoding)).counts["kept by proof"]
+        == promises.counts().live
+    )
 
 
 def test_promises_that_exclude_each_other_are_named() -> None:

@@ -25,11 +25,11 @@ from veritracer.tables import (
     check_columns,
     check_ids,
     do_batch,
-    issue_table,
     open_output,
     paired,
     run_table,
 )
+from veritracer.tables.issuing import issue_table
 
 QUICK = {"kappa": 0.05, "refine": False, "search_radius": False}
 REFINED = {"kappa": 0.05, "search_radius": False}

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veritracer.errors import DataError
-from veritracer.tables import CSVFormat, csv_blocks, open_rejects, read_batches, read_table
+from veritracer.tables import CSVFormat, csv_blocks, open_rejects, read_batches
+from veritracer.tables.cells import read_table
 from veritracer.tables.csv_blocks import end_of_rows
 
 NAMES = ("a", "b", "c", "d")

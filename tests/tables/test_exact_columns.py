@@ -24,8 +24,9 @@ import veritracer as vt
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError, DataWarning
 from veritracer.schema import Feature, Schema
-from veritracer.tables import CSVFormat, open_sink, read_batches, read_table
+from veritracer.tables import CSVFormat, open_sink, read_batches
 from veritracer.tables.batches import typed_rows
+from veritracer.tables.cells import read_table
 from veritracer.tables.exact_columns import counterfactual_table
 
 ROWS = 16

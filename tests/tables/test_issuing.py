@@ -24,7 +24,6 @@ from processes import THREE_PARTS, Done, assert_refused, run
 from recourse_tables import SCHEMA, applicants
 from veritracer.engines import Processes
 from veritracer.errors import DataError, LedgerError
-from veritracer.ledger.issuing import Batch
 
 HERE = Path(__file__).parent
 ISSUE = ["issue", "model", "people.csv", "--id-column", "who", "--kappa", "0.005", "--out", "recourse.csv"]
@@ -268,18 +267,18 @@ def test_what_others_promise_meanwhile_is_left_out(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch begins again with what is left, and every number is that of its own row."""
-    real, meanwhile = Batch.commit, []
+    real, meanwhile = vt.Ledger.append, []
 
-    def commit(self: Batch, store: Any) -> None:
+    def append(self: vt.Ledger, *given: Any, **more: Any) -> Any:
         if not meanwhile:
             meanwhile.append(True)
             issued(folder, tmp_path / "theirs", tmp_path / "l.db", rows=7)
-        real(self, store)
+        return real(self, *given, **more)
 
     whole = people().assign(id=[name if i % 2 else f"other {i}" for i, name in enumerate(people()["id"])])
     whole.to_parquet(tmp_path / "mine.parquet", index=False)
     vt.Ledger(tmp_path / "l.db").close()
-    monkeypatch.setattr(Batch, "commit", commit)
+    monkeypatch.setattr(vt.Ledger, "append", append)
     done = issued(folder, tmp_path / "out", tmp_path / "l.db", place=str(tmp_path / "mine.parquet"))
     assert done.counts["repeated"] > 0
     told = written(tmp_path / "out").dropna(subset="recourse.promise").set_index("recourse.promise")["id"]

@@ -20,7 +20,7 @@ from optional import java
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
-from veritracer.tables import explain_batches
+from veritracer.tables.partitions import explain_batches
 
 
 @pytest.fixture(scope="module")

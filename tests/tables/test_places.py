@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
-from veritracer.tables import find_tables, is_many, read_batches, read_table, without_password
+from veritracer.tables import find_tables, is_many, read_batches, without_password
+from veritracer.tables.cells import read_table
 
 FRAME = pd.DataFrame({"id": [3, 1, 2], "name": ["c", None, "ü"], "amount": [0.5, 1e-9, 2.0]})
 PEOPLE = "select * from people order by id"

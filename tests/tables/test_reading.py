@@ -22,7 +22,8 @@ from pyarrow import parquet
 from veritracer.errors import DataError
 from veritracer.files import whole_file
 from veritracer.schema import Feature, Schema
-from veritracer.tables import CSVFormat, apply_schema, open_rejects, open_sink, read_batches, read_table
+from veritracer.tables import CSVFormat, open_rejects, open_sink, read_batches
+from veritracer.tables.cells import apply_schema, read_table
 from veritracer.tables.jobs import ROW
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=12)

@@ -161,8 +161,8 @@ def test_a_file_is_the_result_of_its_table(folder: Path, tables: Path, tmp_path:
     """It is written anew, and nothing is promised twice."""
     model, quick = str(folder / "model"), ["--no-refine", "--no-radius", "--keep", "id"]
     verbs = {
-        "explain": ["explain", model, "a.csv", "--out", "one.csv", *quick, *SINGLE],
-        "predict": ["predict", model, "a.csv", "--out", "two.csv", "--keep", "id", "--json"],
+        "explain": ["explain", model, "a.csv", "--out", "one.csv", *quick, *SINGLE, "--force"],
+        "predict": ["predict", model, "a.csv", "--out", "two.csv", "--keep", "id", "--json", "--force"],
     }
     for rows in (people()[:30], people()[:20], people()[:40], people()[:30][::-1]):
         rows.to_csv(tables / "a.csv", index=False)

@@ -6,11 +6,10 @@ from veritracer.errors import PromiseError
 from veritracer.ledger.auditing import Audit, audit
 from veritracer.ledger.calibration import Calibration, calibrate
 from veritracer.ledger.displacement import Displacement, measure
-from veritracer.ledger.issuing import Issued
 from veritracer.ledger.ledger import Ledger, head_of, open_ledger
 from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement, digest_of
 from veritracer.ledger.records import new_key
-from veritracer.ledger.requests import Request
+from veritracer.ledger.requests import Issued, Request
 from veritracer.ledger.snapshot import Snapshot
 from veritracer.ledger.update import UpdateReport
 from veritracer.ledger.verdicts import MEANING, VERDICTS, Verdict

@@ -10,9 +10,8 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,13 +26,12 @@ from veritracer.errors import DataWarning
 from veritracer.files import document_text, envelope
 from veritracer.ledger.promises import IssuingModel, Promises, select
 from veritracer.ledger.records import Row, table_of
-from veritracer.ledger.snapshot import RawPair, Snapshot, Source
+from veritracer.ledger.snapshot import Source
 from veritracer.ledger.verdicts import (
     EXPIRED,
     VERDICTS,
     AuditedModel,
     AuditResults,
-    Incompatibility,
     Unchecked,
     Verdict,
 )
@@ -79,13 +77,6 @@ class Group:
         return None if self.distances is None else max(self.distances)
 
 
-class Start(StrEnum):
-    """The row from which new recourse begins: the applicant's own, or the promised one."""
-
-    ORIGINAL = "original row"
-    PROMISED = "promised row"
-
-
 class NewRecourse(NamedTuple):
     """New recourse for an applicant whose promise was broken.
 
@@ -95,7 +86,7 @@ class NewRecourse(NamedTuple):
 
     sequence: int
     id: str
-    start: Start
+    start: Literal["original row", "promised row"]
     status: str
     changes: tuple[tuple[str, Any, Any], ...]
     sentence: str
@@ -199,6 +190,7 @@ def audit(
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
     engine: Engine | None = None,
+    since: int = 0,
 ) -> Audit:
     """Return the verdict of ``model`` on every promise that is live at that time.
 
@@ -218,22 +210,25 @@ def audit(
         Called with the number of promises done, and the share of all.
     engine
         Where promises are judged, such as ``engines.make_engine("local", 8)``; by default in this process.
+    since
+        The number of an entry: only later promises are audited. By default all are.
     """
     now = to_timestamp(at)
     audited = AuditedModel.of(model, encoding, threshold)
     on_cpu = next(audited.module.parameters()).device.type == "cpu"
     with one_thread(on_cpu):
         with source.snapshot(at) as view:
-            run, counted = _Run(audited, view.models(), BrokenPromises(recourse)), view.counts()
-            origin = view.reference()
+            run, counted = _Run(audited, view.models()), view.counts()
+            origin, head = view.place, view.head
             raw_for = view.raw_needed(audited.encoding.digest)
-            pieces = view.promises(chunk=chunk, raw_for=raw_for)
+            pieces = view.promises(chunk=chunk, raw_for=raw_for, since=since)
             for promises, judged in run.judged(pieces, engine or Serial()):
                 run.add(promises, judged)
                 if watch is not None:
                     watch(run.done, run.done / max(counted.live, 1))
-            raw = run.broken.raw_values(view)
-        found = run.broken.recourse(audited, raw)  # the ledger is not held up by the search
+            broken = _joined(run.broken, "logit", ["logit", "sequence"])
+            worst = [view.shown(number) for number in broken["sequence"].tolist()[:recourse]]
+        found = _new_recourse(audited, worst)  # the ledger is not held up by the search
     return Audit(
         at=now,
         model_digest=audited.network.digest(audited.theta),
@@ -241,11 +236,11 @@ def audit(
         threshold=audited.threshold,
         counts={**run.counts(), EXPIRED: int(counted.expired)},
         groups=run.by_group(),
-        broken=run.broken.table(),
+        broken=broken,
         recourse=found,
-        unchecked=run.unchecked.table(),
-        ledger=origin.ledger,
-        head=origin.head,
+        unchecked=_joined(run.unchecked, "reason", ["sequence"]),
+        ledger=origin,
+        head=head,
     )
 
 
@@ -255,8 +250,8 @@ class _Run:
 
     audited: AuditedModel
     models: Mapping[str, IssuingModel]
-    broken: BrokenPromises
-    unchecked: UncheckedPromises = field(default_factory=lambda: UncheckedPromises())
+    broken: list[pd.DataFrame] = field(default_factory=list)
+    unchecked: list[pd.DataFrame] = field(default_factory=list)
     groups: dict[tuple[str, float], NDArray[np.int64]] = field(default_factory=dict)
     done: int = 0
 
@@ -273,15 +268,20 @@ class _Run:
             yield away.pop(number), judged
 
     def add(self, promises: Promises, judged: AuditResults) -> None:
-        """Count these verdicts."""
+        """Count these verdicts, and list what is broken or not checkable."""
         kappas, which = np.unique(promises.kappa, return_inverse=True)
         counts = np.zeros((len(kappas), len(VERDICTS)), dtype=np.int64)
         np.add.at(counts, (which, judged.verdict), 1)
         for kappa, row in zip(kappas.tolist(), counts, strict=True):
             key = promises.model, kappa
             self.groups[key] = self.groups.get(key, 0) + row
-        self.broken.add(promises, judged)
-        self.unchecked.add(promises, judged)
+        rows = np.flatnonzero(judged.verdict == Verdict.BROKEN.code)
+        if len(rows):
+            self.broken.append(_listed(select(promises, rows), logit=judged.margin[rows]))
+        rows = np.flatnonzero(judged.verdict == Verdict.NOT_CHECKABLE.code)
+        if len(rows):
+            sentences = np.array([reason.value for reason in Unchecked], dtype=object)
+            self.unchecked.append(_listed(select(promises, rows), reason=sentences[judged.why[rows]]))
         self.done += len(promises)
 
     def counts(self) -> dict[str, int]:
@@ -305,19 +305,15 @@ def _named(counts: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _group(audited: AuditedModel, issuing: IssuingModel, kappa: float, counts: NDArray[np.int64]) -> Group:
-    found = audited.incompatibility(issuing)
-    said = "" if found is None else audited.in_words(found, issuing)
-    comparable = found is not Incompatibility.ARCHITECTURE
-    distances = _shares(issuing, kappa, audited) if comparable else None
-    return Group(issuing.digest, issuing.norm, kappa, _named(counts), said, distances)
+    why, distances = audited.incompatibility(issuing), _distances(issuing, kappa, audited)
+    return Group(issuing.digest, issuing.norm, kappa, _named(counts), why, distances)
 
 
-def _shares(issuing: IssuingModel, kappa: float, audited: AuditedModel) -> tuple[float, ...] | None:
-    """Return how far each tensor moved, in promised radii."""
-    param_set = issuing.param_set(kappa)
-    if [t.shape for t in param_set.center] != [t.shape for t in audited.theta]:
+def _distances(issuing: IssuingModel, kappa: float, audited: AuditedModel) -> tuple[float, ...] | None:
+    """Return how far each tensor moved, in promised radii; None where architectures differ."""
+    if not audited.has_architecture_of(issuing):
         return None
-    shares = param_set.displacements(audited.theta)
+    shares = issuing.param_set(kappa).displacements(audited.theta)
     return tuple(round_up(torch.tensor(shares, dtype=torch.float64)).tolist())
 
 
@@ -325,81 +321,32 @@ def _how_far(group: Group) -> tuple[int, float]:
     return group.counts[Verdict.BROKEN], np.inf if group.farthest is None else group.farthest
 
 
-@dataclass
-class BrokenPromises:
-    """All broken promises of a run; the rows of the worst ones are kept.
-
-    ``most`` is how many of them are to be given new recourse; None is all.
-    """
-
-    most: int | None
-    pieces: list[pd.DataFrame] = field(default_factory=list)
-    worst: list[tuple[float, Promises]] = field(default_factory=list)
-
-    def add(self, promises: Promises, judged: AuditResults) -> None:
-        """Add the broken ones among these promises."""
-        rows = np.flatnonzero(judged.verdict == Verdict.BROKEN.code)
-        if len(rows) == 0:
-            return
-        some, margin = select(promises, rows), judged.margin[rows]
-        self.pieces.append(_listed(some, logit=margin))
-        kept = np.lexsort((some.sequence, margin))[: self.most]
-        self.worst += [(float(margin[k]), select(some, np.array([k]))) for k in kept]
-        self.worst = sorted(self.worst, key=lambda pair: (pair[0], int(pair[1].sequence[0])))[: self.most]
-
-    def table(self) -> pd.DataFrame:
-        """Return all of them, the worst first; the negative ``logit`` is how far x′ is on the wrong side."""
-        return _joined(self.pieces, "logit", ["logit", "sequence"])
-
-    def raw_values(self, view: Snapshot) -> list[RawPair]:
-        """Return the raw values of the worst ones: what was shown, and the applicants' own rows."""
-        return view.raw_values([int(one.sequence[0]) for _, one in self.worst])
-
-    def recourse(self, audited: AuditedModel, raw: Sequence[RawPair]) -> tuple[NewRecourse, ...]:
-        """Return new recourse by the audited model for the worst ones, from their own rows where known."""
-        if not self.worst:
-            return ()
-        favourable = torch.tensor([bool(one.favourable[0]) for _, one in self.worst])
-        own = [t.shown if t.original is None else t.original for t in raw]
-        same = _decided(audited, own) == favourable
-        known = torch.tensor([t.original is not None for t in raw])
-        original = (known & same).tolist()
-        start = [row if kept else t.shown for row, t, kept in zip(own, raw, original, strict=True)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
-            found = audited.recourse().explain(
-                _table(audited, start), only_unfavourable=False, search_radius=False
-            )
-        return tuple(
-            NewRecourse(
-                int(one.sequence[0]),
-                one.ids[0],
-                Start.ORIGINAL if original[i] else Start.PROMISED,
-                str(found.status[i]),
-                tuple((c.feature.name, c.before, c.after) for c in found.changes_of(i)),
-                found.sentence(i),
-            )
-            for i, (_, one) in enumerate(self.worst)
+def _new_recourse(audited: AuditedModel, broken: Sequence[dict[str, Any]]) -> tuple[NewRecourse, ...]:
+    """Return new recourse by the audited model for broken promises, from people's own rows where known."""
+    if not broken:
+        return ()
+    favourable = torch.tensor([one["favourable"] for one in broken])
+    known = [one["original"] is not None for one in broken]
+    own = [one["original"] if there else one["values"] for one, there in zip(broken, known, strict=True)]
+    same = _decided(audited, own) == favourable
+    from_own = (torch.tensor(known) & same).tolist()
+    start = [row if there else one["values"] for row, one, there in zip(own, broken, from_own, strict=True)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # a row of another encoding may be out of range
+        found = audited.recourse().explain(
+            _table(audited, start), only_unfavourable=False, search_radius=False
         )
-
-
-@dataclass
-class UncheckedPromises:
-    """All promises of a run that cannot be checked."""
-
-    pieces: list[pd.DataFrame] = field(default_factory=list)
-
-    def add(self, promises: Promises, judged: AuditResults) -> None:
-        """Add those among these promises."""
-        rows = np.flatnonzero(judged.verdict == Verdict.NOT_CHECKABLE.code)
-        if len(rows):
-            some = select(promises, rows)
-            sentences = np.array([reason.value for reason in Unchecked], dtype=object)
-            self.pieces.append(_listed(some, reason=sentences[judged.why[rows]]))
-
-    def table(self) -> pd.DataFrame:
-        """Return all of them, with the reason."""
-        return _joined(self.pieces, "reason", ["sequence"])
+    return tuple(
+        NewRecourse(
+            one["sequence"],
+            one["id"],
+            "original row" if from_own[i] else "promised row",
+            str(found.status[i]),
+            tuple((c.feature.name, c.before, c.after) for c in found.changes_of(i)),
+            found.sentence(i),
+        )
+        for i, one in enumerate(broken)
+    )
 
 
 def _listed(some: Promises, **more: Any) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
@@ -145,63 +145,28 @@ class Cost:
     needed: dict[float, float | None]
 
 
-@dataclass(frozen=True)
-class Pricing:
-    """The data from which the cost of a kappa is measured.
-
-    Attributes
-    ----------
-    model
-        Today's.
-    train, test
-        What refits learn from, and what costs are measured on.
-    rows
-        At most so many declined test rows are explained.
-    updates, update_on
-        The updates that are simulated for a refitted model too, and what they learn from.
-    shares, confidence
-        Of ``Cost.needed``.
-    """
-
-    model: VeriTraCER
-    train: Table
-    test: Table
-    rows: int
-    updates: Updates | None
-    update_on: Table | None
-    shares: Sequence[float]
-    confidence: float
-
-    def today(self, kappa: float) -> Cost:
-        """Return the cost of promising ``kappa`` with today's model."""
-        return self._cost(self.model, kappa, refitted=False)
-
-    def trained_for(self, kappa: float) -> Cost:
-        """Return the cost of promising ``kappa`` with a model that was trained for it.
-
-        It is another model, and moves otherwise: its own updates are measured too, if they go on from it.
-        """
-        trained = clone(self.model).set_params(kappa=kappa, schema=self.model.schema_, verbose=0)
-        found = self._cost(trained.fit(*self.train), kappa, refitted=True)
-        if self.updates is None or self.update_on is None or not self.updates.is_warm:
-            return found
-        moves = [move.needed for move in simulated(trained, self.update_on, self.updates)]
-        needed = {share: coverage(moves, share, self.confidence).kappa for share in self.shares}
-        return replace(found, needed=needed)
-
-    def _cost(self, model: VeriTraCER, kappa: float, *, refitted: bool) -> Cost:
-        X, y = self.test
-        declined = np.flatnonzero(model.decision_function(X) <= 0)[: self.rows]
-        certified = recourse = distance = math.nan
-        if len(declined):
-            asked = X.iloc[declined] if isinstance(X, pd.DataFrame) else X[declined]
-            found = model.explain(asked, kappa=kappa, search_radius=False)
-            certified, recourse = float(found.certified.mean()), float(found.valid.mean())
-            if found.certified.any():
-                distance = metrics.proximity(found.x, found.x_cf, found.certified)
-        accuracy = float(model.score(X, y))
-        trained_for = model.settings_.kappa
-        return Cost(kappa, trained_for, refitted, len(declined), certified, recourse, distance, accuracy, {})
+def _cost(
+    model: VeriTraCER,
+    kappa: float,
+    test: Table,
+    rows: int,
+    *,
+    refitted: bool = False,
+    needed: dict[float, float | None] | None = None,
+) -> Cost:
+    """Measure what promising ``kappa`` with this model costs, on at most ``rows`` declined test rows."""
+    X, y = test
+    declined = np.flatnonzero(model.decision_function(X) <= 0)[:rows]
+    certified = recourse = distance = math.nan
+    if len(declined):
+        some = X.iloc[declined] if isinstance(X, pd.DataFrame) else X[declined]
+        found = model.explain(some, kappa=kappa, search_radius=False)
+        certified, recourse = float(found.certified.mean()), float(found.valid.mean())
+        if found.certified.any():
+            distance = metrics.proximity(found.x, found.x_cf, found.certified)
+    accuracy, trained_for = float(model.score(X, y)), model.settings_.kappa
+    shares = certified, recourse, distance, accuracy
+    return Cost(kappa, trained_for, refitted, len(declined), *shares, needed or {})
 
 
 # ---------------------------------------------------------------- which kappa to promise
@@ -218,12 +183,11 @@ STAY_INSIDE = (
 )
 
 
-@dataclass(frozen=True)
-class Acceptable:
-    """Limits of the cost: the share of recourse to stay certified, and the accuracy that may be lost."""
+MIN_CERTIFIED = 0.9
+"""A recommended kappa keeps at least this share of recourse certified."""
 
-    certified: float = 0.9
-    loss: float = 0.02
+MAX_LOSS = 0.02
+"""A model trained for a recommended kappa loses at most this much accuracy."""
 
 
 @dataclass(frozen=True)
@@ -239,61 +203,40 @@ class Recommendation:
     sentence: str
 
 
-def recommend(
-    covered: Sequence[Coverage], costs: Sequence[Cost], acceptable: Acceptable, *, from_scratch: bool
-) -> Recommendation:
+def recommend(covered: Sequence[Coverage], costs: Sequence[Cost], *, from_scratch: bool) -> Recommendation:
     """Return the affordable kappa that covers the largest known share."""
-    known = sorted((c for c in covered if c.kappa is not None), key=lambda c: -c.share)
-    instead = FROM_SCRATCH if from_scratch else STAY_INSIDE
+    known = {c.share: rounded_up(c.kappa) for c in covered if c.kappa is not None}
+    known = dict(sorted(known.items(), reverse=True))
     if not known:
         fewest = min(c.updates_needed for c in covered)
-        return _none(f"these updates are too few to tell about any share; at least {fewest} are needed.", "")
-    if not costs:
-        return _covering(known[0], "what it costs was not measured.", train=False)
-    for each in known:
-        found = _affordable(each, costs, acceptable)
-        if found is not None:
-            return found
-    return _none(_too_dear(known[-1], costs), instead)
+        why = f"these updates are too few to tell about any share; at least {fewest} are needed."
+        return Recommendation(None, None, False, f"None: {why}")
+    for share, kappa in known.items():
+        why, train = "what it costs was not measured.", False
+        if costs:
+            affordable = [c for c in costs if c.kappa == kappa and _is_affordable(c, share, costs)]
+            if not affordable:
+                continue
+            train = all(c.refitted for c in affordable)
+            why = f"train for it: VeriTraCER(kappa={kappa:g})." if train else "today's model affords it."
+        sentence = f"kappa = {kappa:g} covers {format_percent(share)} of updates such as these; {why}"
+        return Recommendation(kappa, share, train, sentence)
+    share, kappa = min(known.items())
+    why = f"already {format_percent(share)} of updates need kappa = {kappa:g}"
+    if shares := [c.certified for c in costs if c.kappa == kappa]:
+        why += f", at which {format_percent(max(shares))} of recourse is certified at best"
+    instead = FROM_SCRATCH if from_scratch else STAY_INSIDE
+    return Recommendation(None, None, False, f"None: {why}. {instead}")
 
 
-def _affordable(each: Coverage, costs: Sequence[Cost], acceptable: Acceptable) -> Recommendation | None:
-    """Return the kappa of this share, with today's model if affordable, else with a trained one."""
-    kappa = _kappa(each)
-    here = [c for c in costs if c.kappa == kappa and c.certified >= acceptable.certified]
-    if any(not c.refitted for c in here):
-        return _covering(each, "today's model affords it.", train=False)
-    usual = max((c.accuracy for c in costs if c.refitted), default=0.0)
-    for c in here:
-        own = c.needed.get(each.share)
-        if c.accuracy >= usual - acceptable.loss and own is not None and own <= kappa:
-            return _covering(each, f"train for it: VeriTraCER(kappa={kappa:g}).", train=True)
-    return None
-
-
-def _covering(each: Coverage, and_: str, *, train: bool) -> Recommendation:
-    kappa = _kappa(each)
-    said = f"kappa = {kappa:g} covers {format_percent(each.share)} of updates such as these; {and_}"
-    return Recommendation(kappa, each.share, train, said)
-
-
-def _none(why: str, instead: str) -> Recommendation:
-    return Recommendation(None, None, False, f"None: {why} {instead}".strip())
-
-
-def _too_dear(least: Coverage, costs: Sequence[Cost]) -> str:
-    """Return in numbers why not even the smallest share is affordable."""
-    kappa = _kappa(least)
-    first = f"already {format_percent(least.share)} of updates need kappa = {kappa:g}"
-    shares = [c.certified for c in costs if c.kappa == kappa]
-    if not shares:
-        return f"{first}."
-    return f"{first}, at which {format_percent(max(shares))} of recourse is certified at best."
-
-
-def _kappa(each: Coverage) -> float:
-    assert each.kappa is not None
-    return rounded_up(each.kappa)
+def _is_affordable(cost: Cost, share: float, costs: Sequence[Cost]) -> bool:
+    """Return whether enough recourse stays certified and, of a refitted model, accuracy and coverage too."""
+    if not cost.certified >= MIN_CERTIFIED:
+        return False
+    if not cost.refitted:
+        return True
+    best, needed = max(c.accuracy for c in costs if c.refitted), cost.needed.get(share)
+    return cost.accuracy >= best - MAX_LOSS and needed is not None and needed <= cost.kappa
 
 
 @dataclass(frozen=True, repr=False)
@@ -349,16 +292,7 @@ class Calibration:
     @property
     def price(self) -> pd.DataFrame:
         """Return a row for each kappa and model: certified share, recourse, distance, accuracy."""
-        columns = [
-            "kappa",
-            "trained_for",
-            "refitted",
-            "rows",
-            "certified",
-            "recourse",
-            "distance",
-            "accuracy",
-        ]
+        columns = [field.name for field in fields(Cost) if field.name != "needed"]
         return pd.DataFrame([[getattr(c, name) for name in columns] for c in self.costs], columns=columns)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -415,7 +349,6 @@ def _finite(value: Any) -> Any:
 
 SHARES = (0.5, 0.9, 0.99)
 TEST_SHARE = 0.25
-ACCEPTABLE = Acceptable()
 
 
 def calibrate(
@@ -435,7 +368,6 @@ def calibrate(
     confidence: float = 0.95,
     refit: bool = True,
     rows: int = 200,
-    acceptable: Acceptable = ACCEPTABLE,
     random_state: int = 0,
     watch: Watch | None = None,
 ) -> Calibration:
@@ -462,8 +394,6 @@ def calibrate(
         Which shares of updates to cover, and how sure to be.
     refit, rows
         Whether to train a model for each candidate kappa, and how many declined rows to explain at each.
-    acceptable
-        What a recommended kappa may cost.
     """
     check_is_fitted(model, "classifier_")
     if bool(history) == (simulate is not None):
@@ -479,11 +409,26 @@ def calibrate(
         updates = Updates(simulate, runs, horizon, epochs, learning_rate, random_state)
         update_on = _update_table(updates, Table(X, y), X_new, y_new)
         moves = simulated(model, update_on, updates, watch)
-    covered = [coverage([m.needed for m in moves], share, confidence) for share in shares]
-    costs: list[Cost] = []
-    if train is not None and test is not None:
-        pricing = Pricing(model, train, test, rows, updates, update_on, shares, confidence)
-        costs = _costs(pricing, _candidates(model, moves, covered), watch, refit=refit)
+
+    def covering(moved: Sequence[Displacement]) -> list[Coverage]:
+        return [coverage([move.needed for move in moved], share, confidence) for share in shares]
+
+    covered, costs = covering(moves), []
+    candidates = [] if test is None else _candidates(model, moves, covered)
+    jobs = [(kappa, refitted) for refitted in ((False, True) if refit else (False,)) for kappa in candidates]
+    for done, (kappa, refitted) in enumerate(jobs):
+        assert train is not None
+        assert test is not None
+        if watch is not None:
+            watch(f"costs at kappa = {kappa:g}{', trained for it' if refitted else ''}", done / len(jobs))
+        if not refitted:
+            costs.append(_cost(model, kappa, test, rows))
+            continue
+        trained = clone(model).set_params(kappa=kappa, schema=model.schema_, verbose=0).fit(*train)
+        needed: dict[float, float | None] = {}
+        if updates is not None and update_on is not None and updates.is_warm:  # it moves in its own way
+            needed = {c.share: c.kappa for c in covering(simulated(trained, update_on, updates))}
+        costs.append(_cost(trained, kappa, test, rows, refitted=True, needed=needed))
     cold = updates is not None and not updates.is_warm
     return Calibration(
         source=simulate or "history",
@@ -496,7 +441,7 @@ def calibrate(
         coverage=tuple(covered),
         confidence=confidence,
         costs=tuple(costs),
-        recommendation=recommend(covered, costs, acceptable, from_scratch=cold),
+        recommendation=recommend(covered, costs, from_scratch=cold),
     )
 
 
@@ -530,14 +475,3 @@ def _candidates(model: VeriTraCER, moves: Sequence[Displacement], covered: Seque
     wanted = [c.kappa for c in covered if c.kappa is not None] + [max(m.needed for m in moves)]
     found = {rounded_up(kappa) for kappa in wanted if math.isfinite(kappa)}
     return sorted({model.settings_.kappa, *found})
-
-
-def _costs(pricing: Pricing, candidates: Sequence[float], watch: Watch | None, *, refit: bool) -> list[Cost]:
-    """Return the cost of each candidate with today's model, then with one trained for it."""
-    jobs = [(kappa, again) for again in ((False, True) if refit else (False,)) for kappa in candidates]
-    found = []
-    for done, (kappa, again) in enumerate(jobs):
-        if watch is not None:
-            watch(f"costs at kappa = {kappa:g}{', trained for it' if again else ''}", done / len(jobs))
-        found.append(pricing.trained_for(kappa) if again else pricing.today(kappa))
-    return found

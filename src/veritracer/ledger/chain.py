@@ -13,8 +13,8 @@ few contents are possible.
 A header is canonical JSON: one object with the fields of its kind, sorted, each of its type. Readers and the
 check call the same functions, so that they cannot disagree.
 
-A request is an entry right behind the promises that were issued for it. It has two commitments: to what was
-asked, with a salt that an erasure deletes, and to the response, without one.
+A request is an entry right behind the promises that were issued for it. It has two commitments: to its
+content, with a salt that an erasure deletes, and to the response, without one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 from types import UnionType
@@ -91,6 +92,15 @@ def link(previous: bytes, seq: int, kind: str, model: int, header: bytes, commit
     """
     about = f"{seq}\n{kind}\n{model}\n{len(header)}\n".encode()
     return sha256(previous + about + header + commitments).digest()
+
+
+def follows(previous: bytes, entry: Sequence[Any]) -> bool:
+    """Return whether the link of a stored entry follows from the link before it."""
+    seq, kind, model, header, commitments, stored = entry[:6]
+    try:
+        return bool(link(previous, seq, kind, model, header, commitments) == stored)
+    except TypeError:  # SQLite keeps a text where bytes belong
+        return False
 
 
 def stored_link(stored: object) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 import numpy as np
@@ -37,27 +36,15 @@ PENALTY_BATCH = 512
 """Promises in the penalty of one step."""
 
 
-class Unproved(Enum):
-    """The reason why no set protects a promise."""
-
-    INCOMPATIBLE = auto()
-    """The model that made it has another encoding, threshold or architecture."""
-    NOTHING_PROVED = auto()
-    """It was valid on its day, and nothing was said of later models."""
-    SMALL_KAPPA = auto()
-    """Its set is smaller than those that are asked to be kept by proof."""
-
-
 @dataclass(frozen=True)
 class SetConstraint:
     """Live promises that require the next model to stay in one set.
 
-    ``unproved`` is None if staying in the set keeps them by proof; ``reason`` says why it does not.
+    ``reason`` says why staying in the set does not keep them by proof; it is empty where it does.
     """
 
     requirement: SetRequirement
     issuing: IssuingModel
-    unproved: Unproved | None = None
     reason: str = ""
 
     @property
@@ -85,9 +72,9 @@ class SetConstraints:
         """
         models = view.models()
         found = [_constraint(audited, one, models[one.model], least_kappa) for one in view.requirements()]
-        provable = [one for one in found if one.unproved is None]
+        provable = [one for one in found if not one.reason]
         provable.sort(key=lambda one: (one.requirement.model, one.requirement.kappa))
-        return cls(tuple(provable), tuple(one for one in found if one.unproved is not None))
+        return cls(tuple(provable), tuple(one for one in found if one.reason))
 
     @property
     def tightest(self) -> tuple[SetConstraint, ...]:
@@ -132,19 +119,12 @@ def _constraint(
     audited: AuditedModel, requirement: SetRequirement, issuing: IssuingModel, least_kappa: float
 ) -> SetConstraint:
     """Return the constraint of one requirement, and whether a set can protect its promises."""
-    incompatibility = audited.incompatibility(issuing)
-    if incompatibility is not None:
-        return SetConstraint(
-            requirement, issuing, Unproved.INCOMPATIBLE, audited.in_words(incompatibility, issuing)
-        )
-    if requirement.kappa == 0:
-        return SetConstraint(
-            requirement, issuing, Unproved.NOTHING_PROVED, "valid on its day, nothing proved"
-        )
-    if requirement.kappa < least_kappa:
+    reason = audited.incompatibility(issuing)
+    if not reason and requirement.kappa == 0:
+        reason = "valid on its day, nothing proved"
+    elif not reason and requirement.kappa < least_kappa:
         reason = f"proved below kappa = {least_kappa:g} only"
-        return SetConstraint(requirement, issuing, Unproved.SMALL_KAPPA, reason)
-    return SetConstraint(requirement, issuing)
+    return SetConstraint(requirement, issuing, reason)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from types import TracebackType
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, Table, Text
 from sqlalchemy.engine import Connection, Dialect, Engine
@@ -24,7 +25,8 @@ from veritracer.errors import LedgerError, RequestReusedError, message
 from veritracer.ledger import chain, connections
 from veritracer.ledger.chain import content_of, time_of
 from veritracer.ledger.records import CHANGED, HASH, Record, canonical, commitment
-from veritracer.ledger.requests import Kept, Request, RequestRow, kept_of
+from veritracer.ledger.requests import Issued, Request, RequestRow
+from veritracer.times import Moment, entry_timestamp, to_timestamp
 
 Rows = Sequence[Any]
 """Rows of one answer: each is a tuple of the columns that the method names, in its order."""
@@ -153,8 +155,10 @@ class Database:
             raise LedgerError(
                 message("a ledger that can be written", f"{self.url.database}, read-only", remedy)
             )
-        with connections.writing(self.engine) as connection, Writer(connection) as writer:
+        with connections.writing(self.engine) as connection:
+            writer = Writer(connection)
             yield writer, Reader(connection, self.requests)
+            writer.flush()
 
     def forget_traces(self) -> str:
         """Remove deleted content from the files too; return what prevented it, or an empty text."""
@@ -177,10 +181,11 @@ def _prepare(engine: Engine, *, create: bool) -> None:
         if _exists(connection):  # another process was faster
             return _check_layout(connection)
         metadata.create_all(connection)
-        with Writer(connection) as writer:
-            # No two ledgers share a chain: each has a random name.
-            name, about = os.urandom(16).hex(), {"format": chain.FORMAT, "version": chain.VERSION}
-            writer.append("ledger", canonical({**about, "ledger": name, "time": time.time()}))
+        writer = Writer(connection)
+        # No two ledgers share a chain: each has a random name.
+        name, about = os.urandom(16).hex(), {"format": chain.FORMAT, "version": chain.VERSION}
+        writer.append("ledger", canonical({**about, "ledger": name, "time": time.time()}))
+        writer.flush()
     return None
 
 
@@ -231,7 +236,7 @@ class Reader:
         found: bytes | None = self.connection.scalar(wanted)
         return found
 
-    def kept_models(self) -> Rows:
+    def stored_models(self) -> Rows:
         """Return number, kind and header of issuing models; one without its row is left out."""
         wanted = sa.select(entries.c.seq, entries.c.kind, entries.c.header)
         wanted = wanted.where(entries.c.seq.in_(sa.select(models.c.seq)), entries.c.kind == "model")
@@ -252,24 +257,13 @@ class Reader:
         wanted = sa.select(entries.c.seq, entries.c.header).where(*_promises_of(model))
         return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
-    def promises(self, model: int, chunk: int, *, with_texts: bool = False) -> Iterator[Rows]:
+    def promises(self, model: int, chunk: int, *, with_texts: bool = False, since: int = 0) -> Iterator[Rows]:
         """Yield number, header, id, x_cf, x and, if asked for, both texts of promises that have a record."""
         columns = [entries.c.seq, entries.c.header, records.c.id, records.c.x_cf, records.c.x]
         wanted = sa.select(*columns, *([records.c.public, records.c.private] if with_texts else []))
         wanted = wanted.select_from(entries).join(records, records.c.seq == entries.c.seq)
-        return self._pieces(wanted.where(*_promises_of(model)).order_by(entries.c.seq), chunk)
-
-    def texts(self, sequence: Sequence[int]) -> dict[int, Any]:
-        """Return header, public and private text of promises that have a record, by number."""
-        found: dict[int, Any] = {}
-        for at in range(0, len(sequence), MAX_IN_LIST):
-            wanted = (
-                sa.select(entries.c.seq, entries.c.header, records.c.public, records.c.private)
-                .join(records, records.c.seq == entries.c.seq)
-                .where(entries.c.kind == "promise", entries.c.seq.in_(sequence[at : at + MAX_IN_LIST]))
-            )
-            found |= {int(row[0]): row[1:] for row in self.connection.execute(wanted)}
-        return found
+        wanted = wanted.where(*_promises_of(model), entries.c.seq > since)
+        return self._pieces(wanted.order_by(entries.c.seq), chunk)
 
     def applications(self, whose: Sequence[bytes], after: int = 0) -> Iterator[Rows]:
         """Yield number, header, id and private text of these applicants' promises after an entry."""
@@ -288,13 +282,25 @@ class Reader:
         """Return the number of the newest entry."""
         return int(self.connection.scalar(newest(entries.c.seq)) or 0)
 
-    def record(self, seq: int) -> Any:
-        """Return model, header and the columns of ``Record`` after it; None without a record."""
-        columns = entries.c.model, entries.c.header, entries.c.commitments
-        parts = [records.c[name] for name in Record._fields[2:]]
-        wanted = sa.select(*columns, *parts).join(records, records.c.seq == entries.c.seq)
-        promise = entries.c.kind == "promise", entries.c.seq == min(seq, LARGEST)
-        return self.connection.execute(wanted.where(*promise)).first()
+    def entry(self, seq: int) -> Any:
+        """Return an entry, None if there is none; refuse it if its link or the next one does not follow."""
+        number = min(seq, LARGEST - 1)
+        wanted = sa.select(entries).where(entries.c.seq.between(number - 1, number + 1))
+        near = {int(row.seq): row for row in self.connection.execute(wanted.order_by(entries.c.seq))}
+        if number not in near:
+            return None
+        links = {0: chain.BEGINNING, **{at: row.link for at, row in near.items()}}
+        for before, at in pairwise((number - 1, number, number + 1)):
+            if at in near and not (before in links and chain.follows(links[before], near[at])):
+                received = f"entry {at} with another"
+                raise LedgerError(message("a link that follows from the entry before it", received, CHANGED))
+        return near[number]
+
+    def parts(self, seq: int) -> Any:
+        """Return the columns of ``Record`` after the commitments; None without a record."""
+        columns = [records.c[name] for name in Record._fields[2:]]
+        wanted = sa.select(*columns).where(records.c.seq == min(seq, LARGEST))
+        return self.connection.execute(wanted).first()
 
     def of(self, *whose: bytes) -> dict[bytes, list[int]]:
         """Return the numbers of all promises to each of these applicants."""
@@ -308,9 +314,9 @@ class Reader:
 
     def known(self, sequence: Iterable[int]) -> set[int]:
         """Return those of these numbers that are promises."""
-        asked, found = [number for number in sequence if number <= LARGEST], set()
-        for at in range(0, len(asked), MAX_IN_LIST):
-            some = entries.c.seq.in_(asked[at : at + MAX_IN_LIST])
+        possible, found = [number for number in sequence if number <= LARGEST], set()
+        for at in range(0, len(possible), MAX_IN_LIST):
+            some = entries.c.seq.in_(possible[at : at + MAX_IN_LIST])
             wanted = sa.select(entries.c.seq).where(some, entries.c.kind == "promise")
             found |= {int(seq) for seq in self.connection.scalars(wanted)}
         return found
@@ -330,41 +336,42 @@ class Reader:
             for table in BESIDE
         }
 
-    def request(self, request: Request) -> Kept | None:
+    def request(self, request: Request) -> Issued | None:
         """Return what was issued under this request's key; refuse a request for something else."""
         seq = self.requests.find(self.connection, request.hashed)
         if seq is None:
             return None
-        entry = self.connection.execute(sa.select(entries).where(entries.c.seq == seq)).one()
-        row = self._row_of(seq)
-        if row is None or not self._is_as_written(entry, row):
+        entry = self.entry(seq)
+        content = content_of("request", entry.header)
+        wanted = sa.select(*(requests.c[name] for name in RequestRow._fields)).where(requests.c.seq == seq)
+        stored = self.connection.execute(wanted).first()
+        row = None if stored is None else RequestRow(*stored)
+        if row is None or not self._is_committed(row, entry.commitments, range(content["first"], seq)):
             received = "none" if row is None else "something else"
             raise LedgerError(message("the stored row of this request", received, CHANGED))
         if not row.is_cleared and not hmac.compare_digest(row.digest, request.digest):
             remedy = "send a retry exactly as the first time, and give every new request a key of its own"
             expected = "the request that this key was first used for"
             raise RequestReusedError(message(expected, "another request under its key", remedy))
-        return kept_of(content_of("request", entry.header), entry.link, row)
+        return Issued(
+            np.arange(content["first"], content["first"] + content["count"], dtype=np.int64),
+            [],
+            entry.link.hex(),
+            issued=content["time"],
+            expires=math.inf if content["expires"] is None else content["expires"],
+            again=True,
+            answer=chain.answer_of(row.response),
+        )
 
-    def _row_of(self, seq: int) -> RequestRow | None:
-        """Return the row beside the entry of a request, if there is one."""
-        wanted = sa.select(*(requests.c[name] for name in RequestRow._fields)).where(requests.c.seq == seq)
-        row = self.connection.execute(wanted).first()
-        return None if row is None else RequestRow(*row)
-
-    def _is_as_written(self, entry: Any, row: RequestRow) -> bool:
-        """Check the link of a request's entry, its commitments, and that only an erasure cleared its row."""
-        link = sa.select(entries.c.link).where(entries.c.seq == entry.seq - 1)
-        before = chain.stored_link(self.connection.scalar(link))
+    def _is_committed(self, row: RequestRow, commitments: bytes, promises: range) -> bool:
+        """Return whether this is the row of a request, or what an erasure of its promises left of it."""
         try:
-            if chain.link(before, *entry[:5]) != entry.link:
-                return False
             if not row.is_cleared:
-                return bool(row.commitments == entry.commitments)
-            response = bool(row.commitments[HASH:] == entry.commitments[HASH:])
+                return row.commitments == commitments
+            response = row.commitments[HASH:] == commitments[HASH:]
         except TypeError:  # SQLite keeps a text where bytes belong
             return False
-        return response and self._lacks(content_of("request", entry.header)["first"], entry.seq)
+        return response and self._lacks(promises.start, promises.stop)
 
     def _lacks(self, first: int, end: int) -> bool:
         """Return whether one of the promises from ``first`` to before ``end`` has no record any more."""
@@ -397,17 +404,12 @@ class RequestEntries:
             if self._read and link != self._link:  # rolled back, restored, or an earlier state than the last
                 self._read, self._numbers = 0, {}
             last = connection.execute(newest(entries.c.seq, entries.c.link)).first()
-            if last is not None and last.seq > self._read:
-                self._go_on(connection)
-                self._read, self._link = int(last.seq), last.link
+            wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.seq > self._read)
+            wanted = wanted.where(entries.c.kind == "request").order_by(entries.c.seq)
+            for seq, header in connection.execute(wanted):
+                self._numbers.setdefault(content_of("request", header)["key"], int(seq))
+            self._read, self._link = (0, b"") if last is None else (int(last.seq), last.link)
             return self._numbers.get(hashed)
-
-    def _go_on(self, connection: Connection) -> None:
-        wanted = sa.select(entries.c.seq, entries.c.header).where(entries.c.seq > self._read)
-        for seq, header in connection.execute(
-            wanted.where(entries.c.kind == "request").order_by(entries.c.seq)
-        ):
-            self._numbers.setdefault(content_of("request", header)["key"], int(seq))
 
 
 def newest(*columns: Any) -> sa.Select[Any]:
@@ -422,7 +424,7 @@ def _promises_of(model: int) -> tuple[sa.ColumnElement[bool], ...]:
 class Writer:
     """Append entries to the chain within a transaction that excludes other writers.
 
-    Rows are collected and sent in batches; leaving the block sends the rest.
+    Rows are collected and sent in batches; ``flush`` sends the rest.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -432,15 +434,6 @@ class Writer:
         self.link = chain.stored_link(link)
         self._before = found
         self.waiting: dict[str, list[dict[str, Any]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.flush()
 
     @property
     def newest(self) -> float:
@@ -455,12 +448,17 @@ class Writer:
         self._add(entries, row)
         return self.seq
 
-    def promise(self, record: Record, model: int) -> int:
-        """Append a promise and return its number."""
+    def event(self, kind: chain.Kind, content: Mapping[str, Any], now: Moment) -> str:
+        """Append what happened besides promises, dated ``now`` or like the newest entry; return the link."""
+        moment = entry_timestamp(to_timestamp(now), self.newest, stated=now is not None)
+        self.append(kind, canonical({**content, "time": moment}))
+        return self.link.hex()
+
+    def promise(self, record: Record, model: int) -> None:
+        """Append a promise."""
         header, commitments, *parts = record
-        seq = self.append("promise", header, model=model, commitments=commitments)
+        self.append("promise", header, model=model, commitments=commitments)
         self._add(records, dict(zip(Record._fields[2:], parts, strict=True)))
-        return seq
 
     def model(self, header: bytes, document: bytes, tensors: bytes) -> int:
         """Append an issuing model and return its number."""
@@ -469,20 +467,19 @@ class Writer:
         self._add(models, {"document": document, "tensors": tensors})
         return seq
 
-    def request(self, request: Request, first: int, issued: float, expires: float) -> int:
+    def request(self, request: Request, first: int, issued: float, expires: float) -> None:
         """Append the entry of a request whose promises, from ``first`` on, are the newest entries."""
         ends = None if math.isinf(expires) else expires
         about = {"first": first, "count": self.seq + 1 - first, "time": issued, "expires": ends}
         row = RequestRow.of(request)
         header = canonical({**about, "key": request.hashed})
-        seq = self.append("request", header, commitments=row.commitments)
+        self.append("request", header, commitments=row.commitments)
         self._add(requests, row._asdict())
-        return seq
 
     def delete(self, sequence: Sequence[int]) -> None:
         """Delete the records of these promises; their entries stay.
 
-        What was asked in a request that made one of them is cleared; its response, which names nobody, stays.
+        The digest of a request that made one of them is cleared; its response, which names nobody, stays.
         """
         self._forget_requests(sequence)
         for at in range(0, len(sequence), MAX_IN_LIST):
@@ -491,7 +488,7 @@ class Writer:
         connections.expect_traces(self.connection)
 
     def _forget_requests(self, sequence: Sequence[int]) -> None:
-        """Clear what was asked in the requests that made one of these promises."""
+        """Clear the requests that made one of these promises."""
         numbers = sorted(sequence)
         behind = entries.c.kind == "request", entries.c.seq > numbers[0]
         wanted = sa.select(entries.c.seq, entries.c.header).where(*behind)

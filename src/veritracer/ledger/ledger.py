@@ -16,15 +16,15 @@ from torch import nn
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
 from veritracer.ledger.chain import Kind, content_of
-from veritracer.ledger.issuing import Applications, Batch, Issued, utf8
-from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement, check_threshold
-from veritracer.ledger.records import Terms, canonical, make_cipher
-from veritracer.ledger.requests import Kept, Request
-from veritracer.ledger.snapshot import CHUNK, Snapshot, Source, render, render_opened
+from veritracer.ledger.issuing import Prepared, append, prepare, utf8, without_duplicates
+from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement
+from veritracer.ledger.records import Terms, make_cipher
+from veritracer.ledger.requests import Issued, Request
+from veritracer.ledger.snapshot import CHUNK, Snapshot
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
 from veritracer.options import IssueOptions, Original, Uncertified
-from veritracer.times import Moment, entry_timestamp, to_timestamp
+from veritracer.times import Moment
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -46,7 +46,7 @@ class Ledger:
         self, place: str | os.PathLike[str], *, key: bytes | str | None = None, create: bool = True
     ) -> None:
         self._database = _open(place, create=create)
-        self._cipher = None if key is None else make_cipher(key)
+        self._key, self._cipher = key, None if key is None else make_cipher(key)
         self._models: dict[int, IssuingModel] = {}
         self._searched: tuple[int, Deployment | None] = (0, None)
 
@@ -93,70 +93,47 @@ class Ledger:
 
         ``module`` is the model they were found for, ``ids`` the applicants' ids. The sign of the module's
         logit is the decision; ``threshold`` is the probability at which that is, and is not applied again.
-        ``original`` is how applicants' own rows are kept: ``"plain"``, ``"encrypted"`` with ``key``, or only
-        as a ``"commitment"``. Values, decisions and proofs are checked again, and edited ones refused.
+        ``original`` says how applicants' own rows are stored: ``"plain"``, ``"encrypted"`` with ``key``, or
+        only as a ``"commitment"``. Values, decisions and proofs are checked again, and edited ones refused.
         ``now`` cannot lie before the newest entry and is lifted to its time. Promises end after 365 days
         unless ``expires`` says otherwise; None is never.
 
         ``uncertified`` is what becomes of a counterfactual that is not certified for more than today's model:
         nothing (``"skip"``, the default), or a ``"promise"`` of what was proved. An application with a live
-        promise (the same id and row; the same id if the kept row cannot be read) gets no second one unless
+        promise (the same id and row; the same id if the stored row cannot be read) gets no second one unless
         ``allow_duplicate`` is True. ``Issued`` counts what was left out. A ``request`` is issued once: a
         retry under its key gets what was issued then, whatever happened in between.
         """
-        with self.issuing(
-            module,
-            threshold=threshold,
-            expires=expires,
-            now=now,
-            original=original,
-            key=key,
-            uncertified=uncertified,
-            allow_duplicate=allow_duplicate,
-            request=request,
-        ) as batch:
-            batch.add(found, ids)
-        return batch.issued
+        terms = Terms(expires, original, self._key if key is None else key, uncertified, allow_duplicate, now)
+        return self.append(self.without_duplicates(prepare(found, module, threshold, terms, ids)), request)
 
-    @contextmanager
-    def issuing(
-        self,
-        module: nn.Module,
-        *,
-        threshold: float = 0.5,
-        expires: timedelta | datetime | None = IssueOptions.expires,
-        now: Moment = None,
-        original: Original = IssueOptions.original,
-        key: bytes | str | None = None,
-        uncertified: Uncertified = IssueOptions.uncertified,
-        allow_duplicate: bool = IssueOptions.allow_duplicate,
-        request: Request | None = None,
-        deployed: bool = False,
-    ) -> Iterator[Batch]:
-        """Open a batch to ``add`` counterfactuals to, piece by piece; they are issued together at the end.
+    def without_duplicates(self, prepared: Prepared) -> Prepared:
+        """Leave out applications that have a live promise, unless the terms allow duplicates."""
+        with self._database.reading() as reader:
+            return without_duplicates(prepared, reader)
+
+    def append(self, prepared: Prepared, request: Request | None = None, *, deployed: bool = False) -> Issued:
+        """Write prepared promises into the ledger: all of them, or none.
 
         Under the key of ``request`` promises are issued once, however often and by however many processes
-        that is tried; its answer can be set until the block ends. With ``deployed`` they are issued only if
-        the model is the one that was deployed last, and was not deployed although it breaks promises.
+        that is tried. With ``deployed`` they are issued only if the model is the one that was deployed last,
+        and was not deployed although it breaks promises.
         """
-        check_threshold(threshold)
-        cipher = self._cipher if key is None else make_cipher(key)
-        terms = Terms.of(expires, now, original, cipher, uncertified, allow_duplicate)
-        known = None if allow_duplicate else Applications(self._database, terms.issued, terms.cipher)
-        permit = self._check_issuing if deployed else None
-        batch = Batch(module, threshold, terms, known, request, permit)
-        try:
-            yield batch
-            batch.commit(self._database)
-        finally:
-            batch.close()
+        if not prepared.records and request is None:
+            return prepared.issued(0, self.head, prepared.terms.dates())
+        with self._database.writing() as (writer, reader):
+            if request is not None and (before := reader.request(request)) is not None:
+                return before
+            if deployed:
+                check_issuing(self._last_deployment(reader), prepared.model)
+            return append(prepared, request, writer, reader)
 
-    def requested(self, request: Request) -> Kept | None:
+    def requested(self, request: Request) -> Issued | None:
         """Return what was issued for this request before, or None; refuse another one under its key."""
         with self._database.reading() as reader:
             return reader.request(request)
 
-    def settled(self, request: Request) -> Kept | None:
+    def settled(self, request: Request) -> Issued | None:
         """Return what was issued for the request, after all earlier writers have committed or given up."""
         with self._database.writing() as (_, reader):
             return reader.request(request)
@@ -210,9 +187,7 @@ class Ledger:
         the person's own row is not kept, or not readable.
         """
         with self.snapshot() as now:
-            stored, model = now.record(int(sequence))
-            status = now.status(int(sequence), stored.header)
-            return {**render(int(sequence), stored, model, self._cipher), "status": status}
+            return now.shown(int(sequence))
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
         """Return the original row, as ``row``, and what speaks of it, which a promise only commits to.
@@ -220,7 +195,7 @@ class Ledger:
         ``opening`` is what ``Issued.openings`` had for the promise; anything else is refused.
         """
         with self.snapshot() as now:
-            return render_opened(int(sequence), now.record(int(sequence))[0], opening)
+            return now.opened(int(sequence), opening)
 
     def sequences_of(self, identity: Any) -> list[int]:
         """Return the numbers of all promises to an applicant."""
@@ -242,9 +217,7 @@ class Ledger:
                 received = f"{listing(unknown)}, which are none" if unknown else "no promise, or no reason"
                 remedy = "give the numbers that issue or audit told, and say why"
                 raise LedgerError(message("promises to release, and a reason", received, remedy))
-            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append("release", canonical({"time": time, "sequence": numbers, "reason": reason}))
-            return writer.link.hex()
+            return writer.event("release", {"sequence": numbers, "reason": reason}, now)
 
     def erase(self, *identities: Any, now: Moment = None) -> list[int]:
         """Delete the records of these applicants, and return the numbers of their promises.
@@ -265,8 +238,7 @@ class Ledger:
                 raise NoRecordError(message("people with a record", received, remedy))
             gone = sorted(number for numbers in found.values() for number in numbers)
             writer.delete(gone)
-            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append("erasure", canonical({"time": time, "sequence": gone}))
+            writer.event("erasure", {"sequence": gone}, now)
         if prevented := self._database.forget_traces():
             expected = "files without a trace of what was erased"
             remedy = (
@@ -320,9 +292,7 @@ class Ledger:
             if not replace:
                 check_replacing(last, new)
             check_unchanged(audit.head, writer.link.hex())
-            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append("deployment", canonical({**new, "time": time}))
-            return writer.link.hex()
+            return writer.event("deployment", new, now)
 
     def _last_deployment(self, reader: Reader) -> Deployment | None:
         """Return the newest deployment; only entries that are new since the last call are searched."""
@@ -331,14 +301,9 @@ class Ledger:
         self._searched = newest, found
         return found
 
-    def _check_issuing(self, reader: Reader, model: IssuingModel) -> None:
-        check_issuing(self._last_deployment(reader), model)
-
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._database.writing() as (writer, _):
-            time = entry_timestamp(to_timestamp(now), writer.newest, stated=now is not None)
-            writer.append(kind, canonical({**content, "time": time}))
-            return writer.link.hex()
+            return writer.event(kind, content, now)
 
     @property
     def read_only(self) -> bool:
@@ -370,23 +335,13 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(place: Ledger | str | os.PathLike[str]) -> Iterator[Ledger]:
+def open_ledger(place: Ledger | str | os.PathLike[str], *, create: bool = True) -> Iterator[Ledger]:
     """Open the ledger at that path or URL for the block; a ledger is passed through."""
-    if isinstance(place, Ledger):
+    if not isinstance(place, str | os.PathLike):
         yield place
         return
-    with Ledger(place) as opened_here:
-        yield opened_here
-
-
-@contextmanager
-def open_source(place: Source | str | os.PathLike[str] | None) -> Iterator[Source | None]:
-    """Open the ledger at that path or URL, which must exist, for the block; pass others on."""
-    if isinstance(place, str | os.PathLike):
-        with Ledger(place, create=False) as opened_here:
-            yield opened_here
-    else:
-        yield place
+    with Ledger(place, create=create) as opened:
+        yield opened
 
 
 def _open(place: str | os.PathLike[str], *, create: bool) -> Database:

@@ -18,8 +18,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import itemgetter
@@ -34,7 +34,6 @@ from torch import Tensor
 
 from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
-from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.formatting import to_python
 from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
@@ -98,8 +97,9 @@ CHANGED = "the ledger was changed: run veritracer verify"
 class Record(NamedTuple):
     """One promise: its header, the commitments, and the parts that can be erased.
 
-    ``x_cf`` and ``x`` are encoded rows. Where a region is promised, ``x_cf`` is followed by the region's
-    lower and upper ends in raw units, one number for each feature, NaN where a feature has no extent.
+    Before it is issued, the header has no dates. ``x_cf`` and ``x`` are encoded rows. Where a region is
+    promised, ``x_cf`` is followed by the region's lower and upper ends in raw units, one number for each
+    feature, NaN where a feature has no extent.
     ``public`` and ``private`` are JSON. ``x`` and ``private`` may be encrypted, or None.
     """
 
@@ -108,28 +108,36 @@ class Record(NamedTuple):
     salts: bytes
     id: bytes
     x_cf: bytes
-    public: bytes
     x: bytes | None
+    public: bytes
     private: bytes | None
+
+    def faults(self, original: str) -> Iterator[str]:
+        """Yield how the parts differ from what was committed to; ``original`` is what the header says."""
+        hidden = original == "commitment"
+        contents = [self.id, joined(self.x_cf, self.public)]
+        contents += [] if hidden else [joined(self.x, self.private)]  # type: ignore[arg-type]
+        if len(self.commitments) != HASH * len(PARTS):
+            yield "a promise has other commitments"
+        elif len(self.salts) != SALT * len(contents) or (hidden and (self.x, self.private) != (None, None)):
+            yield "the record has other parts than were committed to"
+        else:
+            for k, content in enumerate(contents):
+                at, to = SALT * k, HASH * k
+                if commitment(self.salts[at : at + SALT], content) != self.commitments[to : to + HASH]:
+                    yield f"the part {PARTS[k]!r} is not what was committed to"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms that all promises of one call share: dates, and how applicants' own rows are kept.
+    """Terms that all promises of one call share; ``Ledger.issue`` says what each means."""
 
-    ``lasting`` is True if ``expires`` was given as a duration, ``stated`` if ``issued`` was given by the
-    caller and not read from the clock; ``allow_duplicate`` lets an application with a live promise get
-    another one.
-    """
-
-    issued: float
-    expires: float
+    expires: timedelta | datetime | None = IssueOptions.expires
     original: Original = IssueOptions.original
-    cipher: Fernet | None = None
-    lasting: bool = False
-    stated: bool = False
+    key: bytes | str | None = field(default=None, repr=False)
     uncertified: Uncertified = IssueOptions.uncertified
     allow_duplicate: bool = IssueOptions.allow_duplicate
+    now: Moment = None
 
     def __post_init__(self) -> None:
         if self.uncertified not in get_args(Uncertified):
@@ -138,38 +146,20 @@ class Terms:
         if self.original not in ORIGINALS:
             expected = "original='plain', 'encrypted' or 'commitment'"
             raise DataError(message(expected, repr(self.original), "choose one of them"))
-        if self.original == "encrypted" and self.cipher is None:
+        if self.cipher is None and self.original == "encrypted":
             remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
             raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
+        self.dates()
 
-    @classmethod
-    def of(
-        cls,
-        expires: timedelta | datetime | None = IssueOptions.expires,
-        now: Moment = None,
-        original: Original = IssueOptions.original,
-        cipher: Fernet | None = None,
-        uncertified: Uncertified = IssueOptions.uncertified,
-        allow_duplicate: bool = IssueOptions.allow_duplicate,
-    ) -> Terms:
-        """Return the terms of promises that are made now, or at a stated time."""
-        issued = to_timestamp(now)
-        return cls(
-            issued,
-            expiry_timestamp(expires, issued),
-            original,
-            cipher,
-            lasting=isinstance(expires, timedelta),
-            stated=now is not None,
-            uncertified=uncertified,
-            allow_duplicate=allow_duplicate,
-        )
+    @property
+    def cipher(self) -> Fernet | None:
+        """Return the cipher of original rows; None without a key."""
+        return None if self.key is None else make_cipher(self.key)
 
-    def after(self, newest: float) -> tuple[float, float]:
-        """Return the dates of promises that follow an entry of time ``newest``: issued and expires."""
-        issued = entry_timestamp(self.issued, newest, stated=self.stated)
-        expires = self.expires + (issued - self.issued) if self.lasting else self.expires
-        return issued, expiry_timestamp(None if math.isinf(expires) else expires, issued)
+    def dates(self, newest: float = -math.inf) -> tuple[float, float]:
+        """Return when promises that follow an entry of time ``newest`` are issued, and when they expire."""
+        issued = entry_timestamp(to_timestamp(self.now), newest, stated=self.now is not None)
+        return issued, expiry_timestamp(self.expires, issued)
 
 
 # ---------------------------------------------------------------------------------------------- JSON
@@ -275,22 +265,7 @@ def _finite(number: float) -> float | None:
 # ----------------------------------------------------------------------------- counterfactuals to bytes
 
 
-class RawRows(NamedTuple):
-    """Rows of some counterfactuals that become promises, as they will be kept."""
-
-    rows: NDArray[np.intp]
-    shown: list[Row]
-    original: list[Row]
-
-    @classmethod
-    def of(cls, found: Counterfactuals, uncertified: Uncertified) -> RawRows:
-        """Return the rows of all counterfactuals to be kept; narrow numbers become exact decimals."""
-        rows = np.flatnonzero(kept_rows(found, uncertified))
-        tables = (widened(found.encoding, table.iloc[rows]) for table in (found.frame, found.original))
-        return cls(rows, *map(raw_rows, tables))
-
-
-def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
+def promised_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
     """Return a mask of the counterfactuals that become promises, (n,).
 
     Where promises need a certificate, a counterfactual that the panel does not accept becomes none either: no
@@ -304,23 +279,25 @@ def kept_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bo
 
 
 def records(
-    found: Counterfactuals, raw: RawRows, names: Sequence[bytes], terms: Terms
+    found: Counterfactuals,
+    shown: Sequence[Row],
+    original: Sequence[Row],
+    names: Sequence[bytes],
+    terms: Terms,
 ) -> tuple[list[Record], list[bytes]]:
-    """Return a record for each row of ``raw``, and what opens private parts that are only committed to.
+    """Return a record for each counterfactual, and what opens private parts that are only committed to.
 
-    ``names`` has the applicant's id of each counterfactual.
+    ``shown`` and ``original`` are the raw rows, ``names`` the applicants' ids.
     """
-    region = promised_region(found)
+    region, cipher = promised_region(found), terms.cipher
     wide = region.wide
     x_cf, x = _numbers(found.x_cf), _numbers(found.x)
-    salts = os.urandom(len(raw.rows) * len(PARTS) * SALT)
     made, openings = [], []
-    for k, i in enumerate(raw.rows.tolist()):
+    for i, name in enumerate(names):
         ends = region.lower[i].tobytes() + region.upper[i].tobytes() if wide[i] else b""
-        public, private = to_json(raw.shown[k]), to_json({"row": raw.original[k], **recorded_facts(found, i)})
-        parts = names[i], x_cf[i].tobytes() + ends, public, x[i].tobytes(), private
-        salt = salts[k * len(PARTS) * SALT : (k + 1) * len(PARTS) * SALT]
-        record, opening = to_record(_header(found, i, terms, region=bool(wide[i])), parts, salt, terms)
+        public, private = to_json(shown[i]), to_json({"row": original[i], **recorded_facts(found, i)})
+        parts = name, x_cf[i].tobytes() + ends, x[i].tobytes(), public, private
+        record, opening = to_record(_header(found, i, terms, region=bool(wide[i])), parts, terms, cipher)
         made.append(record)
         openings.append(opening)
     return made, openings if terms.original == "commitment" else []
@@ -331,15 +308,13 @@ def _header(found: Counterfactuals, i: int, terms: Terms, *, region: bool) -> by
     content = {
         "certified": certified,
         "conditional": bool(found.conditional[i]),
-        "expires": _finite(terms.expires),
         "favourable": bool(found.favourable[i]),
-        # As found.promise(i).kappa: what was asked for where it is certified, else what was proved.
+        # As found.promise(i).kappa: what was requested where it is certified, else what was proved.
         "kappa": float(found.kappa) if certified else radius,
         "method": str(found.method[i]),
         "original": terms.original,
         "radius": radius,
         "region": region,
-        "time": float(terms.issued),
         "worst_logit": _finite(found.worst_logit[i]),
     }
     return canonical(content)
@@ -350,24 +325,25 @@ def _numbers(rows: Tensor) -> NDArray[np.float64]:
 
 
 def to_record(
-    header: bytes, parts: tuple[bytes, bytes, bytes, bytes, bytes], salt: bytes, terms: Terms
+    header: bytes, parts: tuple[bytes, bytes, bytes, bytes, bytes], terms: Terms, cipher: Fernet | None = None
 ) -> tuple[Record, bytes]:
     """Return the record, and what opens its private part if only a commitment is kept.
 
-    ``parts`` are the id, x' encoded, its JSON, x encoded, and its JSON; ``salt`` has a salt for each of the
-    three commitments. The last two parts are encrypted or left out, as the terms say.
+    ``parts`` are the id, x' encoded, x encoded, and the JSON of both. What is private is encrypted or left
+    out, as the terms say.
     """
-    who, x_cf, public, x, private = parts
+    who, x_cf, x, public, private = parts
     if terms.original == "encrypted":
-        assert terms.cipher is not None
-        x, private = terms.cipher.encrypt(x), terms.cipher.encrypt(private)
+        assert cipher is not None
+        x, private = cipher.encrypt(x), cipher.encrypt(private)
+    salts = os.urandom(SALT * len(PARTS))
     contents = who, joined(x_cf, public), joined(x, private)
-    each = [salt[at : at + SALT] for at in range(0, len(salt), SALT)]
+    each = [salts[at : at + SALT] for at in range(0, len(salts), SALT)]
     commitments = b"".join(map(commitment, each, contents))
     if terms.original == "commitment":
-        kept = Record(header, commitments, salt[: 2 * SALT], who, x_cf, public, None, None)
-        return kept, each[2] + contents[2]
-    return Record(header, commitments, salt, who, x_cf, public, x, private), b""
+        record = Record(header, commitments, salts[: 2 * SALT], who, x_cf, None, public, None)
+        return record, each[2] + contents[2]
+    return Record(header, commitments, salts, who, x_cf, x, public, private), b""
 
 
 def joined(numbers: bytes, text: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests that are granted once: what was asked under a key, and what was issued for it.
+"""Requests that are granted once: what was requested under a key, and what was issued for it.
 
 A retry under the same key gets what was issued then, and nothing is issued again. A request is an entry of
 the chain, right behind its promises and in the same transaction: whatever ends the process, all are there or
@@ -14,12 +14,16 @@ import hmac
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from veritracer.ledger.chain import answer_of
+import numpy as np
+from numpy.typing import NDArray
+
 from veritracer.ledger.records import SALT, commitment
+
+if TYPE_CHECKING:
+    from veritracer.counterfactuals import Counterfactuals
 
 
 class Request(NamedTuple):
@@ -66,37 +70,72 @@ class RequestRow(NamedTuple):
 
     @property
     def commitments(self) -> bytes:
-        """Return the commitments to what was asked and to the response; the latter has no salt."""
+        """Return the commitments to the content and to the response; the latter has no salt."""
         return commitment(self.salt, self.digest) + commitment(b"", self.response)
 
     @property
     def is_cleared(self) -> bool:
-        """Return whether an erasure has cleared what was asked."""
+        """Return whether an erasure has cleared the digest of the content."""
         return self.salt == self.digest == b""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Promises that were issued for a request: numbers from ``first`` on, dates, head and answer.
+@dataclass(frozen=True, repr=False)
+class Issued:
+    """Promises that were issued.
 
-    ``head`` is the link of the request's own entry, which follows its promises.
+    Attributes
+    ----------
+    sequence
+        Their numbers in the ledger.
+    ids
+        The applicants' ids.
+    head
+        The newest link of the chain, in hexadecimal: note it elsewhere.
+    skipped
+        The number of rows without a counterfactual, which got no promise.
+    issued, expires
+        When they were made and until when they hold, in seconds since 1970; infinite is never.
+    uncertified, repeated
+        The number of counterfactuals left out because they are not certified (or not accepted by the panel),
+        and because the same application has a live promise already.
+    openings
+        With ``original="commitment"``: for each promise the salt and the content that prove later which row
+        was committed to. It is kept nowhere else.
+    recourse
+        The counterfactuals, if ``VeriTraCER.issue`` found them.
+    again
+        Whether these were issued before for the same request, and nothing now. Ids, openings and the counts
+        of what was left out are not kept then.
+    answer
+        The request's answer for a retry.
     """
 
-    first: int
-    count: int
-    head: bytes
-    answer: dict[str, Any] | None = None
+    sequence: NDArray[np.int64]
+    ids: list[str]
+    head: str
+    skipped: int = 0
+    openings: list[bytes] = field(default_factory=list)
+    recourse: Counterfactuals | None = None
     issued: float = math.nan
     expires: float = math.inf
+    uncertified: int = 0
+    repeated: int = 0
+    again: bool = False
+    answer: dict[str, Any] | None = None
 
-    @property
-    def sequence(self) -> range:
-        """Return the numbers of the promises."""
-        return range(self.first, self.first + self.count)
+    def __len__(self) -> int:
+        return len(self.sequence)
 
+    def __str__(self) -> str:
+        numbers = f" (entries {self.sequence[0]:,} to {self.sequence[-1]:,})" if len(self) else ""
+        return "; ".join(
+            [
+                f"{len(self):,} {'promise' if len(self) == 1 else 'promises'}{numbers}",
+                f"{self.uncertified:,} skipped, not certified",
+                f"{self.repeated:,} skipped, promised already",
+                f"{self.skipped:,} without a counterfactual",
+                f"head {self.head}",
+            ]
+        )
 
-def kept_of(content: Mapping[str, Any], link: bytes, row: RequestRow) -> Kept:
-    """Return what was issued for a request, from the content of its entry, its link and its row."""
-    expires = math.inf if content["expires"] is None else content["expires"]
-    answer = answer_of(row.response)
-    return Kept(content["first"], content["count"], link, answer, content["time"], expires)
+    __repr__ = __str__  # and not every number and id

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from veritracer.ledger.records import (
     FACTS,
     HASH,
     SALT,
-    Row,
+    Record,
     commitment,
     from_json,
     headers,
@@ -53,20 +53,6 @@ class Source(Protocol):
         """Open the promises as they are now, on the day ``at``."""
 
 
-class LedgerRef(NamedTuple):
-    """The ledger that promises were read from, and its newest link in that state."""
-
-    ledger: str
-    head: str
-
-
-class RawPair(NamedTuple):
-    """The raw values an applicant was shown, and their own; None where these cannot be read."""
-
-    shown: Row
-    original: Row | None
-
-
 class Snapshot:
     """A ledger within one reading transaction: at one moment, or with ``at`` on an earlier day.
 
@@ -81,52 +67,45 @@ class Snapshot:
         at: Moment = None,
         place: str = "",
     ) -> None:
-        self._reader, self._known, self._cipher, self._place = reader, known, cipher, place
+        self._reader, self._known, self._cipher, self.place = reader, known, cipher, place
         self._at = None if at is None else to_timestamp(at)
         self.time = to_timestamp(at)
 
     @contextmanager
     def snapshot(self, at: Moment = None) -> Iterator[Snapshot]:
         """Open the same state on another day."""
-        yield Snapshot(self._reader, self._known, self._cipher, at, self._place)
+        yield Snapshot(self._reader, self._known, self._cipher, at, self.place)
 
-    def reference(self) -> LedgerRef:
-        """Return the ledger and its newest link in this state."""
-        return LedgerRef(self._place, self._reader.head().hex())
+    @property
+    def head(self) -> str:
+        """Return the newest link in this state, in hexadecimal."""
+        return self._reader.head().hex()
 
     def models(self) -> dict[str, IssuingModel]:
         """Return the models that issued promises, by digest."""
         return {model.digest: model for model in self._models.values()}
 
     def promises(
-        self, *, expired: bool = False, chunk: int = CHUNK, raw_for: Collection[str] = ()
+        self, *, expired: bool = False, chunk: int = CHUNK, raw_for: Collection[str] = (), since: int = 0
     ) -> Iterator[Promises]:
         """Yield the live promises, with ``expired`` also those past their end, in chunks of one model each.
 
-        Promises of the models in ``raw_for`` come with their raw values.
+        Promises of the models in ``raw_for`` come with their raw values. With ``since`` only promises after
+        that entry are read.
         """
         for number, model in self._models.items():
             raw = model.digest in raw_for
             size = min(chunk, WITH_TEXTS) if raw else chunk
-            for rows in self._reader.promises(number, size, with_texts=raw):
+            for rows in self._reader.promises(number, size, with_texts=raw, since=since):
                 status = PromiseStatus.of(rows, self._revoked, self._at, self.time)
-                kept = status.live | (status.expired & status.made) if expired else status.live
-                if kept.any():
-                    some = rows if kept.all() else [rows[i] for i in np.flatnonzero(kept).tolist()]
-                    yield to_promises(model, some, status.header[kept], self._cipher)
+                wanted = status.live | (status.expired & status.made) if expired else status.live
+                if wanted.any():
+                    some = rows if wanted.all() else [rows[i] for i in np.flatnonzero(wanted).tolist()]
+                    yield to_promises(model, some, status.header[wanted], self._cipher)
 
     def raw_needed(self, encoding_digest: str) -> set[str]:
         """Return the issuing models whose promises another encoding has to read in raw values."""
         return {m.digest for m in self._models.values() if m.encoding.digest != encoding_digest}
-
-    def raw_values(self, sequence: Sequence[int]) -> list[RawPair]:
-        """Return the raw values of these promises: what was shown, and the applicants' own rows."""
-        found = self._reader.texts(sequence)
-        gone = [number for number in sequence if number not in found]
-        if gone:
-            remedy = "it may have been erased: see Ledger.counts()"
-            raise NoRecordError(message(f"a record of promise {gone[0]}", "none", remedy))
-        return [self._raw(*found[number]) for number in sequence]
 
     def counts(self) -> Counts:
         """Return the number of promises by status."""
@@ -185,20 +164,57 @@ class Snapshot:
         for rows in self._reader.people(CHUNK):
             yield from ((int(seq), who.decode()) for seq, who in rows)
 
-    def record(self, sequence: int) -> tuple[StoredPromise, IssuingModel]:
-        """Return the record of one promise and the model that issued it."""
-        row = self._reader.record(sequence)
-        if row is None:
+    def shown(self, sequence: int) -> dict[str, Any]:
+        """Return everything about one promise: see ``Ledger.shown``."""
+        model, header, record = self._record(sequence)
+        own = private(record.private, self._cipher, encrypted=header["original"] == "encrypted") or {}
+        status = PromiseStatus.of([(sequence, record.header)], self._revoked, self._at, self.time)
+        return {
+            "sequence": sequence,
+            **{name: header[name] for name in ("certified", "conditional", "favourable", "kappa", "radius")},
+            "id": record.id.decode(),
+            "issued": format_time(header["time"]),
+            "expires": format_time(_or_infinity(header["expires"])),
+            "norm": model.norm,
+            "radii": model.param_set(header["kappa"]).named_radii,
+            "center_digest": model.model_digest,
+            "method": header["method"],
+            "worst_logit": _or_infinity(header["worst_logit"]),
+            "values": from_json(record.public),
+            "original": own.get("row"),
+            **{name: own.get(name) for name in ("sentence", *FACTS)},
+            "model": model.digest,
+            "encoding": model.encoding.digest,
+            "status": status.words()[0],
+        }
+
+    def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
+        """Return the original row and what speaks of it: see ``Ledger.opened``."""
+        salt, part = opening[:SALT], opening[SALT:]
+        if commitment(salt, part) != self._record(sequence)[2].commitments[-HASH:]:
+            remedy = "give the promise's own opening, as issue gave it"
+            raise LedgerError(message(f"what opens promise {sequence}", "something else", remedy))
+        return from_json(separated(part)[1])
+
+    def _record(self, sequence: int) -> tuple[IssuingModel, dict[str, Any], Record]:
+        """Return a promise: its model, the content of its header, and its record.
+
+        The entries of both, their links and what they commit to are checked; other entries are not.
+        """
+        entry, parts = self._reader.entry(sequence), self._reader.parts(sequence)
+        if entry is None or entry.kind != "promise" or parts is None:
             remedy = "it may have been erased: see Ledger.counts()"
             raise NoRecordError(message(f"a record of promise {sequence}", "none", remedy))
-        kept = StoredPromise(*row)
-        if kept.model not in self._models:
+        record, content = Record(entry.header, entry.commitments, *parts), content_of("promise", entry.header)
+        try:
+            faults = list(record.faults(content["original"]))
+        except TypeError:  # SQLite keeps a text where bytes belong
+            faults = ["it cannot be read"]
+        if faults:
+            raise LedgerError(message(f"promise {sequence} as it was issued", faults[0], CHANGED))
+        if self._reader.entry(entry.model) is None or entry.model not in self._models:
             raise LedgerError(message(f"the model of promise {sequence}", "none", CHANGED))
-        return kept, self._models[kept.model]
-
-    def status(self, sequence: int, header: bytes) -> str:
-        """Return the status of one promise: live, expired or released."""
-        return PromiseStatus.of([(sequence, header)], self._revoked, self._at, self.time).words()[0]
+        return self._models[entry.model], content, record
 
     def verify(self, head: bytes | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Check entry by entry that the ledger is what was written."""
@@ -210,11 +226,17 @@ class Snapshot:
     @cached_property
     def _models(self) -> dict[int, IssuingModel]:
         """Return the issuing models by the number of their entry; they never change, and are read once."""
-        numbers = [int(seq) for seq, _, _ in self._reader.events("model")]
-        for seq in numbers:
-            if seq not in self._known:
-                self._known[seq] = IssuingModel.from_bytes(*self._reader.model(seq))
-        return {seq: self._known[seq] for seq in numbers}
+        digests = {
+            int(seq): content_of(kind, header)["digest"] for seq, kind, header in self._reader.events("model")
+        }
+        for seq, digest in digests.items():
+            if seq not in self._known or self._known[seq].digest != digest:
+                model = IssuingModel.from_bytes(*self._reader.model(seq))
+                if model.digest != digest:
+                    received = f"{model.digest[:12]}… where it says {digest[:12]}…"
+                    raise LedgerError(message(f"the issuing model of entry {seq}", received, CHANGED))
+                self._known[seq] = model
+        return {seq: self._known[seq] for seq in digests}
 
     @cached_property
     def _revoked(self) -> Revocations:
@@ -225,10 +247,6 @@ class Snapshot:
         for number, model in self._models.items():
             for rows in self._reader.headers(number, CHUNK):
                 yield model.digest, PromiseStatus.of(rows, self._revoked, self._at, self.time)
-
-    def _raw(self, header: bytes, public: bytes, own: bytes | None) -> RawPair:
-        original = private(own, self._cipher, encrypted=bool(headers([header])[0]["encrypted"]))
-        return RawPair(from_json(public), None if original is None else original.get("row"))
 
 
 @dataclass(frozen=True)
@@ -283,51 +301,5 @@ class PromiseStatus:
         return [str(w) for w in np.select([*parts.values()], [*parts], "not made yet")]
 
 
-class StoredPromise(NamedTuple):
-    """The entry and the record of one promise, as they are stored."""
-
-    model: int
-    header: bytes
-    commitments: bytes
-    salts: bytes
-    id: bytes
-    x_cf: bytes
-    public: bytes
-    x: bytes | None
-    private: bytes | None
-
-
-def render(
-    sequence: int, stored: StoredPromise, model: IssuingModel, cipher: Fernet | None
-) -> dict[str, Any]:
-    """Return everything about a promise; what speaks of the original row is None where it cannot be read."""
-    header = content_of("promise", stored.header)
-    own = private(stored.private, cipher, encrypted=header["original"] == "encrypted") or {}
-    expires = np.inf if header["expires"] is None else header["expires"]
-    worst = np.inf if header["worst_logit"] is None else header["worst_logit"]
-    return {
-        "sequence": sequence,
-        **{name: header[name] for name in ("certified", "conditional", "favourable", "kappa", "radius")},
-        "id": stored.id.decode(),
-        "issued": format_time(header["time"]),
-        "expires": format_time(expires),
-        "norm": model.norm,
-        "radii": model.param_set(header["kappa"]).named_radii,
-        "center_digest": model.model_digest,
-        "method": header["method"],
-        "worst_logit": worst,
-        "values": from_json(stored.public),
-        "original": own.get("row"),
-        **{name: own.get(name) for name in ("sentence", *FACTS)},
-        "model": model.digest,
-        "encoding": model.encoding.digest,
-    }
-
-
-def render_opened(sequence: int, stored: StoredPromise, opening: bytes) -> dict[str, Any]:
-    """Return the original row and what speaks of it, given what opens the commitment; refuse another."""
-    salt, part = opening[:SALT], opening[SALT:]
-    if commitment(salt, part) != stored.commitments[-HASH:]:
-        remedy = "give the promise's own opening, as issue gave it"
-        raise LedgerError(message(f"what opens promise {sequence}", "something else", remedy))
-    return from_json(separated(part)[1])
+def _or_infinity(number: float | None) -> float:
+    return np.inf if number is None else number

@@ -10,9 +10,11 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ from veritracer.ledger.constraints import (
     train_inside,
     unprotected,
 )
-from veritracer.ledger.ledger import open_source
+from veritracer.ledger.ledger import Ledger, open_ledger
 from veritracer.ledger.promises import SetRequirement
 from veritracer.ledger.snapshot import Source
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
@@ -206,16 +208,8 @@ def lines(report: UpdateReport) -> list[str]:
     return said
 
 
-class Retrained(NamedTuple):
-    """A model trained from scratch, with its quality on held-out rows."""
-
-    audited: AuditedModel
-    accuracy: float
-    loss: float
-
-
-FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], Retrained]
-"""Trains on the first positions of the new rows, and judges on the second."""
+FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[AuditedModel, Tensor]]
+"""Trains on the first positions of the new rows; returns the model and the second ones, encoded for it."""
 
 
 @dataclass(frozen=True)
@@ -268,44 +262,36 @@ def constrained_update(
     Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
     more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
     """
-    job = _Job.of(audited, x, y, source, settings or Settings(), held)
+    job = _Job(audited, x, y, source, settings or Settings(), held)
     with one_thread(next(audited.module.parameters()).device.type == "cpu"):
         return _free(job, scratch) if source is None else _constrained(job, source, scratch)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """One update: the model, the new rows in two parts, the promises."""
+    """One update: the model, the new rows, and the promises."""
 
     audited: AuditedModel
     x: Tensor
     y: Tensor
     source: Source | None
     settings: Settings
-    train: NDArray[np.int64]
-    held: NDArray[np.int64]
     penalty: Callable[[Theta], Tensor] | None
 
-    @classmethod
-    def of(
-        cls,
-        audited: AuditedModel,
-        x: Tensor,
-        y: Tensor,
-        source: Source | None,
-        settings: Settings,
-        penalty: Callable[[Theta], Tensor] | None,
-    ) -> _Job:
-        train, held = split(y, settings.held_out, settings.random_state)
-        return cls(audited, x, y, source, settings, train, held, penalty)
+    @cached_property
+    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the positions of the rows to learn from, and of those to judge on."""
+        return split(self.y, self.settings.held_out, self.settings.random_state)
 
-    def run(self, constraints: SetConstraints | None, rows: UnprotectedPromises | None) -> nn.Sequential:
+    def run(
+        self, constraints: SetConstraints | None = None, rows: UnprotectedPromises | None = None
+    ) -> nn.Sequential:
         """Return the classifier updated under these constraints."""
-        chosen = self.settings
+        chosen, (train, _) = self.settings, self.parts
         return train_inside(
             self.audited.module,
-            self.x[self.train],
-            self.y[self.train],
+            self.x[train],
+            self.y[train],
             None if constraints is None else constraints.intersection(self.audited),
             unprotected=rows,
             penalty=chosen.penalty,
@@ -317,23 +303,31 @@ class _Job:
             random_state=chosen.random_state,
         )
 
-    def judged(self, module: nn.Module) -> tuple[UpdateVariant, Audit | None]:
-        """Return the quality of a classifier, and the audit of its promises."""
-        accuracy, loss = quality(module, self.x[self.held], self.y[self.held], self.audited.threshold)
+    def judged(
+        self, model: AuditedModel | nn.Module, x: Tensor | None = None
+    ) -> tuple[UpdateVariant, Audit | None]:
+        """Return the quality of a model on the held-out rows, and the audit of its promises.
+
+        ``x`` has these rows as the model encodes them; without it the encoding is today's.
+        """
+        audited, held_out = (
+            AuditedModel.of(model, self.audited.encoding, self.audited.threshold),
+            self.parts[1],
+        )
+        x = self.x[held_out] if x is None else x
+        accuracy, loss = quality(audited.module, x, self.y[held_out], audited.threshold)
         if self.source is None:
             return UpdateVariant(accuracy, loss), None
-        found = audit(self.source, self.audited.with_module(module), at=self.settings.at, recourse=0)
+        found = audit(self.source, audited, at=self.settings.at, recourse=0)
         return UpdateVariant(accuracy, loss, found.counts), found
 
     def retrained(self, scratch: FromScratch | None) -> UpdateVariant:
-        """Return the variant trained from scratch."""
-        made = (scratch or self._same_architecture)(self.train, self.held)
-        found = None
-        if self.source is not None:
-            found = audit(self.source, made.audited, at=self.settings.at, recourse=0).counts
-        return UpdateVariant(made.accuracy, made.loss, found)
+        """Return the variant trained from scratch; without ``scratch`` in the same architecture."""
+        if scratch is None:
+            return self.judged(self._same_architecture())[0]
+        return self.judged(*scratch(*self.parts))[0]
 
-    def _same_architecture(self, train: NDArray[np.int64], held: NDArray[np.int64]) -> Retrained:
+    def _same_architecture(self) -> nn.Sequential:
         """Train the same layers from random weights, at the full rate for as many epochs."""
         network, theta = from_module(self.audited.module)
         with torch.random.fork_rng(devices=[]):
@@ -342,7 +336,8 @@ class _Job:
             for layer in fresh:
                 if isinstance(layer, nn.Linear):
                     layer.reset_parameters()
-        made = fine_tune(
+        train = self.parts[0]
+        return fine_tune(
             fresh,
             self.x[train],
             self.y[train],
@@ -352,24 +347,23 @@ class _Job:
             threshold=self.audited.threshold,
             random_state=self.settings.random_state,
         )
-        scores = quality(made, self.x[held], self.y[held], self.audited.threshold)
-        return Retrained(self.audited.with_module(made), *scores)
 
-    def report(self, ways: dict[str, UpdateVariant], **more: object) -> UpdateReport:
-        counts = {"trained": len(self.train), "held_out": len(self.held)}
-        return UpdateReport(ways, **counts, max_loss=self.settings.max_loss, **more)  # type: ignore[arg-type]
+    def report(self, ways: dict[str, UpdateVariant], **more: Any) -> UpdateReport:
+        """Return the report of an update."""
+        train, held_out = map(len, self.parts)
+        return UpdateReport(ways, trained=train, held_out=held_out, max_loss=self.settings.max_loss, **more)
 
 
 def _free(job: _Job, scratch: FromScratch | None) -> tuple[nn.Sequential, UpdateReport]:
     """Update without promises."""
-    module = job.run(None, None)
+    free = job.run()
     ways: dict[str, UpdateVariant] = {
-        Variant.TODAY: job.judged(job.audited.module)[0],
-        Variant.FREE: job.judged(module)[0],
+        Variant.TODAY: job.judged(job.audited)[0],
+        Variant.FREE: job.judged(free)[0],
     }
     if job.settings.compare:
         ways[Variant.SCRATCH] = job.retrained(scratch)
-    return module, job.report(ways)
+    return free, job.report(ways)
 
 
 def _constrained(
@@ -380,43 +374,32 @@ def _constrained(
     with source.snapshot(chosen.at) as view:
         constraints = SetConstraints.of(view, job.audited, least_kappa=chosen.least_kappa)
         rows = unprotected(view, job.audited, constraints)
-    module = job.run(constraints, rows)
-    today, before = job.judged(job.audited.module)
-    kept, after = job.judged(module)
+    updated = job.run(constraints, rows)
+    (today, before), (inside, after) = job.judged(job.audited), job.judged(updated)
     assert before is not None
     assert after is not None
     ways: dict[str, UpdateVariant] = {
         Variant.TODAY: today,
-        Variant.KEPT: kept,
-        Variant.FREE: job.judged(job.run(None, None))[0],
+        Variant.KEPT: inside,
+        Variant.FREE: job.judged(job.run())[0],
     }
     if chosen.compare or chosen.max_loss is not None:
         ways[Variant.SCRATCH] = job.retrained(scratch)
-    bound = tuple(sorted((_binding(d, module) for d in constraints.tightest), key=_pressure, reverse=True))
-    if chosen.compare:
-        bound = _released(job, constraints, rows, bound, kept.accuracy)
-    broken = sorted(set(after.broken["sequence"].tolist()) - set(before.broken["sequence"].tolist()))
+    active = [(_active(constraint, updated), constraint) for constraint in constraints.tightest]
+    active.sort(key=lambda pair: (pair[0].at_border, pair[0].used), reverse=True)
+    for k, (one, constraint) in enumerate(active[: MAX_RELEASES_TRIED if chosen.compare else 0]):
+        released, _ = job.judged(job.run(constraints.without(constraint), rows))
+        gain = released.accuracy - inside.accuracy
+        active[k] = replace(one, released=released, gain=gain), constraint
+    broken = set(after.broken["sequence"].tolist()) - set(before.broken["sequence"].tolist())
     report = job.report(
-        ways, constraints=bound, unproved=constraints.unproved(), newly_broken=tuple(int(b) for b in broken)
+        ways,
+        constraints=tuple(one for one, _ in active),
+        unproved=constraints.unproved(),
+        newly_broken=tuple(sorted(broken)),
     )
     _insist(report, chosen)
-    return module, report
-
-
-def _released(
-    job: _Job,
-    constraints: SetConstraints,
-    rows: UnprotectedPromises,
-    bound: tuple[ActiveConstraint, ...],
-    accuracy: float,
-) -> tuple[ActiveConstraint, ...]:
-    """Return the constraints, the first few with the gain of releasing their promises."""
-    by_requirement = {constraint.requirement: constraint for constraint in constraints.tightest}
-    tried = []
-    for one in bound[:MAX_RELEASES_TRIED]:
-        way, _ = job.judged(job.run(constraints.without(by_requirement[one.requirement]), rows))
-        tried.append(replace(one, released=way, gain=way.accuracy - accuracy))
-    return (*tried, *bound[MAX_RELEASES_TRIED:])
+    return updated, report
 
 
 def _insist(report: UpdateReport, settings: Settings) -> None:
@@ -434,7 +417,7 @@ def _insist(report: UpdateReport, settings: Settings) -> None:
         raise PromiseError(message(expected, received, remedy), report)
 
 
-def _binding(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
+def _active(constraint: SetConstraint, module: nn.Module) -> ActiveConstraint:
     """Return how far the updated model went against one constraint."""
     param_set = constraint.param_set
     moved = zip(param_set.displacements(module), param_set.radii, strict=True)
@@ -458,10 +441,6 @@ def _at_border(param_set: ParamSet, module: nn.Module) -> float:
     return held / max(total, 1)
 
 
-def _pressure(one: ActiveConstraint) -> tuple[float, float]:
-    return one.at_border, one.used
-
-
 # ---------------------------------------------------------------- the estimator's next version
 
 Model = TypeVar("Model", bound="VeriTraCER")
@@ -472,7 +451,7 @@ def update(
     table: tuple[Any, ArrayLike],
     x: Tensor,
     *,
-    keep: Source | str | os.PathLike[str] | None,
+    keep: Ledger | str | os.PathLike[str] | None,
     panel: str | None,
     random_state: int,
     learning_rate: float | None,
@@ -495,7 +474,7 @@ def update(
     learned = split(labels, chosen.held_out, chosen.random_state)[0]
     rows = LabelledRows(x[learned].float(), labels[learned].float(), torch.ones(len(learned)))
     made.panel_ = _panel_for(model, panel, rows, chosen.random_state)
-    with open_source(keep) as source:
+    with nullcontext() if keep is None else open_ledger(keep, create=False) as source:
         made.classifier_, made.update_ = constrained_update(
             AuditedModel.of(model),
             x,
@@ -537,14 +516,12 @@ def _held_to_panel(model: VeriTraCER, rows: LabelledRows, seed: int) -> PanelPen
 
 def _retrained(
     model: VeriTraCER, table: tuple[Any, ArrayLike], train: NDArray[np.int64], held: NDArray[np.int64]
-) -> Retrained:
-    """Train a model in the same way on some of the rows, and judge it on others."""
+) -> tuple[AuditedModel, Tensor]:
+    """Train a model in the same way on some of the rows; return it and others, encoded for it."""
     rows, labels = as_table(table[0]), np.asarray(table[1])
     parts = [rows.iloc[part] if hasattr(rows, "iloc") else rows[part] for part in (train, held)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VeriTracerWarning)  # of a model that is only compared with
         other = type(model)(**{**model.get_params(deep=False), "schema": model.schema_})
         other.fit(parts[0], labels[train])
-        x, known = other.encoding_.encode(parts[1]), model.encoding_.schema.labels(labels[held])
-    scores = quality(other.classifier_, x, torch.as_tensor(known, dtype=x.dtype), other.threshold_)
-    return Retrained(AuditedModel.of(other), *scores)
+        return AuditedModel.of(other), other.encoding_.encode(parts[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from veritracer.models.network import Network, Theta, from_module
 from veritracer.models.param_sets import ParamSet
 from veritracer.proving import PRECISION, ROWS_AT_ONCE, ProofBatch, check_computed, decide, prove
 from veritracer.recourse import Recourse, recourse_of
-from veritracer.schema import Schema
 
 
 class Verdict(StrEnum):
@@ -80,14 +79,6 @@ class Unchecked(StrEnum):
         return tuple(Unchecked).index(self)
 
 
-class Incompatibility(Enum):
-    """The reason why a model can prove no promise of another one, whatever their distance."""
-
-    ENCODING = auto()
-    THRESHOLD = auto()
-    ARCHITECTURE = auto()
-
-
 class AuditResults(NamedTuple):
     """The verdict on each promise as a number, and how far x′ is on the promised side (logit).
 
@@ -136,8 +127,13 @@ class AuditedModel:
         if isinstance(model, AuditedModel):
             return model
         if not isinstance(model, nn.Module):
-            own = recourse_of(model)
-            module, known, finder, noted = own.module, own.encoding, lambda: own, own.threshold
+            recourse = recourse_of(model)
+            module, known, finder, noted = (
+                recourse.module,
+                recourse.encoding,
+                lambda: recourse,
+                recourse.threshold,
+            )
         elif encoding is not None:
             module, known, finder, noted = model, encoding, lambda: Recourse(model, None, encoding), None
         else:
@@ -156,10 +152,6 @@ class AuditedModel:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the search for new recourse: workers only judge."""
         return {**self.__dict__, "recourse": None}
-
-    def with_module(self, module: nn.Module) -> AuditedModel:
-        """Return the same encoding and threshold with another classifier."""
-        return AuditedModel.of(module, self.encoding, self.threshold)
 
     def judge(self, promises: Promises, issuing: IssuingModel) -> AuditResults:
         """Return the verdicts on some promises of one issuing model."""
@@ -187,38 +179,33 @@ class AuditedModel:
 
     def _check_labels(self, issuing: IssuingModel) -> None:
         """Refuse a model that decides between other labels, or calls another one favourable."""
-        mine, theirs = ((s.unfavourable, s.favourable) for s in self._schemas(issuing))
-        if mine != theirs:
-            expected = f"a model that says {theirs[1]!r} where it is favourable, and else {theirs[0]!r}"
+        schemas = self.encoding.schema, issuing.encoding.schema
+        here, there = ((schema.unfavourable, schema.favourable) for schema in schemas)
+        if here != there:
+            expected = f"a model that says {there[1]!r} where it is favourable, and else {there[0]!r}"
             remedy = "whoever was promised the one was not promised the other"
-            raise LedgerError(message(expected, f"one that says {mine[1]!r} and {mine[0]!r}", remedy))
+            raise LedgerError(message(expected, f"one that says {here[1]!r} and {here[0]!r}", remedy))
 
-    def _schemas(self, issuing: IssuingModel) -> tuple[Schema, Schema]:
-        return self.encoding.schema, issuing.encoding.schema
-
-    def incompatibility(self, issuing: IssuingModel) -> Incompatibility | None:
-        """Return why nothing can be proved for this issuing model, whatever the distance, or None."""
+    def incompatibility(self, issuing: IssuingModel) -> str:
+        """Return why nothing can be proved for this issuing model, whatever the distance; else no text."""
         self._check_labels(issuing)
         if self.encoding.digest != issuing.encoding.digest:
-            return Incompatibility.ENCODING
+            return "another encoding"
         if self.threshold != issuing.threshold:
-            return Incompatibility.THRESHOLD
-        shapes = [[tuple(t.shape) for t in theta] for theta in (self.theta, issuing.theta)]
-        same = self.network == issuing.network and shapes[0] == shapes[1]
-        return None if same else Incompatibility.ARCHITECTURE
-
-    def in_words(self, incompatibility: Incompatibility, issuing: IssuingModel) -> str:
-        """Return the incompatibility as people read it."""
-        if incompatibility is Incompatibility.THRESHOLD:
             return f"threshold {self.threshold:g} instead of {issuing.threshold:g}"
-        return "another encoding" if incompatibility is Incompatibility.ENCODING else "another architecture"
+        return "" if self.has_architecture_of(issuing) else "another architecture"
+
+    def has_architecture_of(self, issuing: IssuingModel) -> bool:
+        """Return whether the networks differ in their weights alone."""
+        shapes = [[tuple(t.shape) for t in theta] for theta in (self.theta, issuing.theta)]
+        return self.network == issuing.network and shapes[0] == shapes[1]
 
     def inside(self, issuing: IssuingModel, kappa: float) -> bool:
         """Return whether the model is in the promised set; never with another encoding or threshold."""
         key = issuing.digest, kappa
         if key not in self._inside:
-            free = self.incompatibility(issuing) is None
-            self._inside[key] = free and issuing.param_set(kappa).contains(self.theta)
+            comparable = not self.incompatibility(issuing)
+            self._inside[key] = comparable and issuing.param_set(kappa).contains(self.theta)
         return self._inside[key]
 
     def _proved(

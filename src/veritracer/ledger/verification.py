@@ -35,7 +35,7 @@ from veritracer.ledger.chain import (
     VERSION,
     answer_of,
     content_of,
-    link,
+    follows,
     time_of,
 )
 from veritracer.ledger.promises import IssuingModel, Region
@@ -43,13 +43,12 @@ from veritracer.ledger.records import (
     FACTS,
     HASH,
     PARTS,
-    SALT,
+    Record,
     Row,
     checked_json,
     commitment,
     counterfactuals,
     decrypted,
-    joined,
     numbers_of,
     table_of,
 )
@@ -162,14 +161,10 @@ class Check:
         self.waiting.clear()
 
     def _entry(self, row: Sequence[Any]) -> None:
-        seq, kind, model, header, commitments, stored = row[:6]
+        seq, kind, _, header, _, stored = row[:6]
         if seq != self.seq + 1:
             self.found(seq, f"entries {self.seq + 1:,} to {seq - 1:,} are missing")
-        try:
-            holds = link(self.link, seq, kind, model, header, commitments) == stored
-        except TypeError:  # SQLite keeps a text where bytes belong
-            holds = False
-        if not holds:
+        if not follows(self.link, row):
             self.found(seq, f"the link of this {kind} does not follow from the entry before it")
         self.seq, self.link = seq, stored
         self.seen = seq if stored == self.head else self.seen
@@ -191,9 +186,9 @@ class Check:
 
     def _parts(self, row: Sequence[Any]) -> Iterator[str]:
         seq, kind, model, header, commitments = row[:5]
-        salts, *parts = row[6:12]
-        document, tensors, *asked = row[12:]
-        beside = ("records", salts), ("models", document), ("requests", asked[-1])
+        record = None if row[6] is None else Record(header, commitments, *row[6:12])
+        document, tensors, *request = row[12:]
+        beside = ("records", record), ("models", document), ("requests", request[-1])
         self.beside.update(name for name, part in beside if part is not None)
         if (seq == 1) != (kind == "ledger"):
             yield "a ledger has one entry that names it, the first"
@@ -201,52 +196,40 @@ class Check:
             if kind == "promise":
                 if document is not None:
                     yield "a promise has the content of a model"
-                yield from self._promise(seq, model, header, commitments, salts, parts)
+                yield from self._promise(seq, model, header, commitments, record)
             else:
-                if salts is not None:
+                if record is not None:
                     yield f"a {kind} has the record of a promise"
                 if model != 0 or (commitments and kind not in ("model", "request")):
                     yield f"a {kind} has an issuing model, or commitments"
                 if kind == "request":
-                    yield from self._request(seq, content_of(kind, header), commitments, *asked)
+                    yield from self._request(seq, content_of(kind, header), commitments, *request)
                 yield from self._event(seq, kind, header, commitments, document, tensors)
                 self.runs.clear()
-            if kind != "request" and asked[-1] is not None:
+            if kind != "request" and request[-1] is not None:
                 yield f"a {kind} has the row of a request"
         except (TypeError, ValueError, KeyError, AttributeError, LedgerError):
             yield f"this {kind} cannot be read"
 
     def _promise(
-        self, seq: int, model: int, header: bytes, commitments: bytes, salts: bytes | None, parts: Any
+        self, seq: int, model: int, header: bytes, commitments: bytes, record: Record | None
     ) -> Iterator[str]:
         self.promises.append(seq)
         if model not in self.models:
             yield "a promise of a model that is not in the ledger"
         content = content_of("promise", header)
-        if len(commitments) != HASH * len(PARTS):
-            yield "a promise has other commitments"
-            return
         dates = content["time"], math.inf if content["expires"] is None else content["expires"]
         if not self.runs or self.runs[-1][1] != dates:
             self.runs.append((seq, dates))
-        if salts is None:
+        if record is None:
             self.missing.add(seq)
+            if len(commitments) != HASH * len(PARTS):
+                yield "a promise has other commitments"
             return
-        who, x_cf, x, public, private = parts
-        hidden = content["original"] == "commitment"
-        contents = [who, joined(x_cf, public), *([] if hidden else [joined(x, private)])]
-        if len(salts) != SALT * len(contents) or (hidden and (x, private) != (None, None)):
-            yield "the record has other parts than were committed to"
-            return
-        sound = True
-        for k, part in enumerate(contents):
-            at, to = SALT * k, HASH * k
-            if commitment(salts[at : at + SALT], part) != commitments[to : to + HASH]:
-                sound = False
-                yield f"the part {PARTS[k]!r} is not what was committed to"
-        if sound:
-            stored = Stored(seq, content, who, x_cf, public, x, private)
-            self.waiting.setdefault(model, []).append(stored)
+        wrong = list(record.faults(content["original"]))
+        yield from wrong
+        if not wrong:
+            self.waiting.setdefault(model, []).append(Stored(seq, content, record))
 
     def _event(
         self, seq: int, kind: str, header: bytes, commitments: bytes, document: Any, tensors: Any
@@ -354,15 +337,11 @@ class Check:
 
 
 class Stored(NamedTuple):
-    """A promise with its record: number, content of the header, and parts."""
+    """A promise with its record: its number, and the content of its header."""
 
     seq: int
     header: Mapping[str, Any]
-    id: bytes
-    x_cf: bytes
-    public: bytes
-    x: bytes | None
-    private: bytes | None
+    record: Record
 
 
 def faults(issuing: IssuingModel, stored: Sequence[Stored], cipher: Fernet | None) -> Iterator[Finding]:
@@ -375,9 +354,10 @@ def faults(issuing: IssuingModel, stored: Sequence[Stored], cipher: Fernet | Non
         else:
             whole.append(one)
     if whole:
-        shown = _Shown.of(issuing, whole)
-        yield from shown.faults()
-        yield from _decisions(issuing, whole, shown.x_cf)
+        wide = np.array([one.header["region"] for one in whole])
+        x_cf, region = counterfactuals([one.record.x_cf for one in whole], wide, issuing)
+        yield from _shown(issuing.encoding, whole, x_cf, region, wide)
+        yield from _decisions(issuing, whole, x_cf)
         yield from _originals(issuing, whole, cipher)
 
 
@@ -386,50 +366,37 @@ def _shape(issuing: IssuingModel, one: Stored) -> str:
     region = 2 * len(issuing.encoding.schema) if one.header["region"] else 0
     if not one.header["radius"] * max(issuing.units) < math.inf:
         return "it covers a set of models without an end"
-    if len(one.x_cf) != 8 * (issuing.encoding.dim + region):
+    if len(one.record.x_cf) != 8 * (issuing.encoding.dim + region):
         return "'x_cf' has another length than its header says"
-    if not _is_text(one.id):
+    if not _is_text(one.record.id):
         return "the id is no text"
-    if one.header["original"] == "encrypted" and not (_is_token(one.x) and _is_token(one.private)):
+    if one.header["original"] == "encrypted" and not (
+        _is_token(one.record.x) and _is_token(one.record.private)
+    ):
         return "the original row is not encrypted"
     return ""
 
 
-class _Shown(NamedTuple):
-    """Counterfactuals and regions of one model's promises."""
-
-    encoding: Encoding
-    stored: list[Stored]
-    x_cf: Tensor
-    region: Region
-
-    @classmethod
-    def of(cls, issuing: IssuingModel, stored: list[Stored]) -> _Shown:
-        wide = np.array([one.header["region"] for one in stored])
-        return cls(issuing.encoding, stored, *counterfactuals([one.x_cf for one in stored], wide, issuing))
-
-    def faults(self) -> Iterator[Finding]:
-        """Yield what is wrong with the numbers, then with the texts, then with the regions."""
-        yield from _where("'x_cf' is no row of this encoding", ~_are_rows(self.x_cf), self.stored)
-        names = set(self.encoding.schema.names)
-        rows = [_row(checked_json(one.public), names) for one in self.stored]
-        said = np.array([row is not None for row in rows])
-        yield from _where("'public' is no row of the issuing schema", ~said, self.stored)
-        sound = yield from _compared("public", self.encoding, self.stored, rows, self.x_cf)
-        wide = np.array([one.header["region"] for one in self.stored])
-        yield from _where("its region has no extent", wide & ~self.region.wide, self.stored)
-        if (wide & sound).any():
-            yield from self._regions(np.flatnonzero(wide & sound), rows)
-
-    def _regions(self, wide: NDArray[np.intp], rows: list[Row | None]) -> Iterator[Finding]:
-        """Yield regions that are none, or that do not hold the shown row."""
-        shown = self.encoding.numbers(_table(self.encoding, [rows[k] for k in wide.tolist()])).numpy()
-        low, high = self.region.lower[wide], self.region.upper[wide]
+def _shown(
+    encoding: Encoding, stored: list[Stored], x_cf: Tensor, region: Region, wide: NDArray[np.bool_]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the encoded counterfactuals, then with their texts, then with the regions."""
+    yield from _where("'x_cf' is no row of this encoding", ~_are_rows(x_cf), stored)
+    names = set(encoding.schema.names)
+    rows = [_row(checked_json(one.record.public), names) for one in stored]
+    readable = np.array([row is not None for row in rows])
+    yield from _where("'public' is no row of the issuing schema", ~readable, stored)
+    sound = yield from _compared("public", encoding, stored, rows, x_cf)
+    yield from _where("its region has no extent", wide & ~region.wide, stored)
+    some = np.flatnonzero(wide & sound)
+    if len(some):
+        shown = encoding.numbers(_table(encoding, [rows[k] for k in some.tolist()])).numpy()
+        low, high = region.lower[some], region.upper[some]
         extends = ~np.isnan(low) | ~np.isnan(high)
-        one_hot = np.array([block.group is not None for block in self.encoding.blocks])
+        one_hot = np.array([block.group is not None for block in encoding.blocks])
         holds = (low <= shown) & (shown <= high) & np.isfinite(low) & np.isfinite(high) & ~one_hot
-        stored = [self.stored[k] for k in wide.tolist()]
-        yield from _where("the region does not hold the shown row", (extends & ~holds).any(1), stored)
+        wrong = (extends & ~holds).any(1)
+        yield from _where("the region does not hold the shown row", wrong, [stored[k] for k in some.tolist()])
 
 
 def _decisions(issuing: IssuingModel, stored: list[Stored], x_cf: Tensor) -> Iterator[Finding]:
@@ -519,12 +486,16 @@ def _row(content: Any, names: set[str]) -> Row | None:
 
 def _readable(one: Stored, cipher: Fernet | None) -> tuple[bytes, bytes] | None:
     """Return the original row, encoded and as text; None where it is not kept, or under another key."""
-    if one.x is None or one.private is None:
+    if one.record.x is None or one.record.private is None:
         return None
     if one.header["original"] != "encrypted":
-        return one.x, one.private
+        return one.record.x, one.record.private
     try:
-        return None if cipher is None else (decrypted(one.x, cipher), decrypted(one.private, cipher))
+        return (
+            None
+            if cipher is None
+            else (decrypted(one.record.x, cipher), decrypted(one.record.private, cipher))
+        )
     except LedgerError:
         return None
 

@@ -33,8 +33,8 @@ from veritracer.errors import LedgerError, PromisedMeanwhileError, message
 from veritracer.files import make_folders, remove, writable, write_whole
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import Prepared, names_of, prepare
-from veritracer.ledger.records import Terms, make_cipher
-from veritracer.ledger.requests import Kept, Request
+from veritracer.ledger.records import Terms
+from veritracer.ledger.requests import Issued, Request
 from veritracer.options import IssueOptions
 from veritracer.recourse import Recourse
 from veritracer.tables.batches import explained, load_model, naming, typed_rows
@@ -59,17 +59,13 @@ def prepare_batch(job: Job, options: IssueOptions, batch: Batch) -> BatchResult:
     if found is None:
         return result
     recourse, ids = _recourse(job), frame[options.ids].tolist()
-    return replace(
-        result, prepared=prepare(found, recourse.module, _threshold(recourse), _terms(options), ids)
-    )
+    threshold = 0.5 if recourse.threshold is None else recourse.threshold
+    return replace(result, prepared=prepare(found, recourse.module, threshold, terms_of(options), ids))
 
 
-def _terms(options: IssueOptions) -> Terms:
-    """Return the terms as of now; the dates are set anew when promises are issued."""
-    cipher = None if options.key is None else make_cipher(options.key)
-    return Terms.of(
-        options.expires, None, options.original, cipher, options.uncertified, options.allow_duplicate
-    )
+def terms_of(options: IssueOptions) -> Terms:
+    """Return the terms of the promises; bad ones are refused."""
+    return Terms(options.expires, options.original, options.key, options.uncertified, options.allow_duplicate)
 
 
 def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
@@ -106,15 +102,13 @@ def issue_table(
     out
         A local folder or file.
     """
-    _terms(options)  # refused before anything is read
+    terms_of(options)  # refused before anything is read
     is_begun = out.is_begun
     for _ in engine.map(partial(check_batch, job, options), missing_batches(batches, out)):
         pass
     with Ledger(options.ledger, key=options.key, create=not is_begun) as ledger:
-        issuing, task = (
-            _IssuingOutput(out, ledger, _recourse(job), options),
-            partial(prepare_batch, job, options),
-        )
+        task = partial(prepare_batch, job, options)
+        issuing = _IssuingOutput(out, ledger)
         return run_table(task, batches, issuing, engine, rejects=rejects, progress=progress)
 
 
@@ -124,8 +118,8 @@ class _IssuingOutput(Output):
     It does not count as begun: ``issue_table`` has compared the tables already.
     """
 
-    def __init__(self, out: RunFolder, ledger: Ledger, recourse: Recourse, options: IssueOptions) -> None:
-        self.out, self.ledger, self.recourse, self.options = out, ledger, recourse, options
+    def __init__(self, out: RunFolder, ledger: Ledger) -> None:
+        self.out, self.ledger = out, ledger
         self.identity = ledger.identity
         assert out.files.local is not None, "results of promises are written on this machine"
         self.drafts: Path = out.files.local / PREPARED
@@ -152,8 +146,8 @@ class _IssuingOutput(Output):
             self._discard(batch.name)  # the process was killed before it did
             return record
         # Whoever was cut off from the database may not know whether it has committed: wait for its end.
-        kept = self.ledger.settled(request) if drafts else self.ledger.requested(request)
-        return None if kept is None else self._publish(batch.name, kept)
+        issued = self.ledger.settled(request) if drafts else self.ledger.requested(request)
+        return None if issued is None else self._publish(batch.name, issued)
 
     def write(self, result: BatchResult) -> BatchResult:
         """Issue the promises of a batch and write its part (steps 2 to 4)."""
@@ -165,35 +159,27 @@ class _IssuingOutput(Output):
             except PromisedMeanwhileError:
                 continue
 
-    def _issue(self, result: BatchResult) -> Kept | None:
+    def _issue(self, result: BatchResult) -> Issued | None:
         """Write the draft, then commit the promises; None where there are none (steps 2 and 3)."""
         self._discard(result.name)
+        promised = self.ledger.without_duplicates(result.prepared)
+        counts = Counter({**result.counts, **promised.left_out, "promises": len(promised.rows)})
+        draft = self._draft(replace(result, counts=counts), promised)
+        if not promised.records:
+            return None
         request = self._request(result.name, result.digest)
-        with self.ledger.issuing(
-            self.recourse.module,
-            threshold=_threshold(self.recourse),
-            expires=self.options.expires,
-            original=self.options.original,
-            uncertified=self.options.uncertified,
-            allow_duplicate=self.options.allow_duplicate,
-        ) as promises:
-            added = promises.take(result.prepared)
-            counts = Counter({**result.counts, **promises.left_out, "promises": len(added.rows)})
-            draft = self._draft(replace(result, counts=counts), added)
-            if len(added.rows):
-                promises.request = request._replace(answer={"draft": draft})
-        return self.ledger.requested(request) if len(added.rows) else None
+        return self.ledger.append(promised, request._replace(answer={"draft": draft}))
 
-    def _draft(self, result: BatchResult, added: Prepared) -> str:
+    def _draft(self, result: BatchResult, promised: Prepared) -> str:
         """Write the draft of a batch, and return its digest when the disk has it."""
         assert result.rows is not None
         ranks: list[int | None] = [None] * result.rows.num_rows
         openings: list[str | None] = [None] * result.rows.num_rows
-        for rank, row in enumerate(added.rows.tolist()):
+        for rank, row in enumerate(promised.rows.tolist()):
             ranks[row] = rank
-            openings[row] = b64encode(added.openings[rank]).decode() if added.openings else None
+            openings[row] = b64encode(promised.openings[rank]).decode() if promised.openings else None
         rows = result.rows.append_column(PROMISE, pa.array(ranks, pa.int64()))
-        if self.options.original == "commitment":
+        if promised.terms.original == "commitment":
             rows = rows.append_column(OPENING, pa.array(openings, pa.string()))
         document = json.dumps({"ledger": self.identity, "result": result.to_document()})
         content = pa.BufferOutputStream()
@@ -207,18 +193,18 @@ class _IssuingOutput(Output):
             write_whole(place, data)
         return digest
 
-    def _publish(self, name: str, kept: Kept | None) -> BatchResult:
+    def _publish(self, name: str, issued: Issued | None) -> BatchResult:
         """Write the part of a batch from its draft and its request, and its record (step 4)."""
-        place = self._drafts(name)[0] if kept is None else self._place(name, (kept.answer or {})["draft"])
+        place = self._drafts(name)[0] if issued is None else self._place(name, (issued.answer or {})["draft"])
         if not place.exists():
             received = f"no {place}"
-            remedy = "restore the file: what the promises of this batch say is kept nowhere else"
+            remedy = "restore the file: the results of this batch are written nowhere else"
             raise LedgerError(message("the results of promises that were issued", received, remedy))
         rows, document = _read_draft(place)
-        result = BatchResult.from_document(document["result"], _numbered(rows, kept))
-        if kept is not None:
-            facts = {**result.facts, "expires": format_time(kept.expires)}
-            result = replace(result, facts=facts, promises=(kept.first, kept.count))
+        result = BatchResult.from_document(document["result"], _numbered(rows, issued))
+        if issued is not None:
+            facts = {**result.facts, "expires": format_time(issued.expires)}
+            result = replace(result, facts=facts, promises=(int(issued.sequence[0]), len(issued)))
         record = self.out.write(result)
         self._discard(name)
         return record
@@ -244,10 +230,12 @@ class _IssuingOutput(Output):
             remove(place)
 
 
-def _numbered(rows: pa.Table, kept: Kept | None) -> pa.Table:
+def _numbered(rows: pa.Table, issued: Issued | None) -> pa.Table:
     """Return the rows of a draft with the numbers and dates of their promises; null where there is none."""
     ranks = rows.column(PROMISE).to_pylist()
-    first, times = (0, (0.0, 0.0)) if kept is None else (kept.first, (kept.issued, kept.expires))
+    first, times = 0, (0.0, 0.0)
+    if issued is not None:
+        first, times = int(issued.sequence[0]), (issued.issued, issued.expires)
     numbers = [None if rank is None else first + rank for rank in ranks]
     rows = rows.set_column(rows.schema.get_field_index(PROMISE), PROMISE, pa.array(numbers, pa.int64()))
     for name, time in zip((ISSUED, EXPIRES), times, strict=True):
@@ -265,7 +253,3 @@ def _read_draft(place: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 def _recourse(job: Job) -> Recourse:
     return load_model(job.model, job.digest).recourse(job.rules)
-
-
-def _threshold(recourse: Recourse) -> float:
-    return 0.5 if recourse.threshold is None else recourse.threshold

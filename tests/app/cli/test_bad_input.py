@@ -38,13 +38,13 @@ BAD: dict[str, tuple[list[str], str]] = {
     "missing option": (["fit", "train.csv", *TARGET], "missing option '--out'"),
     "not a number": (explain("people.csv", "--kappa", "much"), "a valid number"),
     "negative kappa": (explain("people.csv", "--kappa", "-0.1"), "greater than or equal to 0"),
-    "infinite kappa": (explain("people.csv", "--kappa", "inf"), "kappa of at least 0"),
+    "infinite kappa": (explain("people.csv", "--kappa", "inf"), "kappa to be a finite number"),
     "no changes": (explain("people.csv", "--max-changes", "0"), "greater than or equal to 1"),
     "large overshoot": (explain("people.csv", "--overshoot", "1.5"), "less than or equal to 1"),
     "cost without number": (explain("people.csv", "--cost", "income"), "NAME=NUMBER"),
     "cost of text": (explain("people.csv", "--cost", "income=cheap"), "'income=cheap'"),
     "cost of nobody": (explain("people.csv", "--cost", "incom=2"), "did you mean 'income'"),
-    "negative cost": (explain("people.csv", "--cost", "income=-2"), "a positive number"),
+    "negative cost": (explain("people.csv", "--cost", "income=-2"), "to be greater than 0"),
     "drift of a category": (explain("people.csv", "--drift", "region=1"), "categorical"),
     "drift of two numbers": (explain("people.csv", "--drift", "savings=1:5"), "from at most 0 to at least 0"),
     "drift of no number": (explain("people.csv", "--drift", "savings=0:many"), "a name and a number"),
@@ -138,9 +138,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "another document": (fit("train.csv", "--schema", "model/model.json"), "veritracer-schema"),
     "unknown key": (fit("train.csv", "--schema", "key.json"), "unknown 'colour'"),
     "unknown kind": (fit("train.csv", "--schema", "kind.json"), "kind"),
-    "schema and hints": (fit("train.csv", "--schema", "model/schema.json", "--immutable", "age"), "edit"),
-    "two targets": (fit("train.csv", "--schema", "model/schema.json", "--target", "age"), "one target"),
-    "schema of another table": (fit("other.csv", "--schema", "model/schema.json"), "'approved'"),
+    "schema and hints": (fit("train.csv", "--schema", "model.schema.json", "--immutable", "age"), "edit"),
+    "two targets": (fit("train.csv", "--schema", "model.schema.json", "--target", "age"), "one target"),
+    "schema of another table": (fit("other.csv", "--schema", "model.schema.json"), "'approved'"),
     "schema that encodes otherwise": (explain("people.csv", "--schema", "wider.json"), "encodes rows"),
     "schema without rows": (["inspect", "bad.json"], "as JSON"),
     # the output
@@ -189,7 +189,7 @@ BAD |= {
     "format of nobody": (fit("train.csv", *TARGET, NUMBER, "incom=1,234.5"), "did you mean 'income'"),
     "format of words": (fit("train.csv", *TARGET, NUMBER, "region=1,234.5"), "written like 1,234.5"),
     "the other format": (fit("money.csv", *TARGET, NUMBER, "income=1.234,5"), "written like 1.234,5"),
-    "format and schema": (fit("train.csv", "--schema", "model/schema.json", NUMBER, "age=1,234.5"), "edit"),
+    "format and schema": (fit("train.csv", "--schema", "model.schema.json", NUMBER, "age=1,234.5"), "edit"),
     "a date for a number": (explain("date.csv"), "'2024-01-31'"),
     "a share for a number": (explain("share.csv"), "'12%'"),
     "money for a number": (explain("euro.csv"), "'€ 300'"),
@@ -244,21 +244,24 @@ BAD |= {
     "unknown id, issue": ([*ISSUE, "--id-column", "id"], "no 'id' in people.csv"),
     "issue without an id": (ISSUE, "missing option '--id-column'"),
     # rows that cannot be read
-    "rejects over the table": (explain("people.csv", REJECTS, "people.csv"), "apart from what is read"),
+    "rejects over the table": (
+        explain("people.csv", REJECTS, "people.csv"),
+        "a new file, got people.csv, which exists",
+    ),
     "rejects over other work": (predict("people.csv", REJECTS, "other.csv"), "--force"),
     "rejects as parquet": (predict("people.csv", REJECTS, "r.parquet"), "a .csv file for rejected rows"),
     "rejects as output": (predict("people.csv", REJECTS, "new.csv"), "new.csv for both"),
     "rejects into nowhere": (explain("people.csv", REJECTS, "a/b.csv"), "no folder a"),
     "rejects as a folder": (explain("people.csv", REJECTS, "d.csv"), "the folder d.csv"),
     "all rows rejected": (explain("all_wrong.csv", REJECTS, "r.csv"), "at least one row that can be read"),
-    "rejects over the table, fit": (fit("train.csv", *TARGET, REJECTS, "train.csv"), "what is read"),
+    "rejects over the table, fit": (fit("train.csv", *TARGET, REJECTS, "train.csv"), "which exists"),
     # predict
     "predict nothing": (predict("nobody.csv"), "no file nobody.csv"),
     "predict without a model": (predict("people.csv", model="modell"), "model folder"),
     "predict without a column": (predict("no_income.csv"), "no 'income'"),
     "predict an unseen category": (predict("unseen.csv"), "'moon' in row 1"),
     "predict with an extra column": (predict("extra.csv"), "--ignore id"),
-    "predict over the table": (["predict", "model", "people.csv", "--out", "people.csv"], "for both"),
+    "predict over the table": (["predict", "model", "people.csv", "--out", "people.csv"], "which exists"),
     "predict a sheet": (["predict", "model", "people.csv", "--out", "d.xlsx"], ".parquet"),
     "predict ragged": (predict("ragged.csv"), "18 in row 2"),
     # inspect
@@ -409,7 +412,7 @@ def _models(folder: Path) -> None:
 
 
 def _schemas(folder: Path) -> None:
-    schema = json.loads((folder / "model" / "schema.json").read_text())
+    schema = json.loads((folder / "model.schema.json").read_text())
     (folder / "bad.json").write_text('{"format": ')
     (folder / "bad.toml").write_text("format = \n")
     first, *others = schema["features"]

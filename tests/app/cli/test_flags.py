@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import veritracer as vt
 from veritracer.app.cli.explain import explain
 from veritracer.app.cli.issue import issue
-from veritracer.app.cli.options import FLAGS, CSVOptions, ReadOptions, amounts, flags_of, with_flags
+from veritracer.app.cli.options import FLAGS, ReadOptions, amounts, flags_of, with_flags
 from veritracer.errors import DataError
 from veritracer.options import ExplainOptions, IssueOptions
 
@@ -112,7 +112,7 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(DataError, match="expected refine=True, got refine=False with 'n'"):
         given_by(ExplainOptions, "--no-refine", "--n", "2")
     with pytest.raises(DataError, match="separator"):
-        given_by(CSVOptions, "--separator", "long")
+        given_by(ReadOptions, "--separator", "long")
 
 
 def test_a_group_of_our_own_has_one_flag_for_each_field() -> None:
@@ -124,12 +124,6 @@ def test_a_group_of_our_own_has_one_flag_for_each_field() -> None:
     assert [(flag.name, flag.default) for flag in flags_of(Group)] == [
         ("needed", inspect.Parameter.empty),
         ("count", 3),
-    ]
-    assert ReadOptions(separator="tab", query="select 1").as_flags() == [
-        "--separator",
-        "tab",
-        "--query",
-        "select 1",
     ]
 
 

@@ -99,14 +99,14 @@ def _assert_a_change_fails_the_pipeline(folder: Path) -> None:
 def _far(place: str) -> list[list[str]]:
     """Commands that ask for more than can be proved: left out first, then promised at what was proved."""
     far = ["issue", "model", "few.csv", "--id-column", "id", "--ledger", place, "--kappa", "2", "--json"]
-    far += ["--out", "far.csv"]
-    return [far, [*far, "--uncertified", "promise"]]
+    return [[*far, "--out", "far.csv"], [*far, "--uncertified", "promise", "--out", "farther.csv"]]
 
 
 def test_the_life_of_promises(named: Path) -> None:
     """Issued once, listed, shown, audited, updated, released and erased; the ledger notes each of it."""
     on = ["--ledger", "a.db"]
-    done = run_many([[*ISSUE, *on, *OUT, "--json"], [*ISSUE, *on, *OUT], *_far("c.db")], named)
+    again_out = ["--out", "again.csv"]
+    done = run_many([[*ISSUE, *on, *OUT, "--json"], [*ISSUE, *on, *again_out], *_far("c.db")], named)
     assert [d.returncode for d in done] == [0] * 4, done
     first, again = json.loads(done[0].stdout), done[1].stdout
     strict, loose = (json.loads(d.stdout) for d in done[2:])
@@ -182,6 +182,28 @@ def test_what_an_audit_notices_is_a_note(named: Path) -> None:
         assert all(line.startswith("note: ") for line in told.splitlines())
     assert json.loads(as_json.stdout)["counts"]["broken"] > 0
     assert (quiet.stdout, quiet.stderr) == ("", "")
+
+
+def test_an_audit_without_live_promises_does_not_pass(named: Path) -> None:
+    vt.Ledger(named / "empty.db").close()
+    run_many([[*ISSUE, "--ledger", "a.db", "--quiet", *OUT]], named)
+    audit = ["audit", "--model", "model", "--ledger"]
+    past = ["--at", "2020-01-01"]
+    commands = [
+        [*audit, "empty.db"],
+        [*audit, "empty.db", "--json"],
+        [*audit, "a.db", *past],
+        [*audit, "a.db"],
+    ]
+    empty, as_json, early, passed = run_many(commands, named)
+    assert [d.returncode for d in (empty, as_json, early, passed)] == [1, 1, 1, 0]
+    for told in (empty, early):
+        assert "NOTHING TO CHECK: no promise in this ledger is live at that time." in told.stdout
+        assert "PASSED" not in told.stdout
+    assert (json.loads(as_json.stdout)["passed"], json.loads(as_json.stdout)["live"]) == (False, 0)
+    assert "PASSED" in passed.stdout
+    (told,) = run_many([["promises", "history", "--ledger", "empty.db"]], named)
+    assert "nothing to check" in " ".join(told.stdout.split())
 
 
 BAD: dict[str, tuple[list[str], str]] = {

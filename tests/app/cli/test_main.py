@@ -19,9 +19,10 @@ import typer
 
 from veritracer import datasets as library
 from veritracer.app import cli
-from veritracer.app.cli import app, datasets, demo, output
-from veritracer.app.cli.checks import check_table
-from veritracer.app.cli.options import ReadOptions, TableOptions
+from veritracer.app.cli import app, datasets, output
+from veritracer.app.cli.options import ReadOptions
+from veritracer.app.cli.places import check_table
+from veritracer.app.cli.runs import TableOptions
 from veritracer.errors import DataError, message
 from veritracer.tables import BatchResult, Reject, RunSummary
 
@@ -137,7 +138,7 @@ def test_rows_and_stages_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch
     with output.progress("explaining") as watch:
         assert watch is not None
         watch(1234, 0.5)
-    with output.stages("calibrating") as told:
+    with output.progress("calibrating") as told:
         assert told is not None
         told("simulating updates", 0.25)
     shown = terminal.getvalue()
@@ -150,20 +151,25 @@ def test_nothing_is_shown_in_a_pipe_or_where_it_is_to_be_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = watched(monkeypatch)
-    with output.progress("explaining", quiet=True) as watch, output.stages("s", quiet=True) as told:
-        assert (watch, told) == (None, None)
+    with output.progress("explaining", quiet=True) as watch, output.spinner("s", quiet=True) as tell:
+        assert watch is None
+        tell("the next step")
     assert terminal.getvalue() == ""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with output.progress("explaining") as watch, output.stages("s") as told:
-        assert (watch, told) == (None, None)
+    with output.progress("explaining") as watch, output.spinner("s"):
+        assert watch is None
 
 
-def test_steps_of_the_demo_turn_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_turn_a_spinner_or_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
-    with demo._steps(quiet=False) as tell:
+    with output.spinner("Starting") as tell:
         tell("a year passes")
     assert "a year passes" in terminal.getvalue()
     assert "a year passes ..." not in terminal.getvalue()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with output.spinner("Starting") as tell:
+        tell("a year passes")
+    assert sys.stderr.getvalue() == "a year passes ...\n"  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------- tables, runs, datasets

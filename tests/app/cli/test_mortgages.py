@@ -13,7 +13,7 @@ import pytest
 import veritracer as vt
 from processes import Done, run, run_many
 
-QUICK = ["--epochs", "2", "--no-panel", "--holdout", "0"]
+QUICK = ["--epochs", "2", "--no-panel", "--holdout", "0", "--force"]
 
 
 def mortgages(labels: tuple[object, object], rows: int = 120) -> pd.DataFrame:

@@ -15,7 +15,8 @@ import pytest
 import veritracer as vt
 from processes import Done, assert_refused, run, run_many
 from veritracer.schema import Feature, Schema
-from veritracer.tables import CSVFormat, read_table
+from veritracer.tables import CSVFormat
+from veritracer.tables.cells import read_table
 
 pytestmark = pytest.mark.long  # minutes of training and of processes
 

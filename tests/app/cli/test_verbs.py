@@ -37,7 +37,7 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with sqlite3.connect(place / "people.db") as connection:
         people.drop(columns="id").reset_index().to_sql("people", connection, index=False)
     (place / "people.csv.gz").write_bytes(gzip.compress((place / "people.csv").read_bytes()))
-    text = (place / "model" / "schema.json").read_text()
+    text = (place / "model.schema.json").read_text()
     schema = json.loads(text)
     for feature in schema["features"]:
         if feature["name"] == "income":
@@ -99,6 +99,7 @@ COMMANDS = {
         "--no-panel",
         "--out",
         "second",
+        "--force",
         "--json",
     ],
 }
@@ -229,7 +230,7 @@ def test_what_predict_notices_is_a_note(folder: Path) -> None:
     people.assign(income=people["income"].where(people.index != 3, 10**9)).to_csv(
         folder / "rich.csv", index=False
     )
-    predict = ["predict", "model", "rich.csv", "--out", "decided.csv"]
+    predict = ["predict", "model", "rich.csv", "--out", "decided.csv", "--force"]
     plain, as_json, quiet = run_many([predict, [*predict, "--json"], [*predict, "--quiet"]], folder)
     for done in (plain, as_json):
         assert done.returncode == 0
@@ -276,14 +277,14 @@ def test_an_edited_schema_is_taken_back(done: dict[str, Done], folder: Path) -> 
 
 @pytest.mark.long
 def test_a_schema_in_toml(folder: Path) -> None:
-    schema = json.loads((folder / "model" / "schema.json").read_text())
+    schema = json.loads((folder / "model.schema.json").read_text())
     head = "\n".join(f"{k} = {json.dumps(v)}" for k, v in schema.items() if k != "features" and v is not None)
     blocks = [
         "[[features]]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in feature.items() if v is not None)
         for feature in schema["features"]
     ]
     (folder / "schema.toml").write_text("\n\n".join([head, *blocks]))
-    asked = [["inspect", "schema.toml", "--json"], ["inspect", "model/schema.json", "--json"]]
+    asked = [["inspect", "schema.toml", "--json"], ["inspect", "model.schema.json", "--json"]]
     toml, plain = run_many(asked, folder)
     assert json.loads(toml.stdout) == json.loads(plain.stdout)
 

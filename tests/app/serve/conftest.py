@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,14 +37,9 @@ def settings(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def log() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture(scope="session")
-def url(settings: Settings, log: io.StringIO) -> Iterator[str]:
+def url(settings: Settings) -> Iterator[str]:
     """The address of that service."""
-    with served(settings, log) as address:
+    with served(settings) as address:
         yield address
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import logging
 import os
 import socket
 import subprocess
@@ -24,7 +25,7 @@ import uvicorn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.serve.app import Log, Settings, create_app, server_config
+from veritracer.app.serve.app import JsonLines, Settings, create_app, server_config
 from veritracer.app.serve.models import Row
 from veritracer.app.serve.operations import deploy
 
@@ -72,10 +73,23 @@ def save_all(folder: Path) -> Path:
 
 
 @contextmanager
-def served(settings: Settings, log: io.StringIO | None = None) -> Iterator[str]:
+def logged(log: io.StringIO) -> Iterator[None]:
+    """Write the log of the services in this process into ``log``, as well."""
+    logger, handler = logging.getLogger("veritracer.serve"), logging.StreamHandler(log)
+    handler.setFormatter(JsonLines())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
     """The address of one process of a service, in a thread of this process, on a port of its own."""
     settings = replace(settings, port=free_port())
-    app = create_app(settings, Log(log or io.StringIO()), digest=deploy(settings))
+    app = create_app(settings, digest=deploy(settings))
     config = server_config(app, settings)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -117,7 +117,8 @@ def test_promises_are_issued_once(client: httpx.Client, settings: Settings) -> N
     assert len(one["promises"]) + len(one["skipped"]) == 4
     promise = one["promises"][0]
     assert f"Promise number: {promise['number']}" in promise["notice"]
-    assert f" {promise['expires'][:4]}, also if we update" in " ".join(promise["notice"].split())
+    words = " ".join(promise["notice"].split())
+    assert words.index(f" {promise['expires'][:4]},") < words.index(" UTC, also if we update")
     assert "DRAFT" not in promise["notice"]
     told = client.get(f"/v1/promises/{promise['number']}").json()
     assert told["sentence"] == promise["sentence"]
@@ -191,11 +192,15 @@ def test_health_readiness_and_numbers(client: httpx.Client) -> None:
 
 def test_the_document_of_the_interface(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    row = document["components"]["schemas"]["Row"]
-    assert set(row["properties"]) == set(people()[0])
-    for name in ("Decisions", "Recourse", "Certificates"):
-        (example,) = document["components"]["schemas"][name]["examples"]
-        assert client.post(f"/v1/{name.casefold()}", json=example).status_code == 200
-    options = document["components"]["schemas"]["ExplainOptions"]["properties"]
-    assert set(options) == {one.name for one in fields(ExplainOptions)}
+    schemas = document["components"]["schemas"]
+    assert set(schemas["Row"]["properties"]) == set(people()[0])
+    (row,) = schemas["Row"]["examples"]
+    for path, body in [
+        ("decisions", {"rows": [row]}),
+        ("recourse", {"rows": [row], "options": {"n": 2}}),
+        ("certificates", {"pairs": [{"row": row, "counterfactual": row}]}),
+    ]:
+        assert client.post(f"/v1/{path}", json=body).status_code == 200
+    assert {"Rows", "RecourseRequest", "CertificateRequest", "PromiseRequest", "Pair"} <= set(schemas)
+    assert set(schemas["ExplainOptions"]["properties"]) == {one.name for one in fields(ExplainOptions)}
     assert json.dumps(document).count("#/components/schemas/Problem") > 20

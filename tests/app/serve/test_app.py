@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import typer
+from serving_cases import logged
 
 from veritracer.app.cli import serve as verb
 from veritracer.app.serve import app as module
-from veritracer.app.serve.app import LimitedBody, Log, Metrics, RequestMiddleware, Settings, create_app, serve
-from veritracer.app.serve.auth import Keys, add_key
+from veritracer.app.serve.app import RequestMiddleware, Settings, create_app, serve
+from veritracer.app.serve.auth import Guard, add_key
 from veritracer.errors import LedgerError, ModelFileError, ServiceError
 
 
@@ -33,10 +33,6 @@ def asked(app: Any, path: str = "/", *, told: bool = True) -> httpx.Response:
             return await client.get(path)
 
     return asyncio.run(ask())
-
-
-def gate(inner: Callable[..., Any], settings: Settings, log: io.StringIO) -> RequestMiddleware:
-    return RequestMiddleware(inner, settings, Log(log), Metrics())
 
 
 async def breaks(scope: Any, receive: Any, send: Any) -> None:
@@ -54,8 +50,8 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_an_error_of_ours_tells_nothing_and_is_logged_without_its_message(settings: Settings) -> None:
-    log = io.StringIO()
-    answer = asked(gate(breaks, settings, log))
+    with logged(log := io.StringIO()):
+        answer = asked(RequestMiddleware(breaks, settings))
     assert (answer.status_code, answer.json()["received"]) == (500, "an error of the service")
     failure, request = [json.loads(line) for line in log.getvalue().splitlines()]
     assert (failure["error"], request["status"]) == ("RuntimeError", 500)
@@ -65,29 +61,31 @@ def test_an_error_of_ours_tells_nothing_and_is_logged_without_its_message(settin
 
 
 def test_an_error_after_the_head_ends_the_connection(settings: Settings) -> None:
-    log = io.StringIO()
-    with pytest.raises(RuntimeError):
-        asked(gate(breaks_late, settings, log))
+    with logged(log := io.StringIO()), pytest.raises(RuntimeError):
+        asked(RequestMiddleware(breaks_late, settings))
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["failure", "request"]
 
 
-def test_after_the_body_only_the_end_of_the_connection_is_waited_for() -> None:
-    pieces = [{"type": "http.request", "body": b"a"}, {"type": "http.disconnect"}]
+def test_after_the_body_only_the_end_of_the_connection_is_waited_for(settings: Settings) -> None:
+    sent = [{"type": "http.request", "body": b"a"}, {"type": "http.disconnect"}]
+    read: list[Any] = []
 
     async def receive() -> Any:
-        return pieces.pop(0)
+        return sent.pop(0)
 
-    async def read() -> list[str]:
-        limited = LimitedBody(receive, 1, 60.0)
-        return [(await limited())["type"], (await limited())["type"]]
+    async def reads(scope: Any, receive: Any, send: Any) -> None:
+        read.extend([await receive(), await receive()])
 
-    assert asyncio.run(read()) == ["http.request", "http.disconnect"]
+    scope = {"type": "http", "method": "GET", "scheme": "http", "headers": [(b"host", b"localhost")]}
+    asyncio.run(RequestMiddleware(reads, settings)(scope, receive, answers))
+    assert [piece["type"] for piece in read] == ["http.request", "http.disconnect"]
+    assert read[0]["body"] == b"a"
 
 
 def test_a_service_that_completes_no_batch_is_not_ready(settings: Settings) -> None:
-    app = create_app(replace(settings, timeout=0.1), Log(io.StringIO()))
+    app = create_app(replace(settings, timeout=0.1))
     assert asked(app, "/readyz").json() == {"status": "ready"}
-    app.state.service.batcher._stuck_since = time.monotonic() - 1.0
+    app.state.service.batcher._idle_since = time.monotonic() - 1.0
     answer = asked(app, "/readyz")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert asked(app, "/healthz").json()["status"] == "alive"
@@ -95,7 +93,7 @@ def test_a_service_that_completes_no_batch_is_not_ready(settings: Settings) -> N
 
 def test_a_process_refuses_another_model_than_the_audited_one(settings: Settings) -> None:
     with pytest.raises(ServiceError, match="expected the model 12ab, got"):
-        create_app(settings, Log(io.StringIO()), digest="12ab")
+        create_app(settings, digest="12ab")
 
 
 def test_limits_that_make_no_sense(saved: Path) -> None:
@@ -166,7 +164,7 @@ def test_the_verb_refuses_what_cannot_be_served(saved: Path, tmp_path: Path) -> 
 
 def test_the_verb_makes_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verb.serve(keys=tmp_path / "keys.json", add_key="desk", scopes=["decide,issue"])
-    found = Keys.read(tmp_path / "keys.json").caller(capsys.readouterr().out.strip())
+    found = Guard(tmp_path / "keys.json").find(capsys.readouterr().out.strip())
     assert found is not None
     assert found.scopes == {"decide", "issue"}
     assert add_key(tmp_path / "keys.json", "other", ["audit"]).startswith("vt_other_")

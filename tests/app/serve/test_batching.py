@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +18,24 @@ from serving_cases import model
 
 from recourse_tables import applicants
 from veritracer.app.serve.app import Settings
-from veritracer.app.serve.batching import Batcher, watch
+from veritracer.app.serve.batching import GRACE, Batcher
 from veritracer.app.serve.operations import Job, Operations
 from veritracer.errors import ServiceError
 
 SOON = 0.05
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A job that is answered with its payload."""
+
+    payload: Any
+    cost: int = 1
+    operation: str = "explain"
+
+    @property
+    def kind(self) -> str:
+        return self.operation
 
 
 class Model:
@@ -30,22 +46,26 @@ class Model:
         self.open = threading.Event()
         self.open.set()
 
-    def __call__(self, kind: Any, payloads: Sequence[Any], until: float) -> list[Any]:
-        self.sizes.append(len(payloads))
+    def __call__(self, jobs: Sequence[Echo], until: float) -> list[Any]:
+        self.sizes.append(len(jobs))
         assert self.open.wait(30)
         time.sleep(self.seconds)
-        if kind == "broken":
+        if jobs[0].operation == "broken":
             raise RuntimeError("a bug")
-        return [ServiceError("no") if one == "refused" else one for one in payloads]
+        return [ServiceError("no") if one.payload == "refused" else one.payload for one in jobs]
 
 
-def run(use: Callable[[Batcher, Model], Awaitable[Any]], **limits: Any) -> Any:
+def limits(**chosen: Any) -> Settings:
+    """Settings of a service that does not wait for company."""
+    return Settings(Path("model"), **{"window": 0.0, "batch_rows": 100, "queue_rows": 1000, **chosen})
+
+
+def run(use: Callable[[Batcher, Model], Awaitable[Any]], **chosen: Any) -> Any:
     """Use a batcher, and close it."""
 
     async def life() -> Any:
         compute = Model()
-        given = {"window": 0.0, "most": 100, "bound": 1000, "timeout": 10.0, **limits}
-        batcher = Batcher(compute, **given)
+        batcher = Batcher(compute, limits(**chosen))
         batcher.start()
         try:
             return await use(batcher, compute)
@@ -64,7 +84,8 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def ask(batcher: Batcher, payload: Any = 7, rows: int = 1, kind: str = "explain") -> asyncio.Task[Any]:
-    return asyncio.create_task(batcher.ask(kind, payload, rows))
+    job: Any = Echo(payload, rows, kind)
+    return asyncio.create_task(batcher.ask(job))
 
 
 # ---------------------------------------------------------------- batches
@@ -77,7 +98,7 @@ def test_requests_that_arrive_together_are_computed_together() -> None:
         return compute.sizes
 
     assert run(use) == [10]
-    assert run(use, most=4) == [4, 4, 2]
+    assert run(use, batch_rows=4) == [4, 4, 2]
 
 
 def test_a_batch_waits_while_others_join_it() -> None:
@@ -86,7 +107,7 @@ def test_a_batch_waits_while_others_join_it() -> None:
     async def use(batcher: Batcher, compute: Model) -> list[int]:
         async def one(k: int) -> int:
             await asyncio.sleep(0.03 * k)
-            return int(await batcher.ask("explain", k, 1))
+            return int(await ask(batcher, k))
 
         assert await asyncio.gather(*(one(k) for k in range(8))) == list(range(8))
         return compute.sizes
@@ -116,8 +137,8 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         assert await asyncio.gather(working, waiting) == [7, 7]
         return full.value
 
-    error = run(use, bound=300)
-    assert (error.status, error.problem.retry_after) == (429, 2)
+    error = run(use, queue_rows=300)
+    assert (error.status, error.problem["retry_after"]) == (429, 2)
 
 
 @pytest.mark.parametrize(("kind", "payload", "status"), [("broken", 7, 500), ("explain", "refused", None)])
@@ -171,7 +192,7 @@ def test_who_waits_too_long_is_told_so_and_not_computed() -> None:
             assert error.value.status == 504
         assert batcher.is_stuck
         compute.open.set()
-        await until(lambda: batcher.computing_until is None and batcher.queued == 0)
+        await until(lambda: not batcher.is_computing and batcher.queued == 0)
         assert not batcher.is_stuck
         assert await ask(batcher, 3) == 3
         return compute.sizes
@@ -194,21 +215,31 @@ def test_nobody_is_computed_who_left() -> None:
     assert run(use) == [1, 1]
 
 
-def test_the_watchdog_notices_a_batch_past_its_deadline_and_no_other() -> None:
-    async def use(batcher: Batcher, compute: Model) -> None:
-        hung = threading.Event()
-        watch(batcher, hung.set, grace=0.2, every=0.01)
-        assert await ask(batcher) == 7
-        await asyncio.sleep(0.3)
-        assert not hung.is_set()
-        compute.open.clear()
-        late = ask(batcher)
-        with pytest.raises(ServiceError, match="got none after"):
-            await late
-        assert not hung.is_set()
-        await until(hung.is_set)
+def test_only_a_batch_past_its_deadline_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer is set for each batch, and cleared unless the batch may still be computed."""
+    told: list[Any] = []
 
-    run(use, timeout=0.2)
+    def later(seconds: float, **how: bool) -> None:
+        told.append((round(seconds, 2), how["exit"]))
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", later)
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: told.append("cancelled"))
+
+    async def life() -> None:
+        compute = Model()
+        batcher = Batcher(compute, limits(timeout=5.0), end_if_hung=True)
+        batcher.start()
+        assert await ask(batcher) == 7
+        assert told == [(5.0 + GRACE, True), "cancelled"]
+        compute.open.clear()
+        hangs = ask(batcher)
+        await until(lambda: len(compute.sizes) == 2)
+        await batcher.close(0)
+        hangs.cancel()
+        compute.open.set()
+
+    asyncio.run(life())
+    assert told[2:] == [(5.0 + GRACE, True)]
 
 
 # ---------------------------------------------------------------- defect 2: answers to the wrong applicant
@@ -236,24 +267,24 @@ class Faulty:
     def __init__(self, operations: Operations) -> None:
         self.operations, self.fault, self.began = operations, "", threading.Event()
 
-    def __call__(self, kind: Any, jobs: Sequence[Job], until: float) -> list[Any]:
+    def __call__(self, jobs: Sequence[Job], until: float) -> list[Any]:
         fault, self.fault = self.fault, ""
         self.began.set()
         if fault == "exception":
             raise RuntimeError("injected")
         if fault == "too few replies":
-            return self.operations.run(kind, jobs, until)[1:]
+            return self.operations.run(jobs, until)[1:]
         if fault in ("time-out", "slow start", "cancellation"):
             time.sleep(0.6)
-        return self.operations.run(kind, jobs, until)
+        return self.operations.run(jobs, until)
 
 
 async def decided(batcher: Batcher) -> list[Any]:
     """Return the replies to one request for each application, some of them at once."""
-    jobs = [Job([row]) for row in rows()]
+    jobs = [Job("decide", [row]) for row in rows()]
     found = []
     for start in range(0, ASKED, 20):
-        asked = [batcher.ask(job.kind("decide"), job, 1) for job in jobs[start : start + 20]]
+        asked = [batcher.ask(job) for job in jobs[start : start + 20]]
         found += await asyncio.gather(*asked)
     return found
 
@@ -262,19 +293,20 @@ async def suffer(batcher: Batcher, compute: Faulty, fault: str) -> None:
     """Ask for some rows while the fault happens."""
     compute.fault = fault
     compute.began.clear()
-    batcher.timeout = 0.2 if fault in ("time-out", "slow start") else 30.0
-    jobs = [Job([row]) for row in rows()[:5]]
-    tasks = [asyncio.create_task(batcher.ask(job.kind("decide"), job, 1)) for job in jobs]
+    usual = batcher.settings
+    batcher.settings = replace(usual, timeout=0.2 if fault in ("time-out", "slow start") else 30.0)
+    jobs = [Job("decide", [row]) for row in rows()[:5]]
+    tasks = [asyncio.create_task(batcher.ask(job)) for job in jobs]
     if fault == "cancellation":
         await until(compute.began.is_set)
         for task in tasks[:3]:
             task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
-    batcher.timeout = 30.0
+    batcher.settings = usual
     wanted = {"time-out": 504, "slow start": 504, "exception": 500, "too few replies": 500}
     if fault == "cancellation":
         assert all(isinstance(one, asyncio.CancelledError) for one in ended[:3])
-        expected = [compute.operations.run(job.kind("decide"), [job], 0.0)[0] for job in jobs[3:]]
+        expected = [compute.operations.run([job], 0.0)[0] for job in jobs[3:]]
         assert ended[3:] == expected
     else:
         assert [getattr(one, "status", None) for one in ended] == [wanted[fault]] * 5
@@ -286,7 +318,7 @@ def test_answers_after_a_fault_are_those_of_a_fresh_process(operations: Operatio
 
     async def life(first: str) -> list[Any]:
         compute = Faulty(operations)
-        batcher = Batcher(compute, window=0.001, most=16, bound=1000, timeout=30.0)
+        batcher = Batcher(compute, limits(window=0.001, batch_rows=16))
         batcher.start()
         try:
             if first == "slow start":  # the first batch of the process itself takes too long
@@ -299,8 +331,7 @@ def test_answers_after_a_fault_are_those_of_a_fresh_process(operations: Operatio
             await batcher.close(5)
 
     async def ask_for(batcher: Batcher, row: dict[str, Any]) -> Any:
-        job = Job([row])
-        return await batcher.ask(job.kind("decide"), job, 1)
+        return await batcher.ask(Job("decide", [row]))
 
     fresh = asyncio.run(life(""))
     assert len({json.dumps(one) for one in fresh}) == ASKED

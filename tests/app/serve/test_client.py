@@ -56,7 +56,7 @@ def test_the_verbs_of_the_library(client: vt.Client, saved: Path) -> None:
     pd.testing.assert_frame_equal(far.frame, near.frame)
     assert far.status.tolist() == near.status.tolist()
     assert [far.sentence(i) for i in range(len(far))] == [near.sentence(i) for i in range(len(near))]
-    assert far.certified.tolist() == near.certified.tolist()
+    assert far.table["certified"].tolist() == near.certified.tolist()
     assert client.certify(X, far.frame)["certified"].tolist() == near.certified.tolist()
     several = client.explain(X, n=2)
     assert several.frame.index.names[-1] == "alternative"
@@ -157,10 +157,11 @@ def test_what_an_answer_says(near: vt.Client) -> None:
     own = model().explain(X)
     assert str(found) == repr(found)
     assert str(found).startswith(f"3 counterfactuals at kappa = {own.kappa}: ")
-    assert found.reason.tolist() == own.reason.tolist()
-    assert found.valid.tolist() == own.valid.tolist()
-    assert found.radius == pytest.approx(np.asarray(own.radius), nan_ok=True)
-    assert np.isnan(found.agreement).all()  # the model has no panel
+    for name in ("reason", "valid", "method", "n_changes"):
+        assert found.table[name].tolist() == own.table[name].tolist()
+    assert found.table["radius"].tolist() == pytest.approx(np.asarray(own.radius), nan_ok=True)
+    assert found.table["probability"].tolist() == pytest.approx(own.probability.tolist())
+    assert found.table["agreement"].isna().all()  # the model has no panel
     assert found.table["status"].tolist() == own.status.tolist()
     assert found.table.index.tolist() == X.index.tolist()
     assert "Ms Doe" in (found.notice(0) or "")
@@ -195,12 +196,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch, handler: Handler) -> vt.Client:
 def answers_of(other: dict[str, Any], schema: dict[str, Any] | None = None) -> Handler:
     """A service that gives everybody their own row, with some values exchanged."""
     schema = schema or json.loads(model().schema_.to_json())
-    features = [{"name": name} for name in model().schema_.names]
-    plain = ("status", "reason", "sentence", "notice", "method", *module.NUMBERS, "agreement")
+    plain = ("sentence", "notice", *module.TABLE)
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            return httpx.Response(200, json={"features": features, "schema": schema})
+            return httpx.Response(200, json={"schema": schema})
         answers = [
             {
                 "decision": "no",
@@ -246,7 +246,7 @@ def test_cells_travel_as_people_read_them(monkeypatch: pytest.MonkeyPatch) -> No
 
     def decide(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            return httpx.Response(200, json={"features": [{"name": name} for name in columns]})
+            return httpx.Response(200, json={"schema": json.loads(schema.to_json())})
         sent.extend(json.loads(request.content)["rows"])
         return httpx.Response(200, json={"decisions": [{"decision": "no"}] * 2})
 
@@ -258,6 +258,7 @@ def test_cells_travel_as_people_read_them(monkeypatch: pytest.MonkeyPatch) -> No
         "truth": np.array([True, False]),
         "text": ["a", None],
     }
+    schema = vt.Schema([vt.Feature(name, "continuous") for name in columns])
     assert scripted(monkeypatch, decide).predict(pd.DataFrame(columns)).tolist() == ["no", "no"]
     first, second = sent
     assert first == {"narrow": 0.1, "masked": 0.1, "whole": 3, "object": 0.3, "truth": True, "text": "a"}
@@ -304,7 +305,8 @@ def test_a_lost_answer_is_asked_for_again_where_that_does_no_harm(monkeypatch: p
 
     def once(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            return httpx.Response(200, json={"features": [{"name": "age"}]})
+            schema = vt.Schema([vt.Feature("age", "integer")])
+            return httpx.Response(200, json={"schema": json.loads(schema.to_json())})
         keys.append(request.headers["idempotency-key"])
         if len(keys) == 1:
             raise httpx.ReadTimeout("lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,9 +21,11 @@ from serving_cases import people
 
 import veritracer as vt
 from veritracer.app.serve.app import Settings, refusal_of
-from veritracer.app.serve.operations import Job, Operations, Terms, deploy
+from veritracer.app.serve.operations import Job, Operations, PromiseJob, deploy
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Terms
 
 PROMISED = 2
 
@@ -35,9 +38,9 @@ def promised(saved: Path, tmp_path: Path) -> str:
     return place
 
 
-def issue(folder: Path, place: str) -> None:
+def issue(folder: Path, place: str, first: int = 0) -> None:
     rows = pd.DataFrame(list(people()[:PROMISED]))
-    vt.load(folder).issue(rows, ids=list(range(PROMISED)), ledger=place)
+    vt.load(folder).issue(rows, ids=list(range(first, first + PROMISED)), ledger=place)
 
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
@@ -49,9 +52,9 @@ def start(settings: Settings) -> str:
     return deploy(settings.checked())
 
 
-def answer(operations: Operations, operation: Any, job: Job) -> Any:
+def answer(operations: Operations, job: Job) -> Any:
     """Return the reply to one request."""
-    (reply,) = operations.run(job.kind(operation), [job], time.monotonic() + 60)
+    (reply,) = operations.run([job], time.monotonic() + 60)
     return reply
 
 
@@ -79,8 +82,8 @@ def test_a_reason_serves_it_and_is_recorded_and_nothing_is_promised(saved: Path,
     settings, row = own(harsh(saved), promised, serve_broken="the old one is unlawful"), dict(people()[3])
     start(settings)
     operations = Operations(settings)
-    assert answer(operations, "decide", Job([row]))["decisions"][0]["decision"] == "no"
-    refused = answer(operations, "issue", Job([row], terms=Terms(["new"], "k", "{}")))
+    assert answer(operations, Job("decide", [row]))["decisions"][0]["decision"] == "no"
+    refused = answer(operations, PromiseJob([row], ids=["new"], key="k", content="{}"))
     operations.close()
     assert isinstance(refused, DeploymentError)
     assert "although it breaks 2" in str(refused)
@@ -105,6 +108,40 @@ def test_another_model_is_refused_unless_it_replaces_the_last_one(saved: Path, t
     assert [(one["model"], one["by"]) for one in deployments(place)] == [(before, "serve"), (after, "serve")]
     start(replace(settings, replace=True))
     assert [one["model"] for one in deployments(place)] == [before, after, before]
+
+
+def test_a_restart_audits_only_promises_since_the_last_deployment(
+    saved: Path, promised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited: list[int] = []
+
+    def watched(*given: Any, **how: Any) -> Any:
+        found = audit(*given, **how)
+        audited.append(found.live)
+        return found
+
+    monkeypatch.setattr(vt, "audit", watched)
+    settings = own(saved / "model", promised)
+    start(settings)
+    start(settings)
+    issue(saved / "model", promised, first=PROMISED)
+    start(settings)
+    assert audited == [PROMISED, 0, PROMISED]
+    broken = own(harsh(saved), promised, replace=True, serve_broken="why")
+    start(broken)
+    start(broken)  # what breaks promises passed no audit
+    start(replace(settings, replace=True))
+    assert audited[3:] == [2 * PROMISED] * 3
+    with pytest.raises(DeploymentError, match="breaks 4 of 4"):
+        start(own(harsh(saved), promised, replace=True))
+
+
+def test_a_restart_finds_a_new_promise_that_is_broken(saved: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "l.db")
+    start(own(harsh(saved), place))
+    issue(saved / "model", place)
+    with pytest.raises(DeploymentError, match="breaks 2 of 2"):
+        start(own(harsh(saved), place))
 
 
 def test_options_that_mean_nothing_are_refused(saved: Path) -> None:
@@ -160,15 +197,12 @@ def test_promises_are_of_the_model_that_was_deployed_last(saved: Path, tmp_path:
     found = model.explain(pd.DataFrame(list(people()[:1])))
     with vt.Ledger(place) as ledger:
         ledger.record_deployment(audit(ledger, model, recourse=0), by="a")
-        with ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch:
-            batch.add(found, ["first"])
-        ledger.release(batch.issued.sequence, "withdrawn")
+        first = prepare(found, model.classifier_, model.threshold_, Terms(), ["first"])
+        ledger.release(ledger.append(first, deployed=True).sequence, "withdrawn")
         ledger.record_deployment(audit(ledger, other, recourse=0), by="b", replace=True)
-        with (
-            pytest.raises(DeploymentError, match="expected the model deployed last"),
-            ledger.issuing(model.classifier_, threshold=model.threshold_, deployed=True) as batch,
-        ):
-            batch.add(found, ["second"])
+        second = prepare(found, model.classifier_, model.threshold_, Terms(), ["second"])
+        with pytest.raises(DeploymentError, match="expected the model deployed last"):
+            ledger.append(second, deployed=True)
         assert ledger.counts().live == 0
         assert ledger.verify().ok
 
@@ -188,3 +222,16 @@ def test_a_ledger_that_can_only_be_read_is_compared_and_not_written(
             ledger.record_deployment(broken, by="serve")
         with pytest.raises(LedgerError, match="that can be written"):
             ledger.record_deployment(broken, by="serve", reason="why")
+
+
+def test_a_tampered_promise_is_a_conflict(saved: Path, promised: str) -> None:
+    operations = Operations(own(saved / "model", promised))
+    number = int(operations.ledger.listing()["number"][0])
+    with sqlite3.connect(promised) as connection:
+        connection.execute(
+            "UPDATE veritracer_records SET public = replace(public, 'a', 'b') WHERE seq = ?", [number]
+        )
+    with pytest.raises(LedgerError, match="run veritracer verify") as caught:
+        operations.promise(number)
+    operations.close()
+    assert refusal_of(caught.value).status == 409

@@ -13,15 +13,17 @@ from typing import Any
 
 import httpx
 import pytest
-from serving_cases import people, served
+from serving_cases import logged, people, served
 
 from veritracer.app.serve import auth
 from veritracer.app.serve.app import Settings
-from veritracer.app.serve.auth import Keys, add_key
+from veritracer.app.serve.auth import Guard, add_key
 from veritracer.errors import ServiceError
 
 PARTS = ("expected", "received", "remedy")
 LIMIT = 20_000
+ROW = dict(people()[0])
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def guarded(
         most_rows=20,
         body_timeout=0.6,
     )
-    with served(tight, log_lines) as address:
+    with logged(log_lines), served(tight) as address:
         yield address
 
 
@@ -110,9 +112,9 @@ def test_forged_keys(
     settings: Settings, keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth, "PAUSE", 600.0)
-    known = Keys.read(Path(keys["file"]))
+    guard = Guard(Path(keys["file"]))
     good = keys["decide"]
-    assert known.caller(good) is not None
+    assert guard.find(good) is not None
     other = add_key(tmp_path / "other.json", "the-decide", ["decide"])
     forged = [
         good[:-1],
@@ -124,7 +126,7 @@ def test_forged_keys(
         "vt_the-decide_",
         "\ud800",
     ]
-    assert [known.caller(key) for key in forged] == [None] * len(forged)
+    assert [guard.find(key) for key in forged] == [None] * len(forged)
     text = Path(keys["file"]).read_text()
     assert good not in text
     assert good.rpartition("_")[2] not in text
@@ -137,6 +139,53 @@ def test_forged_keys(
     assert known_key == 200  # whatever others tried from the same address
 
 
+def test_wrong_keys_of_one_client_harm_no_other_behind_a_proxy(
+    settings: Settings, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy on this machine is trusted to name its clients; without that trust they are one."""
+    monkeypatch.setattr(auth, "PAUSE", 600.0)
+    guarded = replace(settings, keys=Path(keys["file"]), ledger=None)
+
+    def status(url: str, client: str, key: str = "vt_a_b") -> int:
+        headers = {"X-API-Key": key, "X-Forwarded-For": client}
+        return httpx.get(f"{url}/v1/model", headers=headers, timeout=30).status_code
+
+    for trusted, of_another in [("127.0.0.1", 401), ("192.0.2.99", 429)]:
+        with served(replace(guarded, forwarded_allow_ips=trusted)) as url:
+            assert [status(url, "192.0.2.1") for _ in range(21)] == [401] * 20 + [429]
+            assert status(url, "192.0.2.2") == of_another
+            assert [status(url, f"192.0.2.{i}", keys["decide"]) for i in (1, 2)] == [200, 200]
+
+
+def test_alternatives_count_as_rows(client: httpx.Client) -> None:
+    """Twenty counterfactuals are the limit of this service, however they are asked for."""
+    for rows, n in [(11, 2), (1, 21)]:
+        body = {"rows": [ROW] * rows, "options": {"n": n, "time_budget": 0.01}}
+        problem = refused(client.post("/v1/recourse", json=body), 413)
+        assert problem["received"] == str(rows * n)
+    body = {"rows": [ROW] * 10, "options": {"n": 2, "time_budget": 0.01}}
+    assert client.post("/v1/recourse", json=body, timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("cell", ['"' + "x" * 900_000 + '"', "9" * 900_000, "[" * 900_000])
+def test_a_huge_cell_is_a_mistake_of_the_client(url: str, cell: str) -> None:
+    for name in ("job", "income"):
+        row = json.dumps({**ROW, name: "CELL"}).replace('"CELL"', cell)
+        answer = httpx.post(f"{url}/v1/recourse", content=f'{{"rows": [{row}]}}', headers=JSON, timeout=60)
+        assert len(refused(answer, 400, 422)["received"]) < 200
+        form = {**{f"f.{k}": str(v) for k, v in ROW.items()}, f"f.{name}": cell, "n": "1"}
+        page = httpx.post(f"{url}/case", data=form, headers={"Origin": url}, timeout=60)
+        assert page.status_code in (413, 422)
+
+
+def test_browsers_stay_with_tls(client: httpx.Client) -> None:
+    proxied = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+    for path in ("/healthz", "/", "/nowhere"):
+        told = client.get(path, headers=proxied).headers
+        assert told["strict-transport-security"] == "max-age=31536000"
+        assert "strict-transport-security" not in client.get(path).headers
+
+
 def test_a_public_address_needs_keys(saved: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(ServiceError, match="expected API keys"):
@@ -145,7 +194,6 @@ def test_a_public_address_needs_keys(saved: Path) -> None:
         Settings(saved / "model", host=host).checked()
 
 
-ROW = dict(people()[0])
 DEEP = "[" * 100_000
 HOSTILE: list[tuple[str, str, Any, dict[str, str], tuple[int, ...]]] = [
     ("oversize", "/v1/recourse", b"x" * (LIMIT + 1), {}, (413,)),

@@ -122,6 +122,7 @@ def test_the_whole_path_of_a_case(page: Any) -> None:
     page.emulate_media(media="screen")
     check_accessibility(page)
     shot(page, "notice")
+    assert fits(page)
     page.fill("#person", "customer-1")
     page.fill("#recipient", "Ms <b>Doe</b>")
     page.get_by_role("button", name="Issue the promise").click()
@@ -141,6 +142,7 @@ def test_the_whole_path_of_a_case(page: Any) -> None:
     assert "customer-1" in page.locator("#lookup ~ dl.facts").inner_text()
     check_accessibility(page)
     shot(page, "promise")
+    assert fits(page)
 
 
 @needs_browser
@@ -262,7 +264,7 @@ def test_prices_of_a_form(visitor: httpx.Client) -> None:
     assert "Raise income" not in priced.text
     bad = visitor.post("/case", data={**form, "price.income": "cheap"})
     assert bad.status_code == 422
-    assert "a number as the price of &#39;income&#39;" in bad.text
+    assert "a positive number for &#39;income&#39; in cost" in bad.text
 
 
 def test_a_promise_needs_a_person_and_a_counterfactual(visitor: httpx.Client) -> None:

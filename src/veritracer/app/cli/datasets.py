@@ -8,19 +8,14 @@ from typing import Annotated
 import typer
 
 from veritracer import tables
-from veritracer.app.cli.checks import check_output
 from veritracer.app.cli.options import AsJson, DataDir, Force, Quiet, Seed, SpreadsheetSafe
-from veritracer.app.cli.output import note, print_json, print_table, say, spinner
+from veritracer.app.cli.output import note, print_json, print_table, say, show_help, spinner
+from veritracer.app.cli.places import check_new
 from veritracer.errors import DatasetError, message
 
 app = typer.Typer(help="List, fetch and write the datasets.")
 
-
-@app.callback(invoke_without_command=True)
-def datasets_group(context: typer.Context) -> None:
-    """List, fetch and write the datasets."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(show_help)
 
 
 @app.command("list", epilog="Example: veritracer datasets list --data-dir data")
@@ -41,7 +36,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets to download.")],
     data_dir: DataDir = None,
-    url: Annotated[str | None, typer.Option(help="Mirror of the file.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="Mirror of the file.")] = None,
 ) -> None:
     """Download datasets that need no login; a file is kept only if its checksum is right."""
     from veritracer import datasets
@@ -62,13 +57,15 @@ def fetch(
 @app.command(epilog="Example: veritracer datasets write loans --rows 5000 --year 2 --out loans.csv")
 def write(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
-    out: Annotated[str | None, typer.Option(help="CSV or Parquet file; by default standard output.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="New CSV or Parquet file instead of standard output.")
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Number of rows (loans only).")] = 10_000,
     year: Annotated[int, typer.Option(min=1, help="Year (loans only).")] = 1,
     drift: Annotated[float, typer.Option(help="How strongly years differ (loans only).")] = 1.0,
     seed: Seed = 0,
     id_column: Annotated[
-        str | None, typer.Option(help="Add a column of this name that numbers the rows.", show_default=False)
+        str | None, typer.Option(help="Add a column of this name that numbers the rows.")
     ] = None,
     data_dir: DataDir = None,
     spreadsheet_safe: SpreadsheetSafe = False,
@@ -80,8 +77,7 @@ def write(
 
     from veritracer import datasets
 
-    check_output(out, [], force=force)
-
+    check_new(out, force=force)
     if name == "loans":
         pieces = datasets.loans_chunks(rows, 50_000, year=year, drift=drift, random_state=seed)
     else:

@@ -7,20 +7,19 @@ updated twice, once freely and once with the promises kept, and each update is a
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veritracer.app.cli.options import AsJson, Quiet, Seed
+from veritracer.app.cli.options import AsJson, Force, Quiet, Seed
 from veritracer.app.cli.output import percent, print_json, print_table, say, spinner
+from veritracer.app.cli.places import check_new
 from veritracer.errors import AdviceWarning, DataError, DataWarning, message
 from veritracer.files import output_folder
 from veritracer.threads import only_compute
@@ -35,6 +34,7 @@ ROWS, EPOCHS = 4000, 20
 CLOSEST: dict[str, Any] = {"kappa": 0.0, "plausibility": 0.0, "extremes": True, "uncertified": "promise"}
 """Options of ``issue`` that promise the smallest change that today's model accepts, certified or not."""
 KINDS: dict[str, dict[str, Any]] = {"certified": {}, "closest": CLOSEST}
+PAGES = ("report.html", "audit.html")
 UPDATES = {"free": "ordinary update", "keeping": "promise-keeping update"}
 
 
@@ -73,16 +73,24 @@ class Demo:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the two reports.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Folder for report.html and audit.html.")] = Path("out"),
     drift: Annotated[float, typer.Option(min=0.0, help="How strongly the two years differ.")] = 1.0,
     epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = EPOCHS,
     seed: Seed = 0,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train on synthetic loans, promise recourse, update the model a year later, and audit the promises."""
+    """Show a year of promises on synthetic loans, in a minute.
+
+    A model is trained and gives two kinds of advice to everybody it declines: certified counterfactuals, and
+    the smallest changes that it accepts today. A year later it is updated with and without the promises, and
+    both updates are audited.
+    """
     start = time.perf_counter()
-    with output_folder(out), _steps(quiet=quiet or as_json) as tell:
+    for page in PAGES:
+        check_new(out / page, force=force)
+    with output_folder(out), spinner("Starting", quiet=quiet or as_json) as tell:
         only_compute()
         found = run(drift=drift, epochs=epochs, seed=seed, tell=tell)
         tell("Writing the reports")
@@ -191,20 +199,6 @@ def _share(audit: Audit, *verdicts: str) -> float:
 # ---------------------------------------------------------------- output
 
 
-@contextmanager
-def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current step: a spinner on a terminal, a line elsewhere."""
-    with spinner("Starting", quiet=quiet) as shown:
-
-        def tell(step: str) -> None:
-            if shown is not None and sys.stderr.isatty():
-                shown.update(step)  # type: ignore[attr-defined]  # it is rich's Status
-            elif not quiet:
-                print(f"{step} ...", file=sys.stderr, flush=True)
-
-        yield tell
-
-
 def _write(found: Demo, out: Path) -> tuple[Path, Path]:
     from veritracer.app.report import write_audit_page, write_report
 
@@ -212,9 +206,9 @@ def _write(found: Demo, out: Path) -> tuple[Path, Path]:
     title = "Synthetic loans: the model and its recourse"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # values beyond the range of the training rows
-        report = write_report(out / "report.html", found.model, X, y, recourse=recourse, title=title)
+        report = write_report(out / PAGES[0], found.model, X, y, recourse=recourse, title=title)
     title = "Synthetic loans: the promises one year later"
-    return report, write_audit_page(out / "audit.html", found.audits["certified"]["keeping"], title=title)
+    return report, write_audit_page(out / PAGES[1], found.audits["certified"]["keeping"], title=title)
 
 
 def _print(found: Demo) -> None:

@@ -1,4 +1,4 @@
-"""``veritracer fit``: a table in, a model folder and what it is worth out."""
+"""``veritracer fit``: train a model on a table, evaluate it, and save it."""
 
 from __future__ import annotations
 
@@ -13,82 +13,71 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.checks import check_folder, check_rejects
-from veritracer.app.cli.options import (
-    AsJson,
-    Force,
-    Quiet,
-    RejectsFile,
-    Seed,
-    amounts,
-    with_flags,
-)
+from veritracer.app.cli.options import AsJson, Force, Quiet, RejectsFile, Seed, amounts, with_flags
 from veritracer.app.cli.output import note, percent, print_json, print_table, say, spinner
+from veritracer.app.cli.places import check_new_model, check_rejects, schema_beside
 from veritracer.app.cli.schema_options import (
-    Described,
+    LabelledTable,
     SchemaOverrides,
     in_one_line,
     label_note,
     protected_note,
-    read_described,
+    read_labelled,
 )
 from veritracer.errors import DataError, TrainingWarning, VeriTracerWarning, message
-from veritracer.files import writable
+from veritracer.files import writable, write_whole
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
     from veritracer.evaluation import Estimate, Evaluation
 
-SCHEMA, EVALUATION = "schema.json", "evaluation.json"
-ClassWeight = Annotated[
-    str | None,
-    typer.Option(help="balanced, or what errors on each label weigh: yes=1,no=5.", show_default=False),
-]
+EVALUATION = "evaluation.json"
 
 
 @with_flags
 def fit(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV or Parquet; - is standard input.")],
-    out: Annotated[Path, typer.Option(help="The folder for the model: new, or a model to replace.")],
+    *,
+    out: Annotated[Path, typer.Option(help="New folder for the model.")],
     given: SchemaOverrides,
     schema: Annotated[
         Path | None,
-        typer.Option(
-            help="A schema (JSON or TOML) instead of a guess: what fit wrote, edited.", show_default=False
-        ),
+        typer.Option(help="Schema (JSON or TOML) to use instead of inferring one from the table."),
     ] = None,
     method: Annotated[
         Literal["veritracer", "counternet", "standard"],
-        typer.Option(help="veritracer, counternet or standard."),
+        typer.Option(
+            help="Train against a set of models (veritracer), without one (counternet), or the classifier "
+            "alone (standard)."
+        ),
     ] = "veritracer",
     recipe: Annotated[
-        str | None,
-        typer.Option(help="Settings of training by name: paper, paper:ctg, paper-text.", show_default=False),
+        str | None, typer.Option(help="Named training settings: paper, paper:ctg or paper-text.")
     ] = None,
     kappa: Annotated[
         float | None,
-        typer.Option(min=0.0, help="How far later models may be; 0.2 if left out.", show_default=False),
+        typer.Option(min=0.0, help="Size of the set of later models to certify for; by default 0.2."),
     ] = None,
     panel: Annotated[
         bool,
-        typer.Option("--panel/--no-panel", help="Hold it to independent models, or train as in the paper."),
+        typer.Option("--panel/--no-panel", help="Hold the classifier to a panel of independent models."),
     ] = True,
-    class_weight: ClassWeight = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(help="balanced, or the weight of errors on each label, such as yes=1,no=5."),
+    ] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="Accept above this probability; 0.5 if left out.", show_default=False),
+        float | None, typer.Option(help="Accept above this probability; by default 0.5.")
     ] = None,
     approval_rate: Annotated[
-        float | None,
-        typer.Option(help="Accept this share of the rows, instead of a threshold.", show_default=False),
+        float | None, typer.Option(help="Accept this share of the rows, instead of a threshold.")
     ] = None,
     holdout: Annotated[
-        float,
-        typer.Option(help="Share of the rows to judge a twin of the model on; 0 does not judge."),
+        float, typer.Option(help="Share of the rows to evaluate on; 0 skips the evaluation.")
     ] = 0.2,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the rows; chosen if left out.", show_default=False)
+        int | None, typer.Option(min=1, help="Passes over the rows; by default chosen by the training.")
     ] = None,
     rejects: RejectsFile = None,
     seed: Seed = 0,
@@ -96,18 +85,19 @@ def fit(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a classifier whose counterfactuals are certified, save it, and say what it is worth.
+    """Train a classifier for certified counterfactuals.
 
-    What is said is measured on rows that neither trained nor chose the epoch, by a twin that is trained
-    without them in the same run; the model that is saved has learned from all rows.
+    The evaluation is that of a second model, trained in the same run without the held-out rows; the saved
+    model has learned from all rows. The schema is written beside the model's folder (MODEL.schema.json): edit
+    it and pass it back with --schema to correct what was inferred.
     """
-    check_folder(out)
+    check_new_model(out, force=force)
     _check_decision(threshold, approval_rate, holdout)
-    check_rejects(rejects, [table], force=force)
+    check_rejects(rejects, force=force)
     with ExitStack() as stack:
         rejected = stack.enter_context(tables.open_rejects(rejects))
-        with spinner("reading", quiet=quiet):
-            data = read_described(table, given, schema, rejected)
+        with spinner("Reading the table", quiet=quiet):
+            data = read_labelled(table, given, schema, rejected)
         params = {
             "method": method,
             "recipe": recipe,
@@ -125,11 +115,20 @@ def fit(
     if schema is None:
         note(protected_note(data.schema, given.named), quiet=quiet)
     note([*data.notes, *noticed, *tables.rejects_note(rejected or [], str(rejects))], quiet=quiet)
-    facts = _facts(model, found, out, len(data.X), len(rejected or []))
     if as_json:
-        print_json(facts)
+        facts = {
+            "model": str(out),
+            "schema": str(schema_beside(out)),
+            "rows": len(data.X),
+            "rejected": len(rejected or []),
+            "features": len(model.schema_),
+            "ignored": list(model.schema_.ignored_names),
+            "evaluation": None if found is None else found.to_plain(),
+            "seconds": round(float(model.history_["seconds"].max()), 1),
+        }
+        print_json({**facts, **training_facts(model)})
     elif not quiet:
-        _print_summary(model, facts, found)
+        _print_summary(model, len(data.X), found, out)
 
 
 def _check_decision(threshold: float | None, rate: float | None, holdout: float) -> None:
@@ -145,7 +144,7 @@ def _check_decision(threshold: float | None, rate: float | None, holdout: float)
         raise DataError(message("--holdout from 0 to 0.5", f"{holdout:g}", "0.2 is the default"))
 
 
-def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] | None:
+def _class_weight(text: str | None, data: LabelledTable) -> str | dict[Any, float] | None:
     """Return the weight of errors on each label."""
     if text is None or text == "balanced":
         return text
@@ -159,13 +158,13 @@ def _class_weight(text: str | None, data: Described) -> str | dict[Any, float] |
 
 
 def _trained(
-    data: Described, params: dict[str, Any], holdout: float, *, quiet: bool
+    data: LabelledTable, params: dict[str, Any], holdout: float, *, quiet: bool
 ) -> tuple[VeriTraCER, Evaluation | None, list[str]]:
     """Return the model, its evaluation, and the notes."""
     only_compute()
     from veritracer.evaluation import fit_evaluated
 
-    watched = sys.stderr.isatty() and not quiet
+    watched = sys.stderr.isatty() and not quiet  # the training then shows its epochs
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", VeriTracerWarning)
         model, found = fit_evaluated(
@@ -177,28 +176,24 @@ def _trained(
 
 
 def save_model(model: VeriTraCER, out: Path, evaluation: Evaluation | None = None) -> None:
-    """Save the model as a folder, with its schema and what it is worth beside it."""
+    """Save the model as a folder with its evaluation, and its schema beside the folder."""
     from veritracer.persistence import save
 
-    beside = {SCHEMA: model.schema_.to_json() + "\n"}
+    inside = {}
     if evaluation is not None:
-        beside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
-    with writable(out / SCHEMA if out.is_dir() else out):
-        save(model, out, beside)
+        inside[EVALUATION] = json.dumps(evaluation.to_plain(), indent=1) + "\n"
+    with writable(out / EVALUATION if out.is_dir() else out):
+        save(model, out, inside)
+        write_whole(schema_beside(out), model.schema_.to_json() + "\n")
 
 
-def _facts(
-    model: VeriTraCER, found: Evaluation | None, out: Path, rows: int, rejected: int
-) -> dict[str, Any]:
+def training_facts(model: VeriTraCER) -> dict[str, Any]:
+    """Return what a model was trained for and how it ended, as plain values."""
+    import pandas as pd
+
     best = model.history_.iloc[model.best_epoch_ - 1]
-    shares = {k: _share(best[k]) for k in ("accuracy", "validity", "certified", "proximity")}
+    measures = ("accuracy", "validity", "certified", "proximity")
     return {
-        "model": str(out),
-        "schema": str(out / SCHEMA),
-        "rows": rows,
-        "rejected": rejected,
-        "features": len(model.schema_),
-        "ignored": list(model.schema_.ignored_names),
         "target": model.schema_.target,
         "favourable": model.schema_.favourable,
         "unfavourable": model.schema_.unfavourable,
@@ -208,31 +203,23 @@ def _facts(
         "threshold": model.threshold_,
         "epochs": len(model.history_),
         "best_epoch": model.best_epoch_,
-        "validation": shares,
-        "evaluation": None if found is None else found.to_plain(),
-        "seconds": round(float(model.history_["seconds"].max()), 1),
+        "validation": {name: None if pd.isna(best[name]) else float(best[name]) for name in measures},
     }
 
 
-def _share(value: Any) -> float | None:
-    import pandas as pd
-
-    return None if pd.isna(value) else float(value)
-
-
-def _print_summary(model: VeriTraCER, facts: dict[str, Any], found: Evaluation | None) -> None:
-    head = f"Trained on {facts['rows']:,} rows, {facts['features']} features, {facts['epochs']} epochs."
+def _print_summary(model: VeriTraCER, rows: int, found: Evaluation | None, out: Path) -> None:
+    head = f"Trained on {rows:,} rows, {len(model.schema_)} features, {len(model.history_)} epochs."
     say(in_one_line(model.schema_), head)
     if found is None:
-        say("Too few rows to hold some out, or --holdout 0: what it is worth on others is not known.")
+        say("Not evaluated: there are too few rows to hold some out, or --holdout is 0.")
     else:
         print_evaluation(found, str(model.param_set()))
     at = "" if model.approval_rate is None else f", which accepts {percent(model.approval_rate)} of the rows"
     say(
         f"It decides at the probability {model.threshold_:.3g}{at}.",
-        f"The model: {facts['model']}",
-        f"What it took the columns for: {facts['schema']}. To correct it, edit the file "
-        "(docs/how-to/describe-a-table.md says what can be said) and pass it back with --schema.",
+        f"The model: {out}",
+        f"The schema: {schema_beside(out)}. To correct it, edit the file "
+        "(docs/how-to/describe-a-table.md) and pass it back with --schema.",
     )
 
 

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veritracer import model_folder, tables
-from veritracer.app.cli.options import (
-    AsJson,
-    saved_model,
-    schema_file,
-    with_flags,
-)
-from veritracer.app.cli.output import percent, print_json, print_table, say, say_commands
-from veritracer.app.cli.schema_options import (
-    SchemaOverrides,
-    in_one_line,
-    label_note,
-    read_inspected,
-)
+from veritracer.app.cli.fit import training_facts
+from veritracer.app.cli.options import AsJson, with_flags
+from veritracer.app.cli.output import percent, print_json, print_table, say
+from veritracer.app.cli.places import load_model, read_schema
+from veritracer.app.cli.schema_options import SchemaOverrides, in_one_line, label_note, read_inspected
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
     from veritracer.schema import Feature, Schema
     from veritracer.schema.inspection import Inspection
 
-SHARES = ("accuracy", "validity", "certified")
 CATEGORIES = 4
-"""Categories that the page of a table shows of each column."""
+"""Categories of a column that are printed."""
 
 NO_TARGET = "Which column is the decision? None has two values: add one, and name it with --target."
 
@@ -41,25 +32,29 @@ NO_TARGET = "Which column is the decision? None has two values: add one, and nam
 def inspect(
     what: Annotated[
         str,
-        typer.Argument(metavar="WHAT", help="A model folder, a schema file, or a table (CSV, Parquet, -)."),
+        typer.Argument(
+            metavar="WHAT",
+            help="Folder of a model, schema file, or table (- is standard input).",
+        ),
     ],
     given: SchemaOverrides,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a saved model is, or what a table would be taken for before any fit: one page, with reasons.
+    """Show how fit would read a table, or describe a model.
 
-    The options about columns are those of fit: what is shown is what fit would do.
+    For a table: the kind and the action of each column with the reason, what looks odd, and the command that
+    trains on it. The options are those of fit. For the folder of a model: its training and its schema.
     """
     path = Path(what)
     if path.is_dir():
-        _model(saved_model(what), what, as_json=as_json)
+        _model(load_model(what), what, as_json=as_json)
         return
     if path.suffix.casefold() in (".json", ".toml"):
-        schema = schema_file(path)
+        schema = read_schema(path)
         if as_json:
             print_json(json.loads(schema.to_json()))
         else:
-            _features(schema, f"{len(schema)} columns of {what}")
+            _print_features(schema, f"{len(schema)} columns of {what}")
         return
     found = read_inspected(what, given)
     if as_json:
@@ -81,9 +76,8 @@ def _plain(found: Inspection) -> dict[str, Any]:
 
 def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
     """Print what was inferred, why, what to check, and how to change it."""
-    rows = [[f.name, _read_as(f), f.action.replace("_", " "), f.note] for f in found.schema.features]
-    head = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
-    print_table(head, ("feature", "read as", "may change", "because"), rows)
+    title = f"{what}: {found.rows:,} rows, {found.columns} columns, {len(found.schema)} of them features"
+    _print_features(found.schema, title)
     if found.schema.target is not None:
         shares = ", ".join(f"{label!r} in {percent(share)}" for label, share in found.shares.items())
         say(in_one_line(found.schema), f"labels: {shares} of the rows", *label_note(found.schema), "")
@@ -92,9 +86,18 @@ def _table(found: Inspection, what: str, given: SchemaOverrides) -> None:
     _say_how_to_go_on(found, what, given)
 
 
+def _print_features(schema: Schema, title: str) -> None:
+    """Print how each column is read, whether advice may change it, and why."""
+    rows = [[f.name, _read_as(f), f.action, f.note] for f in schema.features]
+    print_table(title, ("feature", "read as", "may change", "because"), rows)
+
+
 def _read_as(feature: Feature) -> str:
-    """Describe the kind, the number format or the categories, and the treatment of missing values."""
+    """Describe the kind, range, number format or categories, and the treatment of missing values."""
     parts: list[str] = [feature.kind]
+    ends = ("…" if end is None else f"{end:g}" for end in (feature.lower, feature.upper))
+    if (feature.lower, feature.upper) != (None, None):
+        parts.append(" to ".join(ends))
     if feature.number_format is not None:
         parts.append(f"written like {feature.number_format}")
     if feature.categories:
@@ -109,7 +112,7 @@ def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> N
     """Print the commands that fit this table, one for each label that may be the wanted one."""
     from veritracer.schema.labels import label_doubt
 
-    target, options = found.schema.target, given.as_flags()
+    target, options = found.schema.target, _as_typed(given)
     if target is None:
         named = ", ".join(map(repr, found.targets[:5]))
         say(f"Which column is the decision? Two values have: {named}. For example:" if named else NO_TARGET)
@@ -121,12 +124,25 @@ def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> N
         likely_first = sorted(found.shares, key=lambda label: label_doubt(target, label) is not None)
         stated = [["--favourable", str(label)] for label in likely_first] if is_open else [[]]
         commands = [[*fit, *favourable, "--out", "model"] for favourable in stated]
-    say_commands(shlex.join(["veritracer", *command]) for command in commands)
+    say(*("  " + shlex.join(["veritracer", *command]) for command in commands), wrap=False)
     say(
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
-        "--number-format, or edit the schema.json that fit writes and pass it back with --schema "
-        "(docs/how-to/describe-a-table.md).",
+        "--number-format, or edit the schema that fit writes beside the model and pass it back with "
+        "--schema (docs/how-to/describe-a-table.md).",
     )
+
+
+def _as_typed(given: SchemaOverrides) -> list[str]:
+    """Return the flags as they were typed, without the target."""
+    words: list[str] = []
+    for field in fields(given):
+        value = getattr(given, field.name)
+        if value == field.default or field.name == "target":
+            continue
+        flag = f"--{field.name.replace('_', '-')}"
+        many = value if isinstance(value, list) else [value]
+        words += [flag] if value is True else [word for one in many for word in (flag, one)]
+    return words
 
 
 def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
@@ -136,31 +152,37 @@ def _model(model: VeriTraCER, folder: str, *, as_json: bool) -> None:
         history = model.history_.astype(object).where(model.history_.notna(), None).to_dict("list")
         print_json({**facts, "schema": schema, "history": history})
         return
-    named = {"kappa", "norm", "radius"}  # which mean something together only
-    rows = [["method", model.method], ["set of models", str(model.param_set())]]
-    hidden = {"method", *named} if model.recipe is not None else {"method", "recipe", "settings", *named}
-    rows += [[k.replace("_", " "), _text(k, v)] for k, v in facts.items() if k not in hidden]
-    print_table(f"The model in {folder}", ("what", ""), rows)
-    _features(model.schema_, f"Its {len(model.schema_)} features")
+    from veritracer.formatting import format_value
+
+    shares = facts["validation"]
+    shown = {
+        "method": model.method,
+        "recipe": model.recipe or "–",
+        "set of models": str(model.param_set()),
+        "bound": model.bound,
+        "layers": " → ".join(map(str, facts["layers"])),
+        "parameters": format_value(facts["parameters"]),
+        "threshold": format_value(model.threshold_),
+        "best epoch": f"{model.best_epoch_} of {len(model.history_)}",
+        "stopped": str(model.stopped_),
+        **{f"validation {name}": percent(shares[name]) for name in ("accuracy", "validity", "certified")},
+        "rows kept": format_value(facts["rows_kept"]),
+        "model digest": facts["model_digest"],
+        "encoding digest": facts["encoding_digest"],
+        "made with": ", ".join(f"{name} {version}" for name, version in facts["made_with"].items()),
+    }
+    print_table(f"The model in {folder}", ("what", ""), [[*pair] for pair in shown.items()])
+    _print_features(model.schema_, f"Its {len(model.schema_)} features")
     say(in_one_line(model.schema_))
 
 
 def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    import pandas as pd
-
     from veritracer.models.network import from_module
 
     content, _ = model_folder.verified(folder)
     network, theta = from_module(model.classifier_)
-    best = model.history_.iloc[model.best_epoch_ - 1]
     return {
-        "target": model.schema_.target,
-        "favourable": model.schema_.favourable,
-        "unfavourable": model.schema_.unfavourable,
-        "method": model.method,
-        "kappa": model.settings_.kappa,
+        **training_facts(model),
         "norm": model.norm,
         "radius": model.settings_.radius,
         "bound": model.bound,
@@ -168,39 +190,10 @@ def _facts(model: VeriTraCER, folder: str) -> dict[str, Any]:
         "inputs": int(theta[0].shape[1]),
         "parameters": sum(t.numel() for t in theta),
         "generator": model.settings_.generator if model.generator_ is not None else None,
-        "threshold": model.threshold_,
-        "epochs": len(model.history_),
-        "best_epoch": model.best_epoch_,
         "stopped": model.stopped_,
-        **{k: None if pd.isna(best[k]) else float(best[k]) for k in SHARES},
         "rows_kept": len(model.neighbours_),
         "model_digest": network.digest(theta),
         "encoding_digest": model.encoding_.digest,
-        "recipe": model.recipe,
         "settings": asdict(model.settings_),
         "made_with": content["versions"],
     }
-
-
-def _text(name: str, value: Any) -> str:
-    from veritracer.formatting import format_value
-
-    if value is None:
-        return "–"
-    if isinstance(value, list):
-        return " → ".join(map(str, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
-    if name in SHARES:
-        return percent(value)
-    return format_value(value)
-
-
-def _features(schema: Schema, title: str) -> None:
-    table = schema.describe().drop(columns="note")
-    header = (table.index.name or "feature", *table.columns)
-    print_table(
-        title,
-        header,
-        [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)],
-    )

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.checks import check_new
-from veritracer.app.cli.options import (
-    Applicants,
-    KeyFile,
-    ModelFolder,
-    RecourseTableOptions,
-    model_columns,
-    read_key,
-    saved_model,
-    with_flags,
-)
-from veritracer.app.cli.output import outcome_lines
+from veritracer.app.cli.explain import Rules, Sentences
+from veritracer.app.cli.options import Applicants, KeyFile, ModelFolder, with_flags
+from veritracer.app.cli.places import load_model, model_columns, read_key, read_schema
+from veritracer.app.cli.runs import TableOptions, recourse_lines
 from veritracer.errors import DataError, message
 from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
 
@@ -40,26 +32,30 @@ LEFT_OUT = {
 def issue(
     model: ModelFolder,
     table: Applicants,
+    *,
     options: IssueOptions,
-    rows: RecourseTableOptions,
+    schema: Rules = None,
+    sentences: Sentences = False,
     key_file: KeyFile = None,
+    rows: TableOptions,
 ) -> None:
-    """Promise every declined row a certified counterfactual near it, and keep the promise in a ledger.
+    """Promise certified counterfactuals, and record them in a ledger.
 
-    --out is a file or a folder on this machine; the results have the number of each promise. By default a
-    counterfactual that is not certified becomes no promise. All rows are read before the first promise;
-    promises are then issued batch by batch. If the command is stopped, repeat it: it continues, and promises
-    nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer verify
-    detects whether the end of the ledger was cut off or rewritten.
+    --out is required: a file or a folder on this machine for the counterfactuals and the numbers of their
+    promises. By default only certified counterfactuals are promised. All rows are read before the first
+    promise; promises are then issued batch by batch. If the command is stopped, repeat it: it continues, and
+    promises nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer
+    verify detects whether the end of the ledger was cut off or rewritten.
     """
+    from veritracer.tables.issuing import issue_table, terms_of  # here: it imports torch
+
     if key_file is not None:
         options = replace(options, key=read_key(key_file))
+    terms_of(options)  # refused before the output is opened
     _check_places(table, rows.out)
     assert rows.out is not None
-    known, keep = model_columns(model), tuple(rows.kept(options.ids))
-    rows.check(table, options.ledger)
-    if not Path(f"{rows.out}.run").exists():
-        check_new(rows.out, force=rows.force)
+    known, keep = model_columns(model), rows.kept(options.ids)
+    rows.check_outputs()
 
     def check(source: str, columns: Sequence[str]) -> None:
         tables.check_ids(source, columns, options.ids)
@@ -67,18 +63,16 @@ def issue(
 
     inputs = rows.inputs(table, check)
     inputs.check_first()
-    schema = rows.rules or saved_model(model).schema_
-    how = _explain_options(options, schema)
-    job = rows.job("explain", model, how, keep=keep, sentences=rows.sentences, rules=rows.rules)
+    rules = None if schema is None else read_schema(schema)
+    how = _explain_options(options, rules or load_model(model).schema_)
+    job = rows.job("explain", model, how, keep=keep, sentences=sentences, rules=rules)
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
     if not isinstance(out, tables.RunFolder):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
     is_finished = out.is_finished
     with rows.running("issuing", out) as watch:
-        engine = rows.engine_for(inputs, out)
-        found = tables.issue_table(
-            job, options, inputs.batches, out, engine, rejects=rows.rejects, progress=watch
-        )
+        engine = rows.engine_for(inputs, in_order=False)
+        found = issue_table(job, options, inputs.batches, out, engine, rejects=rows.rejects, progress=watch)
     rows.print_notes(found)
     with vt.Ledger(options.ledger) as ledger:
         _print_issued(found, rows, ledger.head, is_finished=is_finished)
@@ -116,12 +110,12 @@ def _document(options: IssueOptions) -> dict[str, Any]:
     return {"verb": "issue", "expires": str(given.pop("expires")), "options": given, "ledger": digest}
 
 
-def _print_issued(found: RunSummary, rows: RecourseTableOptions, head: str, *, is_finished: bool) -> None:
+def _print_issued(found: RunSummary, rows: TableOptions, head: str, *, is_finished: bool) -> None:
     counts = found.counts
     numbers = _numbers(found)
     ends = dict(zip(("first", "last"), numbers, strict=False))
     lines = [
-        *outcome_lines(found),
+        *recourse_lines(found),
         _promised(counts["promises"], numbers, found.facts.get("expires")),
         *_left_out(counts),
         f"The recourse: {rows.out}" + (", complete before and left as it is" if is_finished else ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,18 +11,18 @@ import typer
 
 import veritracer as vt
 from veritracer import engines, model_folder, tables
-from veritracer.app.cli.checks import check_ledger, check_output
-from veritracer.app.cli.options import (
-    AsJson,
-    EngineName,
-    Force,
-    KeyFile,
-    LedgerPlace,
-    Quiet,
-    read_key,
-    saved_model,
+from veritracer.app.cli.options import AsJson, Day, EngineName, Force, KeyFile, LedgerPlace, Quiet
+from veritracer.app.cli.output import (
+    note,
+    percent,
+    print_json,
+    print_table,
+    progress,
+    say,
+    show_help,
+    spinner,
 )
-from veritracer.app.cli.output import note, percent, print_json, print_table, progress, say, spinner
+from veritracer.app.cli.places import check_ledger, check_new, load_model, read_key
 from veritracer.errors import LedgerError, message
 from veritracer.files import writable
 from veritracer.options import AUDIT_RECOURSE
@@ -31,37 +32,36 @@ if TYPE_CHECKING:
     from veritracer.ledger import Audit, Finding, Ledger, Verification
     from veritracer.ledger.auditing import Group
 
-app = typer.Typer(help="List, show, release and erase promises, and what happened to a ledger.")
-
-MAX_PROMISES = 50
-"""Promises that the terminal lists unless more are asked for."""
+app = typer.Typer(help="List, show, release and erase promises, and show the history of a ledger.")
 
 FAILED = 1
+MAX_PROMISES = 50
+"""Promises that are listed by default."""
+
 MAX_FINDINGS = 20
-"""Findings that the terminal shows of each kind."""
+"""Findings of each kind that are printed as text."""
 
+MAX_SHOWN = 8
+"""Groups and broken promises that are printed as text."""
 
-@app.callback(invoke_without_command=True)
-def promises_group(context: typer.Context) -> None:
-    """List, show, release and erase promises, and show the history of a ledger."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+Head = Annotated[
+    str | None,
+    typer.Option(metavar="HEX", help="Head of the ledger noted earlier: detects a cut-off or rewritten end."),
+]
+
+app.callback(invoke_without_command=True)(show_help)
 
 
 @app.command("list", epilog="Example: veritracer promises list --ledger promises.db --id 0042")
 def list_(
     ledger: LedgerPlace,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Promises of one person.", show_default=False)
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also released and expired promises.")] = False,
-    at: Annotated[
-        str | None, typer.Option(help="On this day instead of now: 2027-01-31.", show_default=False)
-    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Only the promises of this person.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include released and expired promises.")] = False,
+    at: Day = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Show at most this many.")] = MAX_PROMISES,
     as_json: AsJson = False,
 ) -> None:
-    """List the live promises: number, id, first and last day."""
+    """List the live promises."""
     with _opened(ledger) as opened:
         when = None if at is None else parse_time(at)
         found = opened.listing(when, identity=id_)
@@ -90,7 +90,7 @@ def show(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one promise: id, values, last day, and the proof."""
+    """Show one promise: person, values, last day and proof."""
     from veritracer.formatting import format_value  # here: it brings pandas
 
     with _opened(ledger, key_file) as opened:
@@ -122,7 +122,7 @@ def release(
     reason: Annotated[str, typer.Option(help="Reason; it stays in the ledger and should name no person.")],
     as_json: AsJson = False,
 ) -> None:
-    """Release promises: they need not be kept any more."""
+    """Release promises, which then need not be kept."""
     with _opened(ledger) as opened:
         head = opened.release(numbers, reason)
     if as_json:
@@ -140,7 +140,7 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm: it cannot be undone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all records of these people, or none if one of them is unknown."""
+    """Erase all records of people, or none if one is unknown."""
     with _opened(ledger) as opened:
         count = sum(len(opened.sequences_of(one)) for one in dict.fromkeys(ids))
         if count and not yes:
@@ -157,7 +157,10 @@ def erase(
 
 @app.command(epilog="Example: veritracer promises history --ledger promises.db")
 def history(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Show the other entries: models, releases, erasures, audits, updates and deployments."""
+    """Show all entries but promises.
+
+    These are models, releases, erasures, audits, updates and deployments.
+    """
     with _opened(ledger) as opened:
         found = opened.history()
     if as_json:
@@ -172,7 +175,8 @@ def _said(one: dict[str, Any]) -> str:
     kind = one["kind"]
     if kind == "audit":
         kept = sum(one[name] for name in ("proved", "checked", "superseded"))
-        ended = "passed" if one["passed"] else "failed"
+        checked = kept + one["broken"] + one["not_checkable"]
+        ended = "passed" if one["passed"] else "failed" if checked else "nothing to check"
         unknown = f", {one['not_checkable']:,} not checkable" if one["not_checkable"] else ""
         return f"of model {one['model'][:12]}: {ended}; {kept:,} kept, {one['broken']:,} broken{unknown}"
     if kind == "update":
@@ -199,26 +203,21 @@ def _opened(place: str, key_file: Path | None = None) -> Ledger:
 
 def verify(
     ledger: LedgerPlace,
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="A head noted earlier, as printed by issue.", show_default=False),
-    ] = None,
+    head: Head = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every entry of a ledger; exit with 1 if anything was changed.
+    """Check that a ledger was not altered.
 
-    Every changed byte is found. With a head that was noted elsewhere, a truncated or rewritten ledger is
-    found too.
+    Exits with 1 if it was. Every changed byte is detected; with a head that was noted elsewhere, also a
+    truncated or rewritten ledger.
     """
     check_ledger(ledger)
     with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
         found = opened.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
-        names = ("entries", "promises", "erased", "head", "count", "noted", "newer")
-        numbers = {name: getattr(found, name) for name in names}
-        print_json({"ok": found.ok, **numbers, "findings": findings, "notes": notes})
+        print_json({"ok": found.ok, **asdict(found), "findings": findings, "notes": notes})
     elif not quiet:
         _print_verification(found, noted=head is not None)
     if not found.ok:
@@ -248,14 +247,10 @@ def _lines(some: Sequence[Finding], count: int, before: str = "") -> list[str]:
     return lines + ([f"{before}and {more:,} more"] if more else [])
 
 
-MAX_SHOWN = 8
-"""Groups and broken promises that the terminal shows."""
-
-
 def audit_(
     ledger: LedgerPlace,
     model: Annotated[str, typer.Option(help="Folder of the model to audit.")],
-    out: Annotated[Path | None, typer.Option(help="Write an HTML report.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="New HTML file for the audit page.")] = None,
     allow_broken: Annotated[
         int, typer.Option(min=0, help="Pass with at most this many broken promises.")
     ] = 0,
@@ -265,37 +260,31 @@ def audit_(
     recourse: Annotated[
         int, typer.Option(min=-1, help="Find new recourse for this many broken promises; -1 is all.")
     ] = AUDIT_RECOURSE,
-    at: Annotated[
-        str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
-    ] = None,
+    at: Day = None,
     verify: Annotated[bool, typer.Option(help="First check that the ledger was not altered.")] = True,
-    head: Annotated[
-        str | None,
-        typer.Option(help="A head noted earlier: finds a cut-off or rewritten end too.", show_default=False),
-    ] = None,
+    head: Head = None,
     record: Annotated[
         bool, typer.Option(help="Record the audit in the ledger, unless it is read-only.")
     ] = True,
     key_file: KeyFile = None,
     engine: EngineName = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Audit a model: check every live promise; exit with 1 if one is broken, or the ledger was altered.
+    """Check a model against all live promises.
 
-    It also exits with 1 if a promise cannot be checked: for a model with another encoding the ledger may
-    lack a part of it.
+    Exits with 1 if a promise is broken, or the ledger was altered. It also exits with 1 if a promise cannot
+    be checked, because the model may need a part of the application that the ledger does not have, and if
+    there is no live promise, because then nothing was checked.
     """
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     model_folder.verified(model)
     check_ledger(ledger)
-    check_output(out, [ledger], force=force)
-    loaded = saved_model(model)
+    check_new(out, force=force)
+    loaded = load_model(model)
     noted = None if head is None else vt.ledger.head_of(head)
     many = workers is not None or engine == "ray"
     with vt.ledger.Ledger(ledger, create=False, key=key) as opened, opened.snapshot() as state:
@@ -312,10 +301,8 @@ def audit_(
                 watch=watch,
                 engine=engines.make_engine(engine, workers) if many else None,
             )
-    place = tables.without_password(ledger)
-    empty = [] if found.live else [f"no live promise in {place}: nothing could be broken"]
-    note([*notes.values(), *empty], quiet=quiet)
-    passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
+    note(notes.values(), quiet=quiet)
+    passed = found.live > 0 and found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write_page(out, found, checked, model)
     noted_as = _record_audit(ledger, found, passed=passed) if record else None
@@ -324,12 +311,10 @@ def audit_(
         print_json({**told, **found.to_plain()})
     elif not quiet:
         print_audit(found, checked, passed=passed, out=out)
-        if record:
-            say(
-                f"The head, with this audit: {noted_as}"
-                if noted_as
-                else "The ledger is read-only: not noted."
-            )
+        if record and noted_as is None:
+            say("The audit is not recorded: the ledger is read-only.")
+        elif record:
+            say(f"The head, with this audit: {noted_as}")
     if not passed:
         raise typer.Exit(FAILED)
 
@@ -360,35 +345,35 @@ def _write_page(out: Path, found: Audit, checked: Verification | None, model: st
 
 def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out: Path | None) -> None:
     """Print the verdicts, what stands in the way, and where the report is."""
-    names = vt.ledger.VERDICTS
-    shares = [None if found.live == 0 else found.counts[name] / found.live for name in names]
-    counted = [*zip(names, map(percent, shares), strict=True), ("expired", "")]
+    verdicts = vt.ledger.VERDICTS
+    shares = [None if found.live == 0 else found.counts[name] / found.live for name in verdicts]
+    counted = [*zip(verdicts, map(percent, shares), strict=True), ("expired", "")]
     lines = [
         [name, f"{found.counts[name]:,}", share, vt.ledger.MEANING[name] if found.counts[name] else ""]
         for name, share in counted
     ]
     print_table(f"{found.live:,} live promises", ("verdict", "promises", "share", "meaning"), lines)
-    header = (
-        "issued by",
-        "kappa",
-        "promises",
-        "by proof",
-        "broken",
-        "largest move",
-        "why no proof is possible",
-    )
-    rows = [_group_line(group) for group in found.groups[:MAX_SHOWN]]
-    more = f", {len(found.groups) - MAX_SHOWN:,} more in --json" if len(found.groups) > MAX_SHOWN else ""
-    if rows:
-        print_table(f"By issuing model and kappa{more}", header, rows)
+    if found.groups:
+        counts = ("promises", "by proof", "broken")
+        header = ("issued by", "kappa", *counts, "largest move", "why no proof is possible")
+        rows = [_group_cells(group) for group in found.groups]
+        print_table("By issuing model and kappa", header, rows, most=MAX_SHOWN)
         say("Largest move: how far the most changed layer is from the issuing model; proofs cover 1.")
-    if found.counts[vt.ledger.Verdict.BROKEN]:
-        _print_broken(found)
-    if found.counts[vt.ledger.Verdict.NOT_CHECKABLE]:
-        _print_unchecked(found)
+    if len(found.broken):
+        told = {one.sequence: one.sentence for one in found.recourse}
+        columns = zip(*(found.broken[name] for name in ("sequence", "id", "logit")), strict=True)
+        rows = [[str(n), str(whose), f"{logit:.3g}", told.get(n, "–")] for n, whose, logit in columns]
+        names = ("number", "whose", "logit", "new recourse")
+        print_table("Broken promises, the worst first", names, rows, most=MAX_SHOWN)
+    if len(found.unchecked):
+        cells = found.unchecked[["sequence", "id", "reason"]].astype(str).to_numpy().tolist()
+        print_table("Promises that cannot be checked", ("number", "whose", "why"), cells, most=MAX_SHOWN)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
-    say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
+    if found.live == 0:
+        say("NOTHING TO CHECK: no promise in this ledger is live at that time.")
+    else:
+        say("PASSED" if passed else f"FAILED: {_in_the_way(found)}.")
     if out is not None:
         say(f"The report: {out}")
 
@@ -402,7 +387,7 @@ def _in_the_way(found: Audit) -> str:
     return ", ".join(parts)
 
 
-def _group_line(group: Group) -> list[str]:
+def _group_cells(group: Group) -> list[str]:
     far = "–" if group.farthest is None else f"{_layer(group)}: {group.farthest:.3g}"
     verdict = vt.ledger.Verdict
     total = sum(group.counts.values())
@@ -416,25 +401,3 @@ def _layer(group: Group) -> str:
     assert group.distances is not None
     index = group.distances.index(max(group.distances))
     return f"{'W' if index % 2 == 0 else 'b'}{index // 2 + 1}"
-
-
-def _print_broken(found: Audit) -> None:
-    told = {one.sequence: one.sentence for one in found.recourse}
-    rows: list[Any] = [
-        [str(b["sequence"]), str(b["id"]), f"{b['logit']:.3g}", told.get(b["sequence"], "–")]
-        for b in found.broken.head(MAX_SHOWN).to_dict("records")
-    ]
-    more = f", {len(found.broken) - MAX_SHOWN:,} more in --json" if len(found.broken) > MAX_SHOWN else ""
-    header = ("number", "whose", "logit", "new recourse")
-    print_table(f"Broken promises, the worst first{more}", header, rows)
-
-
-def _print_unchecked(found: Audit) -> None:
-    rows: list[Any] = [
-        [str(one["sequence"]), str(one["id"]), str(one["reason"])]
-        for one in found.unchecked.head(MAX_SHOWN).to_dict("records")
-    ]
-    more = (
-        f", {len(found.unchecked) - MAX_SHOWN:,} more in --json" if len(found.unchecked) > MAX_SHOWN else ""
-    )
-    print_table(f"Promises that cannot be checked{more}", ("number", "whose", "why"), rows)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
 
 import typer
 from rich import box
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -23,10 +21,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from veritracer.tables import Progress as Watch
-    from veritracer.tables import RunSummary
-
 ON_TERMINAL = sys.stdout.isatty()
 
 
@@ -34,69 +28,54 @@ def _console() -> Console:
     return Console(force_terminal=ON_TERMINAL, highlight=False)
 
 
-def _errors() -> Console:
-    """Return the console for progress, which is silent unless stderr is a terminal."""
-    watched = sys.stderr.isatty()
-    return Console(stderr=True, force_terminal=watched, quiet=not watched)
+@contextmanager
+def spinner(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show a spinner on stderr, if it is a terminal.
+
+    The block may call the function it gets with the text of its next step; elsewhere that is printed.
+    """
+    if quiet:
+        yield lambda step: None
+    elif sys.stderr.isatty():
+        with Console(stderr=True, force_terminal=True).status(text) as status:
+            yield status.update
+    else:
+        yield lambda step: print(f"{step} ...", file=sys.stderr, flush=True)
 
 
-def spinner(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
-    """Show a spinner on stderr while the block runs, if it is a terminal."""
-    return nullcontext() if quiet else _errors().status(text)
-
-
-def _columns() -> tuple[ProgressColumn, ...]:
-    """Return what a bar shows."""
-    return (
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[int | str, float | None], None] | None]:
+    """Show a bar on stderr, if it is a terminal: the rows done or the current step, and the time left."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-
-
-@contextmanager
-def progress(text: str, *, quiet: bool = False) -> Iterator[Watch | None]:
-    """Show a bar on stderr with the rows done and the time left, if it is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(*_columns(), console=_errors(), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as bar:
         task = bar.add_task(text, total=None)
 
-        def watch(done: int, share: float | None) -> None:
-            total = None if share is None else 1.0
-            bar.update(task, description=f"{text}: {done:,} rows", total=total, completed=share or 0.0)
+        def show(done: int | str, share: float | None) -> None:
+            step = done if isinstance(done, str) else f"{text}: {done:,} rows"
+            bar.update(task, description=step, total=None if share is None else 1.0, completed=share or 0.0)
 
-        yield watch
-
-
-@contextmanager
-def stages(text: str, *, quiet: bool = False) -> Iterator[Callable[[str, float], None] | None]:
-    """Show a bar on stderr for work in stages, if it is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(*_columns(), console=_errors(), transient=True) as bar:
-        task = bar.add_task(text, total=None)
-
-        def watch(stage: str, share: float) -> None:
-            bar.update(task, description=stage, total=1.0, completed=share)
-
-        yield watch
+        yield show
 
 
-def say(*lines: str) -> None:
-    """Print lines of plain text."""
+def say(*lines: str, wrap: bool = True) -> None:
+    """Print lines of plain text; without ``wrap`` each stays on one line, as a command to be copied does."""
     for line in lines:
-        _console().print(line, markup=False, soft_wrap=not ON_TERMINAL)
+        _console().print(line, markup=False, soft_wrap=not (wrap and ON_TERMINAL))
 
 
-def say_commands(lines: Iterable[str]) -> None:
-    """Print commands, indented, each on one line however wide the terminal is: they are to be copied."""
-    for line in lines:
-        _console().print(f"  {line}", markup=False, soft_wrap=True)
+def show_help(context: typer.Context) -> None:
+    """Print the help of a group of commands where none of them is named."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def note(sentences: Iterable[str], *, quiet: bool = False) -> None:
@@ -110,8 +89,12 @@ def print_json(content: object) -> None:
     typer.echo(json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False))
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: framed on a terminal, in columns of text elsewhere."""
+def print_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, most: int | None = None
+) -> None:
+    """Print a table: framed on a terminal, in columns of text elsewhere; at most so many rows of it."""
+    if most is not None and len(rows) > most:
+        title, rows = f"{title}, {len(rows) - most:,} more in --json", rows[:most]
     if ON_TERMINAL:
         table = Table(title=title, title_justify="left", box=box.ROUNDED)
         for column in header:  # fold, not cut: an address must be whole to be of use
@@ -130,18 +113,3 @@ def percent(share: float | None) -> str:
     from veritracer import formatting  # here: it brings pandas
 
     return formatting.format_percent(share, fixed=True)
-
-
-def outcome_lines(found: RunSummary) -> list[str]:
-    """Say in two lines how the rows of a table ended."""
-    counts = found.counts
-    asked = counts["rows"] - counts["favourable"]
-    first = f"{counts['rows']:,} rows, {counts['favourable']:,} of them already favourable."
-    if not asked:
-        return [first]
-    return [
-        first,
-        f"Recourse for the other {asked:,}: {counts['certified']:,} certified at {found.facts['models']}, "
-        f"which is {percent(counts['certified'] / asked)}; {counts['valid']:,} accepted today without proof; "
-        f"{counts['none']:,} without recourse.",
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +13,6 @@ import typer
 
 import veritracer as vt
 from veritracer import model_folder, tables
-from veritracer.app.cli.checks import check_ledger, check_output, check_table
 from veritracer.app.cli.options import (
     AsJson,
     Force,
@@ -23,19 +22,18 @@ from veritracer.app.cli.options import (
     ModelFolder,
     Quiet,
     ReadOptions,
-    read_key,
-    saved_model,
     texts,
     with_flags,
 )
 from veritracer.app.cli.output import note, print_json, say, spinner
+from veritracer.app.cli.places import check_ledger, check_new, check_table, load_model, read_key
 from veritracer.app.cli.schema_options import ignored
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.files import writable
 from veritracer.options import ExplainOptions
 
 if TYPE_CHECKING:
-    from veritracer.app.notices import Notice, NoticeForm
+    from veritracer.app.notices import Notice
 
 OPENING = "recourse.opening"
 DRAFTED = 1_000
@@ -48,27 +46,32 @@ def report(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Test rows: CSV or Parquet; - is standard input.")
     ],
-    reading: ReadOptions,
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Its title.", show_default=False)] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="New HTML file for the report.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
-    """Write a self-contained HTML report on a model: quality, counterfactuals, certificates and groups."""
+    """Write an HTML report on a model.
+
+    The report is one file: quality of the decisions, counterfactuals, certificates, and groups of people.
+    """
     model_folder.verified(model)
     check_table(table, reading)
-    check_output(out, [table], force=force)
-    with writable(out), spinner("writing the report", quiet=quiet):
+    check_new(out, force=force)
+    with writable(out), spinner("Writing the report", quiet=quiet):
         from veritracer.app.report import write_report
+        from veritracer.tables.cells import read_table
 
-        loaded = saved_model(model)
+        loaded = load_model(model)
         schema = loaded.schema_
         with tables.collect_warnings() as notes:
             unseen = list(ignored(ignore, id_column))
-            frame = tables.read_table(table, reading.query, schema=schema, ignore=unseen, csv=reading.csv)
+            frame = read_table(table, reading.query, schema=schema, ignore=unseen, csv=reading.csv)
             y = frame[schema.target] if schema.target in frame.columns else None
             X = frame.drop(columns=[schema.target] if y is not None else [])
             path = write_report(out, loaded, X, y, title=title)
@@ -79,112 +82,88 @@ def report(
         say(f"The report: {path}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoticeOptions:
-    """Options of the appearance of notices, and the institution's own text."""
-
-    codes: Annotated[Path | None, typer.Option(help="Reason codes (JSON).", show_default=False)] = None
-    template: Annotated[
-        Path | None, typer.Option(help="Template of your own (Jinja2).", show_default=False)
-    ] = None
-    notice_format: Annotated[
-        Literal["text", "html"] | None,
-        typer.Option(
-            "--format", help="text or html; by default that of the template, or text.", show_default=False
-        ),
-    ] = None
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TEXT", help="Text for all notices: institution, contact, ...", show_default=False
-        ),
-    ] = None
-    field_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN",
-            help="Text from a column of --table: recipient, address, reference, ...",
-            show_default=False,
-        ),
-    ] = None
-    language: Annotated[str, typer.Option(metavar="LOCALE", help="Language: en, en_GB, de, ...")] = "en"
-    locale_dir: Annotated[
-        Path | None,
-        typer.Option(help="Folder with LOCALE/LC_MESSAGES/veritracer.po of your own.", show_default=False),
-    ] = None
-    pdf: Annotated[bool, typer.Option("--pdf", help="Also write each notice as PDF.")] = False
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Return the column that each person's own fields come from."""
-        return {name: column.strip() for name, column in texts("--field-column", self.field_column).items()}
-
-    def form(self) -> NoticeForm:
-        """Return what all notices share; the packages for it are imported now."""
-        from veritracer.app.i18n import Translator
-        from veritracer.app.notices import NoticeForm
-
-        fields = texts("--field", self.field)
-        if twice := sorted(set(fields) & set(self.columns)):
-            received = f"{twice[0]!r} as both"
-            raise DataError(message("each field as a text or from a column", received, "leave one out"))
-        kind = self.notice_format or ("html" if self.pdf and self.template is None else None)
-        translator = Translator(self.language, self.locale_dir)
-        return NoticeForm.of(self.codes, self.template, kind, translator, fields, self.columns)
-
-
 @with_flags
 def notices(
-    out: Annotated[Path, typer.Option(help="New folder for the notices.", show_default=False)],
-    look: NoticeOptions,
-    reading: ReadOptions,
-    options: ExplainOptions,
+    *,
+    out: Annotated[Path, typer.Option(help="New folder for the notices.")],
     ledger: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Ledger whose live promises get a notice.", show_default=False),
+        typer.Option(metavar="PLACE", help="Ledger whose live promises get a notice."),
     ] = None,
     number: Annotated[
-        list[int] | None, typer.Option(help="Only this promise; may be repeated.", show_default=False)
+        list[int] | None, typer.Option(help="Only the promise of this number; may be repeated.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Model that explains --table for drafts.", show_default=False),
+        str | None, typer.Option(metavar="FOLDER", help="Model that explains --table for drafts.")
     ] = None,
     table: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
             help="With --ledger, people and their own fields, or results of issue; with --model, applicants.",
-            show_default=False,
         ),
     ] = None,
     id_column: IdColumn = None,
+    codes: Annotated[Path | None, typer.Option(help="Reason codes (JSON).")] = None,
+    template: Annotated[Path | None, typer.Option(help="Template of your own (Jinja2).")] = None,
+    notice_format: Annotated[
+        Literal["text", "html"] | None,
+        typer.Option("--format", help="text or html; by default that of the template, or text."),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TEXT", help="Text for all notices: institution, contact, ..."),
+    ] = None,
+    field_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Text from a column of --table: recipient, address, reference, ...",
+        ),
+    ] = None,
+    language: Annotated[str, typer.Option(metavar="LOCALE", help="Language: en, en_GB, de, ...")] = "en",
+    locale_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder with LOCALE/LC_MESSAGES/veritracer.po of your own."),
+    ] = None,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write each notice as PDF.")] = False,
     key_file: KeyFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
+    options: ExplainOptions,
 ) -> None:
-    """Write a notice for each live promise of a ledger, or drafts for the declined rows of a table.
+    """Write notices of promises, or drafts for declined rows.
 
     Notices of promises are rendered from the ledger's records, as often as you like. With --table only people
     in it get one, and --field-column takes their names and addresses from there; a column recourse.opening
     opens commitments. Without a ledger nothing is promised: with --model and --table each declined row gets
     a draft, by the options of explain.
     """
-    _check_sources(ledger, model, table, number, id_column, options, look)
+    columns = {name: column.strip() for name, column in texts("--field-column", field_column).items()}
+    fields = texts("--field", field)
+    named = {"--table": table, "--id-column": id_column, "--number": number, "--field-column": columns}
+    _check_sources(ledger, model, {flag for flag, value in named.items() if value}, options)
+    if twice := sorted(set(fields) & set(columns)):
+        received = f"{twice[0]!r} as both"
+        raise DataError(message("each field as a text or from a column", received, "leave one out"))
     if table is not None:
         check_table(table, reading)
-    form = look.form()
-    with spinner("writing notices", quiet=quiet):
-        from veritracer.app.notices import write_notices
+    with spinner("Writing notices", quiet=quiet):
+        from veritracer.app.i18n import Translator
+        from veritracer.app.notices import NoticeForm, write_notices
 
+        kind = notice_format or ("html" if pdf and template is None else None)
+        translate = Translator(language, locale_dir)
+        form = NoticeForm.of(codes, template, kind, translate, fields, columns)
         key = None if key_file is None else read_key(key_file)
         if ledger is not None:
             with vt.Ledger(ledger, key=key, create=False) as opened:
-                people = None if table is None else _People(table, reading, str(id_column), look.columns)
-                count = write_notices(out, _of_promises(opened, number, people), form, pdf=look.pdf)
+                people = None if table is None else _People(table, reading, str(id_column), columns)
+                count = write_notices(out, _of_promises(opened, number, people), form, pdf=pdf)
         else:
-            made = _drafts(str(model), str(table), reading, options, look.columns)
-            count = write_notices(out, made, form, pdf=look.pdf)
+            made = _drafts(str(model), str(table), reading, options, columns)
+            count = write_notices(out, made, form, pdf=pdf)
     if as_json:
         print_json({"out": str(out), "notices": count})
     elif not quiet:
@@ -192,42 +171,28 @@ def notices(
         say(f"{count:,} {what}{'' if count == 1 else 's'}: {out}")
 
 
-def _check_sources(
-    ledger: str | None,
-    model: str | None,
-    table: str | None,
-    number: list[int] | None,
-    id_column: str | None,
-    options: ExplainOptions,
-    look: NoticeOptions,
-) -> None:
-    """Refuse what does not go together."""
+def _check_sources(ledger: str | None, model: str | None, named: set[str], options: ExplainOptions) -> None:
+    """Refuse options that do not go together; ``named`` are the flags that were given."""
     if (ledger is None) == (model is None):
         received = "neither" if ledger is None else "both"
         remedy = "name a ledger for notices of promises, or a model and a table for drafts"
         raise DataError(message("either --ledger or --model", received, remedy))
-    wrong = {
-        "--table": model is not None and table is None,
-        "--id-column": ledger is not None and (table is None) != (id_column is None),
-    }
-    for flag, lacking in wrong.items():
-        if lacking:
-            received = "one without the other" if flag == "--id-column" else f"no {flag}"
-            expected = (
-                "--table together with --id-column" if flag == "--id-column" else "--model with --table"
-            )
-            raise DataError(message(expected, received, f"add or leave out {flag}"))
-    if ledger is not None:
-        check_ledger(ledger)
-        if asdict(options) != asdict(ExplainOptions()):
-            remedy = "leave them out: a promise is what the ledger says"
-            raise DataError(message("--ledger without options of explain", "some", remedy))
-    elif number:
-        raise DataError(message("--number with --ledger", "--model", "leave it out"))
-    else:
-        model_folder.verified(str(model))
-    if look.columns and table is None:
+    if "--field-column" in named and "--table" not in named:
         raise DataError(message("--field-column with --table", "no --table", "add the table"))
+    if ledger is None:
+        if "--table" not in named:
+            raise DataError(message("--model with --table", "no --table", "add the table of applicants"))
+        if "--number" in named:
+            raise DataError(message("--number with --ledger", "--model", "leave it out"))
+        model_folder.verified(str(model))
+        return
+    if len(named & {"--table", "--id-column"}) == 1:
+        remedy = "add the other one, or leave both out"
+        raise DataError(message("--table together with --id-column", "one without the other", remedy))
+    check_ledger(ledger)
+    if asdict(options) != asdict(ExplainOptions()):
+        remedy = "leave them out: a promise is what the ledger says"
+        raise DataError(message("--ledger without options of explain", "some", remedy))
 
 
 class _People:
@@ -301,11 +266,12 @@ def _drafts(
 ) -> Iterator[Notice]:
     """Yield a draft for each declined row of the table."""
     from veritracer.app.notices import draft_notices
+    from veritracer.tables.cells import read_table
 
-    loaded = saved_model(model)
+    loaded = load_model(model)
     schema = loaded.schema_
     with tables.collect_warnings() as notes:
-        frame = tables.read_table(table, reading.query, schema=schema, csv=reading.csv)
+        frame = read_table(table, reading.query, schema=schema, csv=reading.csv)
         for name in columns.values():
             _check_column(name, tuple(map(str, frame.columns)))
         for start in range(0, len(frame), DRAFTED):

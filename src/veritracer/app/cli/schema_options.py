@@ -18,14 +18,13 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.checks import check_table
-from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, names, schema_file
+from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, names
+from veritracer.app.cli.places import check_table, read_schema
 from veritracer.errors import (
     DataError,
     DataWarning,
     SchemaError,
     TargetError,
-    as_option,
     as_typed,
     message,
     unknown_name,
@@ -43,32 +42,30 @@ if TYPE_CHECKING:
 class SchemaOverrides(ReadOptions):
     """Statements about the columns of a table that override inference."""
 
-    target: Annotated[str | None, typer.Option(help="Column with the decision.", show_default=False)] = None
+    target: Annotated[str | None, typer.Option(help="Column with the decision.")] = None
     favourable: Annotated[
         str | None,
         typer.Option(
             help="Label that people want. Never guessed, except for pairs such as approved and denied.",
-            show_default=False,
         ),
     ] = None
     immutable: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that nobody can change.", show_default=False),
+        typer.Option(metavar="NAME,...", help="Columns that nobody can change."),
     ] = None
     increase_only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that can only grow.", show_default=False),
+        typer.Option(metavar="NAME,...", help="Columns that can only grow."),
     ] = None
     decrease_only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Columns that can only fall.", show_default=False),
+        typer.Option(metavar="NAME,...", help="Columns that can only fall."),
     ] = None
     free: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME,...",
             help="Columns that may change, although they look protected or would be left out.",
-            show_default=False,
         ),
     ] = None
     ignore: Ignore = None
@@ -79,7 +76,6 @@ class SchemaOverrides(ReadOptions):
             "--number-format",
             metavar="NAME=EXAMPLE",
             help="How a column writes 1234.5, such as 'income=1.234,5'; once for each column.",
-            show_default=False,
         ),
     ] = None
 
@@ -112,26 +108,16 @@ class SchemaOverrides(ReadOptions):
         """Return the columns whose action was stated."""
         return {name for columns in self.actions.values() for name in columns}
 
-    def as_flags(self) -> list[str]:
-        """Return the flags that differ from their defaults, without the target, as they are typed."""
-        flags = [] if self.favourable is None else ["--favourable", self.favourable]
-        for action, columns in self.actions.items():
-            flags += [f"--{action.replace('_', '-')}", as_option(columns)] if columns else []
-        flags += ["--ignore", as_option(self.ignored)] if self.ignored else []
-        for name, example in self.formats.items():
-            flags += ["--number-format", f"{name}={example}"]
-        return [*flags, *super().as_flags()]
-
 
 def ignored(ignore: Sequence[str] | None, id_column: str | None) -> dict[str, str]:
     """Return the columns that are no features, and why."""
-    found = dict.fromkeys(names(ignore), "as was said (--ignore)")
-    return found if id_column is None else {**found, id_column: "says whose each row is (--id-column)"}
+    found = dict.fromkeys(names(ignore), "named by --ignore")
+    return found if id_column is None else {**found, id_column: "identifies the applicants (--id-column)"}
 
 
 @dataclass(frozen=True)
-class Described:
-    """A table that can be learned from: its schema, its features and its labels."""
+class LabelledTable:
+    """A table to learn from: its schema, its features and its labels."""
 
     schema: Schema
     X: pd.DataFrame
@@ -139,32 +125,29 @@ class Described:
     notes: tuple[str, ...] = ()
 
 
-def read_described(
+def read_labelled(
     table: str, given: SchemaOverrides, schema: Path | None, rejects: list[Reject] | None = None
-) -> Described:
+) -> LabelledTable:
     """Read a table to learn from; refuse an ambiguous column or a missing label."""
-    known = None if schema is None else schema_file(schema)
+    known = None if schema is None else read_schema(schema)
     chosen = _target(given, known, schema)
-    lenient = rejects is not None
-    _check_target(chosen, check_table(table, given, lenient=lenient) or [chosen])
+    _check_target(chosen, check_table(table, given, lenient=rejects is not None))
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", DataWarning)
         frame = _read(table, given, known, rejects)
-        _check_target(chosen, list(map(str, frame.columns)))
+        _check_target(chosen, tuple(map(str, frame.columns)))
         frame = labelled(frame, chosen, given.ignored, rejects)
         y = frame[chosen]
         wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
             hints: dict[str, Any] = {**given.actions, "number_formats": given.formats}
-            found = vt.Schema.infer(frame, chosen, wanted, **hints)
-        else:
-            found = known
-        found = _stated(found, chosen, y, wanted)
+            known = vt.Schema.infer(frame, chosen, wanted, **hints)
+        found = _with_labels(known, chosen, y, wanted)
     notes = tuple(str(warning.message) for warning in noticed)
-    return Described(found.ignoring(given.ignored), frame.drop(columns=chosen), y, notes)
+    return LabelledTable(found.ignoring(given.ignored), frame.drop(columns=chosen), y, notes)
 
 
-def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Schema:
+def _with_labels(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Schema:
     """Return the schema with both labels; refused with the options to choose from where nobody stated it."""
     if wanted is None and schema.unfavourable is not None:
         return schema
@@ -179,14 +162,11 @@ def _stated(schema: Schema, target: str, y: pd.Series[Any], wanted: Any) -> Sche
 
 def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
     """Describe a table as ``fit`` would read it, with findings to check; labels may be missing."""
-    columns = check_table(table, given)
-    if given.target is not None and columns is not None:
-        _check_target(given.target, columns)
+    _check_target(given.target, check_table(table, given))
     frame = _read(table, given, None, None)
     from veritracer.schema.inspection import inspect_table  # here: the table is refused first
 
-    if given.target is not None:
-        _check_target(given.target, list(map(str, frame.columns)))
+    _check_target(given.target, tuple(map(str, frame.columns)))
     wanted = None
     if given.target is not None and given.favourable is not None:
         wanted = _label(given.favourable, frame[given.target])
@@ -201,14 +181,10 @@ def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
 def _read(
     table: str, given: SchemaOverrides, known: Schema | None, rejects: list[Reject] | None
 ) -> pd.DataFrame:
-    return tables.read_table(
-        table,
-        given.query,
-        schema=known,
-        ignore=list(given.ignored),
-        csv=given.csv,
-        rejects=rejects,
-    )
+    from veritracer.tables.cells import read_table  # here: it imports pandas
+
+    ignore = list(given.ignored)
+    return read_table(table, given.query, schema=known, ignore=ignore, csv=given.csv, rejects=rejects)
 
 
 def labelled(
@@ -229,10 +205,11 @@ def labelled(
 
 
 def _target(given: SchemaOverrides, known: Schema | None, schema: Path | None) -> str:
-    spoken = [option for option, columns in given.actions.items() if columns]
-    spoken += ["number_format"] if given.formats else []
-    if known is not None and spoken:
-        received = f"--schema and --{spoken[0].replace('_', '-')}"
+    """Return the target; refuse options that contradict the schema or each other."""
+    overriding = [option for option, columns in given.actions.items() if columns]
+    overriding += ["number_format"] if given.formats else []
+    if known is not None and overriding:
+        received = f"--schema and --{overriding[0].replace('_', '-')}"
         remedy = "edit the feature in the schema"
         raise SchemaError(message("one description of the columns", received, remedy))
     if known is not None and known.target is not None and given.target not in (None, known.target):
@@ -247,8 +224,9 @@ def _target(given: SchemaOverrides, known: Schema | None, schema: Path | None) -
     return chosen
 
 
-def _check_target(name: str, columns: Sequence[str]) -> None:
-    if name not in columns:
+def _check_target(name: str | None, columns: tuple[str, ...] | None) -> None:
+    """Refuse a target that is none of the columns, where both are known."""
+    if name is not None and columns is not None and name not in columns:
         raise TargetError(unknown_name("the column of the target", name, columns))
 
 
@@ -288,6 +266,6 @@ def protected_note(schema: Schema, named: set[str]) -> list[str]:
     looks = [(name, kind) for name, kind in found if kind is not None]
     if not looks:
         return []
-    said = ", ".join(f"{name} ({kind})" for name, kind in looks)
-    lifted = as_typed([name for name, _ in looks])
-    return [f"protected, so nobody is told to change it: {said}; --free {lifted} lifts that"]
+    columns = ", ".join(f"{name} ({kind})" for name, kind in looks)
+    remedy = as_typed([name for name, _ in looks])
+    return [f"immutable because of their names: {columns}; --free {remedy} allows changes"]

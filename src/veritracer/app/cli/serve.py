@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from veritracer import model_folder
-from veritracer.app.cli.options import KeyFile, names, read_key, texts
+from veritracer.app.cli.options import KeyFile, names, texts
 from veritracer.app.cli.output import say
+from veritracer.app.cli.places import read_key
 from veritracer.errors import ServiceError, message
 from veritracer.options import PROMISE_TERM
+from veritracer.times import parse_expiry
 
 
 def serve(
@@ -46,6 +48,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    key_expires: Annotated[
+        str, typer.Option(help="Duration or last day of the new key: 365d, a date, or never.")
+    ] = "365d",
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with the model in memory.")] = 1,
     window: Annotated[
         float,
@@ -92,20 +97,30 @@ def serve(
             metavar="NAME", help="Name of the service, as its proxy passes it on in Host.", show_default=False
         ),
     ] = None,
+    forwarded_allow_ips: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS,...",
+            envvar="FORWARDED_ALLOW_IPS",
+            help="Addresses of trusted proxies, or *; 127.0.0.1 by default.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a model over HTTP: an API for programs, a page for people, and metrics for Prometheus.
 
     Requests that arrive within some milliseconds are computed as one batch. Without --keys the service
-    listens on a loopback address only; keys are stored as hashes.
+    listens on a loopback address only; keys are stored as hashes, and expire.
 
-    With --ledger the model is audited first. A model that breaks live promises is refused (exit code 2)
-    unless --serve-broken gives a reason; it then decides and explains, and promises nothing. A model other
-    than the one deployed last is refused unless --replace is given.
+    With --ledger the model is audited first; one that is deployed already, against newer promises only. A
+    model that breaks live promises is refused (exit code 2) unless --serve-broken gives a reason; it then
+    decides and explains, and promises nothing. A model other than the one deployed last is refused unless
+    --replace is given.
     """
     from veritracer.app.serve.app import Settings
 
     if add_key is not None:
-        _add_key(keys, add_key, scopes)
+        _add_key(keys, add_key, scopes, key_expires)
         return
     if model is None:
         remedy = "veritracer serve MODEL --ledger promises.db"
@@ -130,6 +145,7 @@ def serve(
         original=original,
         ledger_key=None if key_file is None else read_key(key_file),
         allowed_hosts=tuple(allowed_host or ()),
+        forwarded_allow_ips=forwarded_allow_ips,
     ).checked()
     model_folder.verified(model)
     from veritracer.app.serve.app import serve as run
@@ -138,9 +154,9 @@ def serve(
     raise typer.Exit(run(settings))
 
 
-def _add_key(path: Path | None, name: str, scopes: list[str] | None) -> None:
+def _add_key(path: Path | None, name: str, scopes: list[str] | None, expires: str) -> None:
     from veritracer.app.serve.auth import add_key
 
     if path is None:
         raise ServiceError(message("a file for the key", "none", "add --keys FILE"))
-    print(add_key(path, name, names(scopes)))
+    print(add_key(path, name, names(scopes), parse_expiry(expires)))

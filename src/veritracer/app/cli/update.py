@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,11 +10,11 @@ import typer
 
 import veritracer as vt
 from veritracer import model_folder, tables
-from veritracer.app.cli.checks import check_folder, check_ledger, check_table
 from veritracer.app.cli.fit import save_model
 from veritracer.app.cli.options import (
     AsJson,
-    CSVOptions,
+    Day,
+    Force,
     IdColumn,
     Ignore,
     KeyFile,
@@ -23,13 +23,12 @@ from veritracer.app.cli.options import (
     ReadOptions,
     Seed,
     names,
-    read_key,
-    saved_model,
     with_flags,
 )
-from veritracer.app.cli.output import note, percent, print_json, print_table, say, spinner, stages
+from veritracer.app.cli.output import note, percent, print_json, print_table, progress, say, spinner
+from veritracer.app.cli.places import check_ledger, check_new_model, check_table, load_model, read_key
 from veritracer.app.cli.schema_options import ignored
-from veritracer.errors import DataError, TargetError, message, unknown_name
+from veritracer.errors import DataError, ModelFileError, TargetError, message, unknown_name
 from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.times import parse_time
 
@@ -37,14 +36,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from veritracer.estimator import VeriTraCER
-    from veritracer.ledger import Calibration, PromiseError, UpdateReport
-    from veritracer.ledger.calibration import Cost
+    from veritracer.ledger import PromiseError, UpdateReport
     from veritracer.ledger.update import UpdateVariant
     from veritracer.schema import Schema
 
 NOT_ACHIEVED = 1
 MAX_LIMITS_SHOWN = 8
-"""Limits that the terminal shows."""
+"""Limits that are printed as text."""
 
 
 @with_flags
@@ -56,28 +54,30 @@ def update(
             metavar="TABLE", help="New rows with their labels: CSV or Parquet; - is standard input."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the updated model.")],
-    reading: ReadOptions,
+    *,
+    out: Annotated[Path, typer.Option(help="New folder for the updated model.")],
     keep: Annotated[
         str | None,
-        typer.Option(metavar="LEDGER", help="Keep every live promise in this ledger.", show_default=False),
+        typer.Option(metavar="LEDGER", help="Ledger whose live promises the update keeps."),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="Column with the decision; by default the model's own.", show_default=False),
+        typer.Option(help="Column with the decision; by default the model's own."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the new rows.")] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="Learning rate; by default a fifth of the training's.", show_default=False),
+        typer.Option(help="Learning rate; by default a fifth of the training's."),
     ] = None,
     panel: Annotated[
         Literal["keep", "refit", "none"],
         typer.Option(help="Keep the model's panel, refit it to the new rows, or use none."),
     ] = "keep",
-    penalty: Annotated[float, typer.Option(min=0.0, help="Weight of promises that no proof protects.")] = 1.0,
+    penalty: Annotated[
+        float, typer.Option(min=0.0, help="Weight of promises without a proof in the loss.")
+    ] = 1.0,
     least_kappa: Annotated[
-        float, typer.Option(min=0.0, help="Leave promises below this kappa to the penalty.")
+        float, typer.Option(min=0.0, help="Keep promises below this kappa by the penalty alone.")
     ] = 0.0,
     max_loss: Annotated[
         float | None,
@@ -85,27 +85,28 @@ def update(
             min=0.0,
             help="Refuse if the promises cost more accuracy than this against the better of a free update "
             "and of training from scratch.",
-            show_default=False,
         ),
     ] = None,
     allow_broken: Annotated[int, typer.Option(min=0, help="Allow this many newly broken promises.")] = 0,
     compare: Annotated[
         bool, typer.Option(help="Also train from scratch, and measure the gain from releasing promises.")
     ] = True,
-    at: Annotated[
-        str | None, typer.Option(help="Live at this date instead of now: 2027-01-31.", show_default=False)
-    ] = None,
+    at: Day = None,
     key_file: KeyFile = None,
     id_column: IdColumn = None,
     ignore: Ignore = None,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
-    """Fine-tune a model on new rows; with --keep inside the sets of all live promises.
+    """Fine-tune a model on new rows, and keep its promises.
 
-    Exits with 1, and writes nothing, if promises exclude each other, cost too much, or would be broken.
+    With --keep the updated model stays in the sets that live promises were proved for. Exits with 1, and
+    writes nothing, if promises exclude each other, cost too much, or would be broken. --out never replaces
+    MODEL, or another model that issued promises of the ledger.
     """
-    check_folder(out)
+    _check_place(out, model, force=force)
     when = None if at is None else parse_time(at)
     key = None if key_file is None else read_key(key_file)
     model_folder.verified(model)
@@ -121,22 +122,25 @@ def update(
         "compare": compare,
         "at": when,
     }
-    loaded = saved_model(model)
-    with tables.collect_warnings() as notes:
-        X, y = _labelled_rows(loaded, table, target, list(ignored(ignore, id_column)), reading)
-        promises = None if keep is None else vt.ledger.Ledger(keep, create=False, key=key)
-        try:
-            with spinner("updating", quiet=quiet):
-                made = loaded.update(
-                    X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options
-                )
+    try:
+        with (
+            spinner("Loading the model", quiet=quiet) as tell,
+            tables.collect_warnings() as notes,
+            ExitStack() as stack,
+        ):
+            loaded = load_model(model)
+            promises = None
+            if keep is not None:
+                promises = stack.enter_context(vt.ledger.Ledger(keep, create=False, key=key))
+                _check_not_issuing(out, promises)
+            unseen = list(ignored(ignore, id_column))
+            X, y = _labelled_rows(table, reading, loaded.schema_, unseen, target)
+            tell(f"Updating the model with {len(X):,} rows")
+            made = loaded.update(X, y, keep=promises, epochs=epochs, learning_rate=learning_rate, **options)
             save_model(made, out)
             recorded = None if promises is None else _record(promises, loaded, made)
-        except vt.ledger.PromiseError as error:
-            _refuse(error, as_json=as_json)
-        finally:
-            if promises is not None:
-                promises.close()
+    except vt.ledger.PromiseError as error:
+        _refuse(error, as_json=as_json)
     note(notes.values(), quiet=quiet)
     if as_json:
         print_json({"model": str(out), "head": recorded, **made.update_.to_plain()})
@@ -145,6 +149,24 @@ def update(
         if recorded is not None:
             say(f"The head of the ledger, with this update: {recorded}")
         say(f"The model: {out}")
+
+
+def _check_place(out: Path, model: str, *, force: bool) -> None:
+    """Refuse a place where the updated model cannot be saved; the model that is updated stays."""
+    if out.exists() and Path(model).exists() and out.samefile(model):
+        remedy = "name a new folder: promises are audited and updates are undone with the old model"
+        raise ModelFileError(message("a folder apart from the model", f"{out} for both", remedy))
+    check_new_model(out, force=force)
+
+
+def _check_not_issuing(out: Path, promises: vt.ledger.Ledger) -> None:
+    """Refuse to replace a model that issued promises of this ledger."""
+    if not model_folder.is_model(out):
+        return
+    digest = vt.ledger.digest_of(vt.load(out).classifier_)
+    if digest in {issuing.model_digest for issuing in promises.models().values()}:
+        received = f"{out}, which issued promises of the ledger"
+        raise ModelFileError(message("a folder without an issuing model", received, "name a new folder"))
 
 
 def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) -> str | None:
@@ -157,13 +179,16 @@ def _record(promises: vt.ledger.Ledger, before: VeriTraCER, made: VeriTraCER) ->
 
 
 def _labelled_rows(
-    model: VeriTraCER, table: str, target: str | None, ignore: list[str], reading: ReadOptions
+    table: str, reading: ReadOptions, schema: Schema, ignore: list[str], target: str | None = None
 ) -> tuple[pd.DataFrame, Any]:
-    """Return the features and the labels."""
-    frame = tables.read_table(table, reading.query, schema=model.schema_, ignore=ignore, csv=reading.csv)
-    chosen = target or model.schema_.target
+    """Return the features and the labels of a table."""
+    from veritracer.tables.cells import read_table
+
+    frame = read_table(table, reading.query, schema=schema, ignore=ignore, csv=reading.csv)
+    chosen = target or schema.target
     if chosen is None or chosen not in frame.columns:
-        raise TargetError(unknown_name("the column of the target", str(chosen), map(str, frame.columns)))
+        expected = f"the column of the target in {tables.without_password(table)}"
+        raise TargetError(unknown_name(expected, str(chosen), map(str, frame.columns)))
     return frame.drop(columns=chosen), frame[chosen]
 
 
@@ -203,10 +228,10 @@ def print_update(report: UpdateReport) -> None:
                 percent(one.at_border),
                 "–" if one.gain is None else f"{one.gain:+.4f}",
             ]
-            for one in report.constraints[:MAX_LIMITS_SHOWN]
+            for one in report.constraints
         ]
         columns = ("issued by", "kappa", "promises", "radius used", "weights held back", "gain if released")
-        print_table("What the promises ask", columns, lines)
+        print_table("What the promises ask", columns, lines, most=MAX_LIMITS_SHOWN)
     for reason, count in report.unproved.items():
         say(f"{count:,} promises have no proof to keep: {reason}.")
     if report.newly_broken:
@@ -224,21 +249,21 @@ def _verdict_cells(way: UpdateVariant) -> list[str]:
 @with_flags
 def calibrate(
     model: ModelFolder,
-    text: CSVOptions,
+    *,
     history: Annotated[
         list[str] | None,
-        typer.Option(metavar="FOLDER,...", help="Models deployed before it, in order.", show_default=False),
+        typer.Option(metavar="FOLDER,...", help="Folders of the models deployed before, in order."),
     ] = None,
     simulate: Annotated[
         Literal["fine-tune", "next", "seeds", "bootstrap"] | None,
-        typer.Option(help="Simulate updates instead of using a history.", show_default=False),
+        typer.Option(help="Simulate updates instead of using a history."),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(help="Rows with their decisions, for training and measuring.", show_default=False),
+        typer.Option(help="Rows with their labels, for training and measuring."),
     ] = None,
     next_table: Annotated[
-        str | None, typer.Option(help="The next period's rows, for --simulate next.", show_default=False)
+        str | None, typer.Option(help="The next period's rows, for --simulate next.")
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Number of updates to simulate.")] = 30,
     horizon: Annotated[
@@ -249,17 +274,13 @@ def calibrate(
     ] = FINE_TUNING_EPOCHS,
     learning_rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, help="Its learning rate; by default a fifth of the model's.", show_default=False
-        ),
+        typer.Option(min=0.0, help="Learning rate of a fine-tuning; by default a fifth of the model's."),
     ] = None,
     cover: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SHARE,...", help="Shares of updates to cover (0.5,0.9,0.99).", show_default=False
-        ),
+        typer.Option(metavar="SHARE,...", help="Shares of updates to cover (0.5,0.9,0.99)."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence in these shares.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence that these shares are covered.")] = 0.95,
     rows: Annotated[int, typer.Option(min=1, help="Declined rows to explain at each kappa.")] = 200,
     refit: Annotated[
         bool, typer.Option("--refit/--no-refit", help="Train a model for each kappa to measure its cost.")
@@ -269,24 +290,24 @@ def calibrate(
     seed: Seed = 0,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    reading: ReadOptions,
 ) -> None:
-    """Measure how far updates move a model, which kappa covers them, and what it costs.
+    """Recommend a kappa that covers updates of a model.
 
-    Updates are past models (--history) or simulated: fine-tune and next continue from the model, on samples
-    of --table or of --next-table; seeds and bootstrap train from scratch.
+    Measures how far updates move the model, which kappa would have covered them, and what it costs. Updates
+    are past models (--history) or simulated (--simulate): fine-tune and next continue from the model,
+    on samples of --table or of --next-table; seeds and bootstrap train from scratch.
     """
-    reading = ReadOptions(**asdict(text))
     given: dict[str, Any] = {} if cover is None else {"shares": [_share(text) for text in names(cover)]}
     for folder in (model, *names(history)):
         model_folder.verified(folder)
     for path in (table, next_table):
         if path is not None:
             check_table(path, reading)
-    loaded = saved_model(model)
-    with tables.collect_warnings() as notes, stages("reading", quiet=quiet) as watch:
-        unseen = list(ignored(ignore, id_column))
-        X, y = _data_rows(table, loaded.schema_, unseen, reading)
-        X_new, y_new = _data_rows(next_table, loaded.schema_, unseen, reading)
+    loaded, unseen = load_model(model), list(ignored(ignore, id_column))
+    with tables.collect_warnings() as notes, progress("reading", quiet=quiet) as watch:
+        X, y = _own_columns(table, reading, loaded.schema_, unseen)
+        X_new, y_new = _own_columns(next_table, reading, loaded.schema_, unseen)
         found = vt.calibrate(
             loaded,
             X,
@@ -310,18 +331,17 @@ def calibrate(
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        _print_calibration(found)
+        say(*str(found).splitlines())
 
 
-def _data_rows(table: str | None, schema: Schema, ignore: list[str], reading: ReadOptions) -> tuple[Any, Any]:
-    """Return the features and the decisions of a table; nothing without a table."""
+def _own_columns(
+    table: str | None, reading: ReadOptions, schema: Schema, ignore: list[str]
+) -> tuple[Any, Any]:
+    """Return the model's features and the labels of a table; nothing without a table."""
     if table is None:
         return None, None
-    frame = tables.read_table(table, schema=schema, ignore=ignore, csv=reading.csv)
-    if schema.target not in frame.columns:
-        expected = f"the column of the decisions in {tables.without_password(table)}"
-        raise TargetError(unknown_name(expected, str(schema.target), map(str, frame.columns)))
-    return frame[list(schema.names)], frame[schema.target]
+    X, y = _labelled_rows(table, reading, schema, ignore)
+    return X[list(schema.names)], y
 
 
 def _share(text: str) -> float:
@@ -330,39 +350,3 @@ def _share(text: str) -> float:
     except ValueError:
         remedy = "write --cover 0.5,0.9"
         raise DataError(message("shares between 0 and 1 for --cover", repr(text), remedy)) from None
-
-
-def _print_calibration(found: Calibration) -> None:
-    from veritracer.ledger.calibration import rounded_up
-
-    say(found.headline(), "")
-    layers = [
-        [name, f"{row['median']:.3g}", f"{row['largest']:.3g}", f"{row['decided']:g}"]
-        for name, row in found.layers.iterrows()
-    ]
-    header = ("tensor", "median", "largest", "times the farthest")
-    print_table("How far, in units of the radius at kappa = 1", header, [[*map(str, row)] for row in layers])
-    covered = [
-        [
-            percent(each.share),
-            f"{rounded_up(each.measured):g}",
-            f"not known: needs {each.updates_needed} updates"
-            if each.kappa is None
-            else f"{rounded_up(each.kappa):g}",
-        ]
-        for each in found.coverage
-    ]
-    sure = f"kappa, {100 * found.confidence:g} % sure"
-    print_table("Which kappa covers", ("of updates", "of these", sure), covered)
-    if found.costs:
-        columns = ("kappa", "model", "certified", "distance", "accuracy")
-        print_table("What it costs", columns, [_cost_cells(each) for each in found.costs])
-        say("Today's model may have been trained on the rows that this is measured on; the others were not.")
-    say(f"Recommended: {found.recommendation.sentence}")
-
-
-def _cost_cells(each: Cost) -> list[str]:
-    model = f"trained for {each.trained_for:g}" if each.refitted else "today's"
-    distance = "–" if each.distance != each.distance else f"{each.distance:.4f}"
-    certified = None if each.certified != each.certified else each.certified
-    return [f"{each.kappa:g}", model, percent(certified), distance, percent(each.accuracy)]

@@ -2,7 +2,7 @@
 
 Every process of the service speaks HTTP, holds the model and computes batches in one thread. uvicorn starts
 them and replaces those that end. ``RequestMiddleware`` is the one layer around all requests: their ids, sizes
-and times, what every response carries, and the line of the log.
+and times, the headers and problems of the responses, and the line of the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -42,19 +42,24 @@ from uvicorn.supervisors import Multiprocess
 
 from veritracer import __version__, errors
 from veritracer.app.serve.auth import is_loopback
-from veritracer.app.serve.batching import watch
-from veritracer.app.serve.models import Refusal, refused
+from veritracer.app.serve.batching import SECONDS
+from veritracer.app.serve.models import refused
 from veritracer.errors import ServiceError, VeriTracerError, closest, message
 from veritracer.options import PROMISE_TERM
 
 MEDIA_TYPE = "application/problem+json"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
+REQUESTS = Counter("veritracer_requests", "Requests.", ["method", "route", "status"])
+REQUEST_SECONDS = Histogram("veritracer_request_seconds", "Time to answer.", ["route"], buckets=SECONDS)
+
 DRAIN = 20.0
 """Seconds in which requests that wait are completed when the service ends."""
 
 START_TIMEOUT = 180
 """Seconds that a process may take to start, or to answer the supervisor's health check."""
+
+log = logging.getLogger("veritracer.serve")
 
 
 # ---------------------------------------------------------------- settings
@@ -80,6 +85,7 @@ class Settings:
         Seconds without another request after which a batch is complete.
     batch_rows, queue_rows, most_rows
         Rows that are explained at once; rows that may wait (more are refused with 429); rows of one request.
+        A row for which several alternatives are searched counts as often.
     time_budget
         Seconds for the search of each batch, where the request does not say less.
     timeout
@@ -100,6 +106,9 @@ class Settings:
         How people's own rows are kept, and the key of encrypted ones.
     allowed_hosts
         Names of the service besides its address; ``*`` is any.
+    forwarded_allow_ips
+        Addresses of trusted proxies, as uvicorn takes them; None leaves it to its environment variable
+        ``FORWARDED_ALLOW_IPS``, and to 127.0.0.1 without that.
     """
 
     model: Path
@@ -124,6 +133,7 @@ class Settings:
     original: str = "plain"
     ledger_key: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
+    forwarded_allow_ips: str | None = None
 
     def checked(self) -> Settings:
         """Return the settings; refuse a public address without keys, and limits that make no sense."""
@@ -147,71 +157,48 @@ class Settings:
     @property
     def hosts(self) -> frozenset[str]:
         """The names under which the service may be addressed; ``*`` among them is any."""
-        own = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(self.host) else set()
-        if not own and not self.allowed_hosts:
+        local = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(self.host) else set()
+        if not local and not self.allowed_hosts:
             return frozenset({"*"})
-        return frozenset({*own, self.host, *self.allowed_hosts})
+        return frozenset({*local, self.host, *self.allowed_hosts})
 
 
 # ---------------------------------------------------------------- log and metrics
 
 
-class Log:
-    """Write lines of JSON, without anybody's data.
+class JsonLines(logging.Formatter):
+    """Format records as lines of JSON, without anybody's data.
 
     A line names the route and never the path, the name of the key and never the key. Bodies, query strings
     and the messages of unexpected errors, which may quote a value, are left out.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream
-
-    def line(self, event: str, **facts: Any) -> None:
-        """Write one line."""
-        stream = sys.stderr if self.stream is None else self.stream
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        stream.write(json.dumps({"time": now, "event": event, **facts}, default=str) + "\n")
-        stream.flush()
-
-    def failure(self, error: BaseException, **facts: Any) -> None:
-        """Write where an unexpected error came from, without its message."""
-        frames = traceback.extract_tb(error.__traceback__)
-        where = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in frames]
-        self.line("failure", error=type(error).__name__, where=where[-8:], **facts)
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line: time, event, the facts of the record, and where an error came from."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "event": record.getMessage(), **getattr(record, "facts", {})}
+        if record.exc_info and record.exc_info[1] is not None:
+            frames = traceback.extract_tb(record.exc_info[2])[-8:]
+            line["error"] = type(record.exc_info[1]).__name__
+            line["where"] = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        return json.dumps(line, default=str)
 
 
-class Metrics:
-    """Numbers for Prometheus; with ``PROMETHEUS_MULTIPROC_DIR`` those of all processes together."""
+def start_logging() -> None:
+    """Write the log of the service to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        seconds = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-        rows = tuple(2.0**i for i in range(11))
 
-        def histogram(name: str, text: str, label: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"veritracer_{name}", text, [label], buckets=buckets, registry=registry)
-
-        labels = ["method", "route", "status"]
-        self.requests = Counter("veritracer_requests", "Requests.", labels, registry=registry)
-        self.seconds = histogram("request_seconds", "Time to answer.", "route", seconds)
-        self.batch_rows = histogram("batch_rows", "Rows of a batch.", "operation", rows)
-        self.batch_seconds = histogram("batch_seconds", "Time for a batch.", "operation", seconds)
-        self.queued = Gauge(
-            "veritracer_queued_rows", "Rows that wait.", registry=registry, multiprocess_mode="livesum"
-        )
-        self.promises = Counter("veritracer_promises_issued", "Promises issued.", registry=registry)
-
-    def batch(self, kind: Any, rows: int, seconds: float) -> None:
-        """Count a batch."""
-        self.batch_rows.labels(kind.operation).observe(rows)
-        self.batch_seconds.labels(kind.operation).observe(seconds)
-
-    def text(self) -> bytes:
-        """Return the numbers in Prometheus' format."""
-        registry = self.registry
-        if METRICS_FOLDER in os.environ:
-            MultiProcessCollector(registry := CollectorRegistry())  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+def prometheus_text() -> bytes:
+    """Return the numbers in Prometheus' format: those of all processes, where there are several."""
+    if METRICS_FOLDER not in os.environ:
+        return generate_latest(REGISTRY)
+    MultiProcessCollector(registry := CollectorRegistry())  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
 
 
 # ---------------------------------------------------------------- problems
@@ -222,7 +209,7 @@ STATUS: dict[type[Exception], int] = {
     errors.PromisedMeanwhileError: 409,
     errors.DeploymentError: 409,
     errors.LedgerUnavailableError: 503,
-    errors.LedgerError: 500,
+    errors.LedgerError: 409,
     errors.ServiceError: 503,
     errors.PromiseError: 409,
     errors.VeriTracerError: 422,
@@ -230,33 +217,28 @@ STATUS: dict[type[Exception], int] = {
 """Status of each kind of error; the first that fits counts."""
 
 SEE = "see the OpenAPI document of this service: /openapi.json"
-UNKNOWN = {
-    400: ("a request that can be read", "another", SEE),
-    404: ("an address of this service", "another", SEE),
-    405: ("a method of this address", "another", SEE),
-}
 SHOWN_ERRORS = 20
 
 
 def refusal_of(error: Exception) -> ServiceError:
-    """Return an error as the refusal of a request, with status, kind and three parts."""
-    if isinstance(error, ServiceError) and isinstance(error.problem, Refusal):
+    """Return an error as the refusal of a request: with a status and the members of a problem."""
+    if isinstance(error, ServiceError) and isinstance(error.problem, dict):
         return error
     if isinstance(error, RequestValidationError):
         return _invalid(error)
     if isinstance(error, HTTPException):
-        parts = UNKNOWN.get(error.status_code, ("a request that is allowed", str(error.detail)[:100], SEE))
-        return refused(error.status_code, "http", *parts)
+        received = HTTPStatus(error.status_code).phrase.lower()
+        return refused(error.status_code, "http", "a request of this interface", received, SEE)
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
-    said = error.args[0] if error.args else None
     parts = ("a request that can be answered", str(error) or type(error).__name__, "correct it")
-    if isinstance(said, errors.Message):
-        parts = said.expected, said.received, said.remedy
+    if error.args and isinstance(error.args[0], errors.Message):
+        parts = error.args[0].expected, error.args[0].received, error.args[0].remedy
     elif status == 500:  # nothing about the inside is told
         parts = "an answer", "an error of the service", "tell its operator the request's id"
     name = type(error).__name__.removesuffix("Error")
     kind = re.sub(r"(?<=.)([A-Z])", r"-\1", name).lower()
-    return refused(status, kind, *parts, retry_after=2 if status == 503 else None)
+    members: dict[str, Any] = {"retry_after": 2} if status == 503 else {}
+    return refused(status, kind, *parts, **members)
 
 
 def _invalid(error: RequestValidationError) -> ServiceError:
@@ -265,30 +247,27 @@ def _invalid(error: RequestValidationError) -> ServiceError:
         {"pointer": "/" + "/".join(str(part) for part in one["loc"][1:]), "message": str(one["msg"])}
         for one in error.errors()[:SHOWN_ERRORS]
     ]
-    first = error.errors()[0]
-    context, where = first.get("ctx", {}), listed[0]["pointer"]
+    first, where = error.errors()[0], listed[0]["pointer"]
+    context = first.get("ctx", {})
     said = getattr(context.get("error"), "args", ("",))[0]
-    if isinstance(said, errors.Message):  # of the library itself
-        parts = said.expected, said.received, said.remedy
-        return refused(422, "invalid-request", *parts, errors=listed)
-    expected = listed[0]["message"].removeprefix("Input should be ").partition(", got")[0]
     value = ascii(first.get("input"))
-    received = f"{value if len(value) <= 60 else value[:57] + '...'} at {where}"
-    if first["type"] == "missing":
+    expected = listed[0]["message"].removeprefix("Input should be ").partition(", got")[0]
+    received, remedy = f"{value if len(value) <= 60 else value[:57] + '...'} at {where}", SEE
+    if isinstance(said, errors.Message):  # of the library itself
+        expected, received, remedy = said.expected, said.received, said.remedy
+    elif first["type"] == "missing":
         expected, received = where, "nothing"
-    known = re.findall(r"'([^']*)'", context.get("expected", ""))
-    close = closest(first.get("input"), known) if known else None
-    remedy = SEE if close is None else f"did you mean {close!r}?"
+    elif close := closest(first.get("input"), re.findall(r"'([^']*)'", context.get("expected", ""))):
+        remedy = f"did you mean {close!r}?"
     return refused(422, "invalid-request", expected, received, remedy, errors=listed)
 
 
 def problem_response(refusal: ServiceError, request_id: str) -> Response:
     """Return a refusal as problem+json."""
-    said, details, status = refusal.args[0], refusal.problem, refusal.status or 500
+    said, members, status = refusal.args[0], refusal.problem, refusal.status or 500
     assert isinstance(said, errors.Message)
-    assert isinstance(details, Refusal)
+    assert isinstance(members, dict)
     document = {
-        "type": f"urn:veritracer:problem:{details.kind}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": str(said),
@@ -296,22 +275,17 @@ def problem_response(refusal: ServiceError, request_id: str) -> Response:
         "received": said.received,
         "remedy": said.remedy,
         "request_id": request_id,
-        **details.more,
+        **members,
     }
-    headers = {} if details.retry_after is None else {"Retry-After": str(details.retry_after)}
-    if status == 401:
-        headers["WWW-Authenticate"] = 'Bearer realm="veritracer"'
+    headers = {"WWW-Authenticate": 'Bearer realm="veritracer"'} if status == 401 else {}
+    if "retry_after" in members:
+        headers["Retry-After"] = str(members["retry_after"])
     return Response(json.dumps(document), status, headers, MEDIA_TYPE)  # ASCII: half a character is possible
 
 
-async def _answer(request: Request, error: Exception) -> Response:
-    """Answer a request with the problem that an expected error is."""
-    refusal: ServiceError = request.state.body.refusal or refusal_of(error)
-    if refusal.status == 500:
-        request.app.state.service.log.failure(error, request_id=request.state.request_id)
-    response = problem_response(refusal, request.state.request_id)
-    response.headers.update(getattr(error, "headers", None) or {})  # which methods are allowed
-    return response
+async def _reraise(request: Request, error: Exception) -> Response:
+    """Leave an error to ``RequestMiddleware``."""
+    raise error
 
 
 # ---------------------------------------------------------------- the layer around all requests
@@ -331,113 +305,108 @@ HEADERS = {
         "frame-ancestors 'none'"
     ),
 }
+HTTPS_ONLY = "max-age=31536000"
+"""Strict-Transport-Security of responses over TLS: browsers stay with it for a year."""
 
 
 class RequestMiddleware:
-    """Check host, origin and size of every request; give responses their headers; write the log."""
+    """Check host, origin and size of every request; answer errors with problems; write the log."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, log: Log, metrics: Metrics) -> None:
-        self.app, self.settings, self.log, self.metrics = app, settings, log, metrics
-        self.hosts = settings.hosts
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app, self.settings, self.hosts = app, settings, settings.hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, start = Headers(scope=scope), time.perf_counter()
+        headers, start, status = Headers(scope=scope), time.perf_counter(), 0
         given = headers.get("x-request-id", "")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        answer = Answering(send, request_id)
-        body = LimitedBody(receive, self.settings.most_bytes, self.settings.body_timeout)
-        scope.setdefault("state", {}).update(request_id=request_id, body=body)
-        try:
-            refusal = self._refusal(scope, headers)
-            if refusal is not None:
-                await problem_response(refusal, request_id)(scope, receive, answer)
-            else:
-                await self.app(scope, body, answer)
-        except Exception as error:
-            refusal = body.refusal or refusal_of(error)
-            if refusal.status == 500 or answer.status:
-                self.log.failure(error, request_id=request_id)
-            if answer.status:  # too late for another answer: the connection ends
-                raise
-            await problem_response(refusal, request_id)(scope, receive, answer)
-        finally:
-            self._note(scope, answer.status, time.perf_counter() - start)
+        scope.setdefault("state", {})["request_id"] = request_id
 
-    def _refusal(self, scope: Scope, headers: Headers) -> ServiceError | None:
-        """Return why a request is refused, judged by its head alone."""
-        host = headers.get("host", "")
-        name = re.sub(r":\d+$", "", host)
+        async def answer(piece: Message) -> None:
+            nonlocal status
+            if piece["type"] == "http.response.start":
+                status = piece["status"]
+                _add_headers(MutableHeaders(scope=piece), scope, status, request_id)
+            await send(piece)
+
+        try:
+            self._check(scope, headers)
+            await self.app(scope, await self._body(receive), answer)
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal.status == 500 or status:
+                log.exception("failure", extra={"facts": {"request_id": request_id}})
+            if status:  # too late for another answer: the connection ends
+                raise
+            response = problem_response(refusal, request_id)
+            response.headers.update(getattr(error, "headers", None) or {})  # which methods are allowed
+            await response(scope, receive, answer)
+        finally:
+            _record(scope, status, time.perf_counter() - start)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request that its head alone rules out."""
+        name = re.sub(r":\d+$", "", headers.get("host", ""))
         if "*" not in self.hosts and name.casefold() not in self.hosts:
             remedy = "use its own, or start it with --allowed-host"
-            return refused(421, "host", "a name of this service as Host", "another", remedy)
+            raise refused(421, "host", "a name of this service as Host", "another", remedy)
         if scope["method"] not in SAFE and not is_same_origin(headers):
             remedy = "send it from the service's own pages, or without a browser"
-            return refused(403, "origin", "a request from this service's own pages", "another origin", remedy)
+            raise refused(403, "origin", "a request from this service's own pages", "another origin", remedy)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.settings.most_bytes:
-            return _too_large(self.settings.most_bytes)
-        return None
+            raise self._too_large()
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "") or "unknown"
-        method = scope["method"] if scope["method"] in METHODS else "OTHER"
-        self.metrics.requests.labels(method, route, str(status)).inc()
-        self.metrics.seconds.labels(route).observe(seconds)
-        state, ms = scope["state"], round(1000 * seconds, 1)
-        facts = {"request_id": state["request_id"], "method": method, "route": route, "status": status}
-        self.log.line("request", **facts, ms=ms, key=state.get("caller"))
-
-
-class LimitedBody:
-    """Receive the body of a request, which must arrive in time and within its size."""
-
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
-        self.receive, self.left, self.most = receive, most, most
-        self.deadline = time.monotonic() + seconds
-        self.refusal: ServiceError | None = None
-        self.whole = False
-
-    async def __call__(self) -> Message:
-        """Return the next piece."""
-        if self.whole:  # what follows is the end of the connection, whenever that is
-            return await self.receive()
+    async def _body(self, receive: Receive) -> Receive:
+        """Receive the body, which must arrive in time and within its size, for the application to read."""
+        content, more = b"", True
         try:
-            async with asyncio.timeout(max(0.0, self.deadline - time.monotonic())):
-                piece = await self.receive()
+            async with asyncio.timeout(self.settings.body_timeout):
+                while more:
+                    piece = await receive()
+                    content += piece.get("body", b"")
+                    more = piece.get("more_body", False)
+                    if len(content) > self.settings.most_bytes:
+                        raise self._too_large()
         except TimeoutError:
-            received, remedy = "one that is not complete", "send it without pauses"
-            self.refusal = refused(408, "slow-body", "a body in time", received, remedy)
-            raise self.refusal from None
-        self.left -= len(piece.get("body", b""))
-        self.whole = not piece.get("more_body", False)
-        if self.left < 0:
-            self.refusal = _too_large(self.most)
-            raise self.refusal
-        return piece
+            remedy = "send it without pauses"
+            received = "one that is not complete"
+            raise refused(408, "slow-body", "a body in time", received, remedy) from None
+        pieces = [{**piece, "body": content}] if piece["type"] == "http.request" else [piece]
+
+        async def replay() -> Message:
+            return pieces.pop() if pieces else await receive()  # what follows is the end of the connection
+
+        return replay
+
+    def _too_large(self) -> ServiceError:
+        expected = f"a body of up to {self.settings.most_bytes:,} bytes"
+        return refused(413, "too-large", expected, "a larger one", "send fewer rows at once")
 
 
-class Answering:
-    """Send a response with the headers that all have; remember its status."""
+def _add_headers(headers: MutableHeaders, scope: Scope, status: int, request_id: str) -> None:
+    """Add the headers that all responses have."""
+    for name, value in HEADERS.items():
+        headers.setdefault(name, value)
+    headers["X-Request-ID"] = request_id
+    if scope["scheme"] == "https":
+        headers["Strict-Transport-Security"] = HTTPS_ONLY
+    if status in (408, 413):  # the rest of the body is not read
+        headers["Connection"] = "close"
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self.send, self.request_id = send, request_id
-        self.status = 0
 
-    async def __call__(self, piece: Message) -> None:
-        """Send a piece of it."""
-        if piece["type"] == "http.response.start":
-            self.status = piece["status"]
-            headers = MutableHeaders(scope=piece)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers["X-Request-ID"] = self.request_id
-            if self.status in (408, 413):  # the rest of the body is not read
-                headers["Connection"] = "close"
-        await self.send(piece)
+def _record(scope: Scope, status: int, seconds: float) -> None:
+    """Count a request, and write its line of the log."""
+    route = getattr(scope.get("route"), "path", "") or "unknown"
+    method = scope["method"] if scope["method"] in METHODS else "OTHER"
+    REQUESTS.labels(method, route, str(status)).inc()
+    REQUEST_SECONDS.labels(route).observe(seconds)
+    request_id, caller = scope["state"]["request_id"], scope["state"].get("caller")
+    facts = {"request_id": request_id, "method": method, "route": route, "status": status}
+    log.info("request", extra={"facts": {**facts, "ms": round(1000 * seconds, 1), "key": caller}})
 
 
 def is_same_origin(headers: Headers, *, stated: bool = False) -> bool:
@@ -451,51 +420,48 @@ def is_same_origin(headers: Headers, *, stated: bool = False) -> bool:
     return origin is None or origin.partition("://")[2].casefold() == headers.get("host", "").casefold()
 
 
-def _too_large(most: int) -> ServiceError:
-    expected, remedy = f"a body of up to {most:,} bytes", "send fewer rows at once"
-    return refused(413, "too-large", expected, "a larger one", remedy)
-
-
 # ---------------------------------------------------------------- the application
 
 
-def create_app(settings: Settings, log: Log | None = None, *, digest: str | None = None) -> FastAPI:
-    """Load the model and return the application; refuse a model of another ``digest``."""
-    from veritracer.app.serve import api, page
-    from veritracer.app.serve.operations import Operations
+def create_app(settings: Settings, *, digest: str | None = None, end_if_hung: bool = False) -> FastAPI:
+    """Load the model and return the application; refuse a model of another ``digest``.
 
-    operations = Operations(settings.checked())
-    if digest not in (None, operations.digest):
+    With ``end_if_hung`` the process ends when a batch hangs.
+    """
+    from veritracer.app.serve import api, page
+
+    if not log.hasHandlers():  # errors must not be written with their messages
+        start_logging()
+    service = api.Service(settings.checked(), end_if_hung=end_if_hung)
+    if digest not in (None, service.operations.digest):
         remedy = "start the service anew to deploy another model"
-        raise ServiceError(message(f"the model {digest}", operations.digest, remedy))
-    service = api.Service(settings, operations, log or Log(), Metrics())
+        raise ServiceError(message(f"the model {digest}", service.operations.digest, remedy))
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
-        service.log.line("started", model=operations.digest)
+        log.info("started", extra={"facts": {"model": service.operations.digest}})
         yield
         await service.batcher.close(DRAIN)
-        operations.close()
-        service.log.line("stopped")
+        service.operations.close()
+        log.info("stopped")
 
     app = FastAPI(
         title="VeriTraCER",
         version=__version__,
         description="Decisions, certified recourse and promises.",
-        lifespan=life,
+        lifespan=lifespan,
         docs_url=None,  # it would load scripts from elsewhere
         redoc_url=None,
-        openapi_url=None,  # see api.openapi, which asks for a key
+        openapi_url=None,  # see api.make_router, which asks for a key
         redirect_slashes=False,
+        exception_handlers={HTTPException: _reraise, RequestValidationError: _reraise},
     )
     app.state.service = service
     app.include_router(api.make_router(service))
     app.include_router(page.router)
     app.openapi = partial(api.describe, app)  # type: ignore[method-assign]  # as FastAPI proposes it
-    for kind in (VeriTracerError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, _answer)
-    app.add_middleware(RequestMiddleware, settings=settings, log=service.log, metrics=service.metrics)
+    app.add_middleware(RequestMiddleware, settings=settings)
     return app
 
 
@@ -507,8 +473,8 @@ def serve(settings: Settings) -> int:
     from veritracer.app.serve.operations import deploy
 
     with listening(settings.checked()) as place:
+        start_logging()
         digest = deploy(settings)
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # our own log says what happens
         with tempfile.TemporaryDirectory(prefix="veritracer-metrics-") as folder:
             os.environ[METRICS_FOLDER] = folder
             config = server_config(partial(process_app, settings, digest), settings)
@@ -527,39 +493,27 @@ class Supervisor(Multiprocess):
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             mark_process_dead(pid)  # type: ignore[no-untyped-call]
-            Log().line("replaced", process=pid)
+            log.info("replaced", extra={"facts": {"process": pid}})
 
 
 def process_app(settings: Settings, digest: str) -> FastAPI:
     """Return the application of one process, which ends with its parent and does not outlive a hung batch."""
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    end_with_parent()
+    start_logging()
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     try:
-        app = create_app(settings, digest=digest)
+        return create_app(settings, digest=digest, end_if_hung=True)
     except VeriTracerError as error:  # the supervisor tries again: a folder may be away for a moment
-        Log().line("not started", why=str(error))
+        log.error("not started", extra={"facts": {"why": str(error)}})
         sys.exit(1)
-    service = app.state.service
-    watch(service.batcher, partial(_end, service.log, "hung"))
-    return app
 
 
-def end_with_parent() -> None:
-    """Start a thread that ends this process when its parent is gone, however that ended."""
+def _end_with_parent() -> None:
+    """End this process once its parent is gone, however that ended, without waiting for its other threads."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def wait() -> None:
-            parent.join()
-            _end(Log(), "parent gone")
-
-        threading.Thread(target=wait, name="parent", daemon=True).start()
-
-
-def _end(log: Log, why: str) -> None:
-    """End this process at once, without waiting for the thread that computes."""
+    assert parent is not None
+    parent.join()
     try:
-        log.line("ended", why=why)
+        log.info("ended", extra={"facts": {"why": "parent gone"}})
     finally:
         os._exit(1)
 
@@ -586,7 +540,9 @@ def server_config(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> u
         host=settings.host,
         port=settings.port,
         log_config=None,
+        log_level="critical",  # our own log says what happens
         access_log=False,
+        forwarded_allow_ips=settings.forwarded_allow_ips,
         server_header=False,
         http="h11",
         ws="none",

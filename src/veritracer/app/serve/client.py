@@ -1,7 +1,7 @@
 """A service from Python: ``vt.Client(url, key)`` has the verbs of the library.
 
 A client returns what the library returns, as far as it can travel: a frame with the columns, index and dtypes
-of the given table, arrays with one entry for each counterfactual, and sentences. The proof itself stays with
+of the given table, a table with a line for each counterfactual, and sentences. The proof itself stays with
 the model; ``certify`` repeats it.
 """
 
@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,12 +20,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import DataError, ServiceError, listing, message
+from veritracer.formatting import is_missing, to_python
 from veritracer.options import IssueOptions
 
 if TYPE_CHECKING:
     import httpx
 
     from veritracer.encoding.exact import Texts
+    from veritracer.schema import Schema
 
 PIECE = 250
 """Rows of one request."""
@@ -34,27 +36,38 @@ RETRIES = 5
 AGAIN = (429, 503)
 """Statuses of requests that are repeated, after the time that the service names."""
 
-NUMBERS = ("valid", "certified", "radius", "worst_logit", "method", "conditional", "cost", "n_changes")
+TABLE = (
+    *("status", "reason", "valid", "certified", "radius", "worst_logit", "method", "conditional", "cost"),
+    *("n_changes", "agreement", "decision", "probability"),
+)
+"""Columns of the table of an answer."""
 
 
 @dataclass(frozen=True, repr=False)
 class RemoteRecourse:
-    """The answer of a service: a counterfactual for each row, as arrays with one entry for each.
+    """The answer of a service: a counterfactual for each row, in the order of the rows.
 
-    The names are those of ``Counterfactuals``. ``documents`` has everything that the service said about each
-    counterfactual, ``about`` the set of models that the certificates are about.
+    Attributes
+    ----------
+    frame, original
+        The counterfactuals and the given rows as tables.
+    table
+        Status, reason and numbers of each counterfactual, under the names of ``Counterfactuals``, and today's
+        ``decision`` and ``probability``.
+    documents
+        Everything that the service said about each counterfactual.
+    about
+        The set of models that the certificates are about.
+    notes
+        Remarks on rows that are beyond what the model has learned from.
     """
 
     frame: pd.DataFrame
     original: pd.DataFrame
+    table: pd.DataFrame
     documents: list[dict[str, Any]]
-    row: NDArray[np.int64]
-    alternative: NDArray[np.int64]
-    decision: NDArray[np.object_]
-    favourable: NDArray[np.bool_]
-    probability: NDArray[np.float64]
     about: Mapping[str, Any]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -65,45 +78,10 @@ class RemoteRecourse:
 
     __repr__ = __str__
 
-    def _array(self, name: str, kind: Any) -> NDArray[Any]:
-        given = [one[name] for one in self.documents]
-        return np.array([np.nan if v is None and kind is float else v for v in given], dtype=kind)
-
     @property
     def status(self) -> NDArray[np.object_]:
         """Return ``certified``, ``valid`` or ``none``."""
-        return self._array("status", object)
-
-    @property
-    def reason(self) -> NDArray[np.object_]:
-        """Return the reason of each status in words."""
-        return self._array("reason", object)
-
-    @property
-    def certified(self) -> NDArray[np.bool_]:
-        """Return whether every model of the set decides otherwise."""
-        return self._array("certified", bool)
-
-    @property
-    def valid(self) -> NDArray[np.bool_]:
-        """Return whether today's model decides otherwise."""
-        return self._array("valid", bool)
-
-    @property
-    def radius(self) -> NDArray[np.float64]:
-        """Return the largest kappa at which a proof was found."""
-        return self._array("radius", float)
-
-    @property
-    def agreement(self) -> NDArray[np.float64]:
-        """Return the share of the panel's held-out members that accept it; NaN without a panel."""
-        return self._array("agreement", float)
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """Return status, reason and numbers of each counterfactual, with the index of ``frame``."""
-        names = ("status", "reason", *NUMBERS, "agreement")
-        return pd.DataFrame({n: [one[n] for one in self.documents] for n in names}, index=self.frame.index)
+        return self.table["status"].to_numpy(object)
 
     def changes(self) -> pd.DataFrame:
         """Return a long table with a line for each changed feature: row, feature, from, to."""
@@ -138,8 +116,7 @@ class Client:
             self._http: httpx.Client = package.Client(base_url=url, headers=headers, timeout=timeout)
         except (package.InvalidURL, TypeError, UnicodeError) as error:
             raise ServiceError(message("the URL of a service", repr(url), str(error))) from None
-        self._card: dict[str, Any] | None = None
-        self._texts: dict[str, Texts] | None = None
+        self._schema: Schema | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +132,7 @@ class Client:
 
     def model(self) -> dict[str, Any]:
         """Return the model card: what the model is, its features, its digests."""
-        self._card, self._texts = self._ask("GET", "/v1/model"), None
-        return self._card
+        return self._ask("GET", "/v1/model")
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """Return the decision about each row."""
@@ -184,7 +160,7 @@ class Client:
             about = self._ask("POST", "/v1/recourse", body)
             answers += about.pop("answers")
             notes += [f"(from row {first}) {note}" for note in about.pop("notes")]
-        return _recourse(X, answers, about, notes, self._writings(), several=options.get("n", 1) > 1)
+        return _recourse(X, answers, about, notes, self._texts(), several=options.get("n", 1) > 1)
 
     def certify(self, X: pd.DataFrame, X_cf: pd.DataFrame, *, kappa: float | None = None) -> pd.DataFrame:
         """Return a certificate for each pair of a row and a counterfactual from any source."""
@@ -248,32 +224,34 @@ class Client:
         """Return the result of checking the chain, from a checksum that was noted earlier."""
         return self._ask("POST", "/v1/ledger/verify", {"checksum": checksum})
 
+    @property
+    def schema(self) -> Schema:
+        """Return the schema of the service's model, asked for once."""
+        if self._schema is None:
+            from veritracer.schema import Schema
+
+            self._schema = Schema.from_json(json.dumps(self.model()["schema"]))
+        return self._schema
+
     def _pieces(self, X: pd.DataFrame, size: int = PIECE) -> Iterator[tuple[list[dict[str, Any]], int]]:
         """Yield the rows as they travel, some at once, and the position of the first."""
-        names = [one["name"] for one in (self._card or self.model())["features"]]
-        writings = self._writings()
-        lacking = [name for name in names if name not in X.columns]
-        if lacking:
+        names, texts = self.schema.names, self._texts()
+        if lacking := [name for name in names if name not in X.columns]:
             raise DataError(message(f"{len(names)} columns", f"none called {listing(lacking)}", "add them"))
         for start in range(0, len(X), max(size, 1)):
             part = X.iloc[start : start + size]
             # An array's cells, unlike a column's own, stay float32.
             columns = (
-                writings[name].values(part[name].array) if name in writings else part[name].array
-                for name in names
+                texts[name].values(part[name].array) if name in texts else part[name].array for name in names
             )
-            yield [_row(cells, names) for cells in zip(*columns, strict=True)], start
+            rows = [dict(zip(names, map(_cell, cells), strict=True)) for cells in zip(*columns, strict=True)]
+            yield rows, start
 
-    def _writings(self) -> dict[str, Texts]:
+    def _texts(self) -> dict[str, Texts]:
         """Return the columns that write numbers as text, and how."""
-        if self._texts is None:
-            from veritracer.encoding.exact import Texts
-            from veritracer.schema import Schema
+        from veritracer.encoding.exact import Texts
 
-            given = (self._card or self.model()).get("schema")
-            features = [] if given is None else Schema.from_json(json.dumps(given)).features
-            self._texts = {one.name: Texts.of(one) for one in features if one.number_format is not None}
-        return self._texts
+        return {one.name: Texts.of(one) for one in self.schema.features if one.number_format is not None}
 
     def _ask(
         self,
@@ -312,13 +290,9 @@ def _content(answer: httpx.Response) -> dict[str, Any]:
             message("a veritracer service", received, "check the URL"), answer.status_code
         ) from None
     if answer.status_code >= 400:
-        raise _refused(answer.status_code, content)
+        parts = [str(content.get(name, "")) for name in ("expected", "received", "remedy")]
+        raise ServiceError(message(*parts), answer.status_code, content)
     return content
-
-
-def _refused(status: int, problem: Any) -> ServiceError:
-    parts = [str(problem.get(name, "")) for name in ("expected", "received", "remedy")]
-    return ServiceError(message(*parts), status, problem)
 
 
 def _seconds(text: str | None) -> float:
@@ -328,18 +302,9 @@ def _seconds(text: str | None) -> float:
         return 1.0
 
 
-def _row(cells: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: _cell(value) for name, value in zip(names, cells, strict=True)}
-
-
 def _cell(value: Any) -> Any:
     """Return a cell as JSON has it: Python's own value, and None where it is missing."""
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, np.floating) and value.itemsize < 8:
-        plain = float(str(value))  # the decimal that people read
-    return None if isinstance(plain, float) and plain != plain else plain
+    return None if is_missing(value) else to_python(value)
 
 
 def _recourse(
@@ -347,48 +312,33 @@ def _recourse(
     answers: list[dict[str, Any]],
     about: dict[str, Any],
     notes: list[str],
-    writings: Mapping[str, Texts],
+    texts: Mapping[str, Texts],
     *,
     several: bool,
 ) -> RemoteRecourse:
-    documents, row, number = [], [], []
-    for i, answer in enumerate(answers):
-        for k, one in enumerate(answer["alternatives"]):
-            documents.append(one)
-            row.append(i)
-            number.append(k)
-    rows = np.array(row, dtype=np.int64)
-    original, changes = X.iloc[rows], [one["changes"] for one in documents]
+    today = [{name: one[name] for name in ("decision", "probability")} for one in answers]
+    documents = [{**today[i], **one} for i, each in enumerate(answers) for one in each["alternatives"]]
+    rows = [(i, k) for i, each in enumerate(answers) for k in range(len(each["alternatives"]))]
+    original, changes = X.iloc[[i for i, _ in rows]], [one["changes"] for one in documents]
     frame = pd.DataFrame(
-        {name: _column(original[name], changes, writings.get(str(name))) for name in original.columns}
+        {name: _column(original[name], changes, texts.get(str(name))) for name in original.columns}
     )
     if several:
-        original, frame = (
-            part.set_index(pd.Index(number, name="alternative"), append=True) for part in (original, frame)
-        )
-    return RemoteRecourse(
-        frame=frame,
-        original=original,
-        documents=documents,
-        row=rows,
-        alternative=np.array(number, np.int64),
-        decision=np.array([answers[i]["decision"] for i in row], object),
-        favourable=np.array([answers[i]["favourable"] for i in row], bool),
-        probability=np.array([answers[i]["probability"] for i in row], float),
-        about=about,
-        notes=notes,
-    )
+        number = pd.Index([k for _, k in rows], name="alternative")
+        original, frame = (part.set_index(number, append=True) for part in (original, frame))
+    table = pd.DataFrame({name: [one[name] for one in documents] for name in TABLE}, index=frame.index)
+    return RemoteRecourse(frame, original, table, documents, about, notes)
 
 
 def _column(
-    column: pd.Series[Any], changes: list[list[dict[str, Any]]], writing: Texts | None
+    column: pd.Series[Any], changes: list[list[dict[str, Any]]], texts: Texts | None
 ) -> pd.Series[Any]:
     """Return the column with its changes, in its own type where that is possible, as it writes numbers."""
     new = {i: c["to"] for i, some in enumerate(changes) for c in some if c["feature"] == column.name}
     if not new:
         return column
-    if writing is not None and not pd.api.types.is_numeric_dtype(column.dtype):
-        new = {i: writing.text(value) for i, value in new.items()}
+    if texts is not None and not pd.api.types.is_numeric_dtype(column.dtype):
+        new = {i: texts.text(value) for i, value in new.items()}
     values = [new.get(i, value) for i, value in enumerate(column.array)]
     kind: Any = column.dtype
     if pd.api.types.is_integer_dtype(kind) and any(float(value) % 1 for value in new.values()):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, create_model, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from veritracer.errors import Message, ServiceError, message
+from veritracer.errors import ServiceError, message
 from veritracer.options import ExplainOptions, IssueOptions
 from veritracer.schema import Feature, Schema
 
@@ -20,42 +19,20 @@ RowT = TypeVar("RowT", bound=BaseModel)
 LARGEST = 1e300
 """Numbers of this size and beyond are refused: encoding them could overflow."""
 
-MOST_ALTERNATIVES = 10
-"""Alternatives that one request may ask for."""
-
-
-# ---------------------------------------------------------------- refusals
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The members of a problem besides its three parts: its kind, a time to wait, and others."""
-
-    kind: str
-    retry_after: int | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-
 
 def refused(
-    status: int,
-    kind: str,
-    expected: str,
-    received: str,
-    remedy: str,
-    *,
-    retry_after: int | None = None,
-    **more: Any,
+    status: int, kind: str, expected: str, received: str, remedy: str, **members: Any
 ) -> ServiceError:
-    """Return the exception that answers a request with a problem."""
-    said: Message = message(expected, received, remedy)
-    return ServiceError(said, status, Refusal(kind, retry_after, more))
+    """Return the exception that answers a request with a problem; ``members`` are further members of it."""
+    problem = {"type": f"urn:veritracer:problem:{kind}", **members}
+    return ServiceError(message(expected, received, remedy), status, problem)
 
 
 # ---------------------------------------------------------------- rows
 
 
-def row_model(schema: Schema) -> type[BaseModel]:
-    """Return the model of one application in raw values.
+def row_model(schema: Schema, example: Row | None = None) -> type[BaseModel]:
+    """Return the model of one application in raw values, with an example for the documentation.
 
     It checks types, categories and declared bounds; the encoding checks the rest. A feature that may be
     missing may be left out.
@@ -67,19 +44,19 @@ def row_model(schema: Schema) -> type[BaseModel]:
             fields[f"f{i}"] = cell, Field(alias=feature.name)
         else:
             fields[f"f{i}"] = Optional[cell], Field(None, alias=feature.name)  # noqa: UP045  # a value, not a type
-    doc = "One application in raw values."
-    return create_model("Row", __config__=ConfigDict(extra="forbid"), __doc__=doc, **fields)
+    config = ConfigDict(
+        extra="forbid", json_schema_extra=None if example is None else {"examples": [example]}
+    )
+    return create_model("Row", __config__=config, __doc__="One application in raw values.", **fields)
 
 
 def _cell_type(feature: Feature) -> Any:
     """Return the type of a feature's values."""
-    if feature.is_numeric:
-        kind = int if feature.kind == "integer" else float
-        bounds = Field(ge=feature.lower, le=feature.upper)
-        number: Any = Annotated[kind, bounds, BeforeValidator(_number)]
-        codes = feature.missing_codes
-        return number | _one_of(codes) if codes else number
-    return _one_of([*feature.categories, *feature.missing_codes])
+    if not feature.is_numeric:
+        return _one_of([*feature.categories, *feature.missing_codes])
+    kind = int if feature.kind == "integer" else float
+    number: Any = Annotated[kind, Field(ge=feature.lower, le=feature.upper), BeforeValidator(_number)]
+    return number | _one_of(feature.missing_codes) if feature.missing_codes else number
 
 
 def _one_of(values: Sequence[Any]) -> Any:
@@ -87,7 +64,7 @@ def _one_of(values: Sequence[Any]) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Refuse whatever is no finite number; text and truth values are none."""
+    """Refuse anything but a finite number; text and truth values are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         raise PydanticCustomError("number", "Input should be a finite number")
     return value
@@ -96,13 +73,9 @@ def _number(value: Any) -> Any:
 def _known(values: tuple[Any, ...], value: Any) -> Any:
     """Return the legal value that equals ``value``, and refuse others: 1.0 is 1, and True is neither."""
     for known in values:
-        if known == value and _kind(known) is _kind(value):
+        if known == value and isinstance(known, bool) == isinstance(value, bool):
             return known
     raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, values))})
-
-
-def _kind(value: Any) -> type:
-    return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
 def row_of(row: BaseModel) -> Row:
@@ -113,16 +86,15 @@ def row_of(row: BaseModel) -> Row:
 # ---------------------------------------------------------------- requests
 
 CHECKSUM = "[0-9a-fA-F]{64}"
-Kappa = Annotated[float, Field(ge=0, le=100, strict=True)]
 Text = Annotated[str, Field(max_length=500)]
 Identity = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
 
 
 def _options(given: Any) -> Any:
-    """Return the options in an object of JSON; a mistake is told as in Python."""
+    """Return the options in an object of JSON; an unknown name is refused as in Python."""
     try:
         return ExplainOptions(**given) if isinstance(given, dict) else given
-    except TypeError as error:  # an unknown name
+    except TypeError as error:
         raise ValueError(*error.args) from None
 
 
@@ -131,18 +103,18 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
+    @classmethod
+    def model_parametrized_name(cls, params: object) -> str:
+        """Return the name of this body in the OpenAPI document, whatever the type of its rows."""
+        return cls.__name__
 
-class NoticeRequest(Body):
+
+class NoticeOptions(Body):
     """A notice beside each answer; the institution's own words are settings of the service."""
 
     format: Literal["text", "html"] = "text"
     recipient: Text | None = None
     reference: Text | None = None
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Return the fields that are given."""
-        return self.model_dump(include={"recipient", "reference"}, exclude_none=True)
 
 
 class Rows(Body, Generic[RowT]):
@@ -155,21 +127,14 @@ class RecourseRequest(Rows[RowT], Generic[RowT]):
     """Rows to explain, and the options of ``explain``."""
 
     options: Annotated[ExplainOptions, BeforeValidator(_options)] = ExplainOptions()
-    notice: NoticeRequest | None = None
-
-    @model_validator(mode="after")
-    def _check_alternatives(self) -> RecourseRequest[RowT]:
-        if self.options.n > MOST_ALTERNATIVES:
-            at_most = {"most": MOST_ALTERNATIVES}
-            raise PydanticCustomError("alternatives", "options.n should be at most {most}", at_most)
-        return self
+    notice: NoticeOptions | None = None
 
 
 class PromiseRequest(RecourseRequest[RowT], Generic[RowT]):
     """Rows to promise recourse to, and whose they are."""
 
     ids: Annotated[list[Identity], Field(min_length=1)]
-    choose: list[Annotated[int, Field(ge=0, lt=MOST_ALTERNATIVES, strict=True)]] | None = Field(
+    choose: list[Annotated[int, Field(ge=0, strict=True)]] | None = Field(
         None, description="The alternative of each row that is promised, from 0; by default all of them."
     )
     expires: Annotated[str, Field(max_length=40)] | None = Field(
@@ -185,6 +150,8 @@ class PromiseRequest(RecourseRequest[RowT], Generic[RowT]):
         lengths = {len(self.ids), len(self.rows if self.choose is None else self.choose)}
         if lengths != {len(self.rows)}:
             raise PydanticCustomError("ids", "Every row should have one id (and one choice)")
+        if self.choose is not None and max(self.choose) >= self.options.n:
+            raise PydanticCustomError("choose", "Every choice should be below options.n")
         return self
 
 
@@ -199,7 +166,7 @@ class CertificateRequest(Body, Generic[RowT]):
     """Pairs to certify."""
 
     pairs: Annotated[list[Pair[RowT]], Field(min_length=1)]
-    kappa: Kappa | None = None
+    kappa: Annotated[float, Field(ge=0, le=100, strict=True)] | None = None
 
 
 class ErasureRequest(Body):
@@ -212,34 +179,6 @@ class VerifyRequest(Body):
     """A checksum that was noted earlier, if there is one."""
 
     checksum: Annotated[str, Field(pattern=f"^{CHECKSUM}$")] | None = None
-
-
-@dataclass(frozen=True)
-class RequestModels:
-    """The bodies that hold rows, for the rows of one model."""
-
-    decisions: type[Rows[Any]]
-    recourse: type[RecourseRequest[Any]]
-    certificates: type[CertificateRequest[Any]]
-    promises: type[PromiseRequest[Any]]
-
-    @classmethod
-    def of(cls, row: type[BaseModel], example: Row) -> RequestModels:
-        """Return them for the model of a row; ``example`` is a legal row for the documentation."""
-
-        def body(name: str, generic: Any, **content: Any) -> Any:
-            made: Any = type(name, (generic[row],), {"__doc__": generic.__doc__, "__module__": __name__})
-            made.model_config["json_schema_extra"] = {"examples": [content]}
-            made.model_rebuild(force=True)
-            return made
-
-        pair = {"row": example, "counterfactual": example}
-        return cls(
-            body("Decisions", Rows, rows=[example]),
-            body("Recourse", RecourseRequest, rows=[example], options={"n": 2}),
-            body("Certificates", CertificateRequest, pairs=[pair]),
-            body("Promises", PromiseRequest, rows=[example], ids=["customer-4711"], expires="365d"),
-        )
 
 
 # ---------------------------------------------------------------- responses
@@ -268,19 +207,24 @@ class ChangeResponse(BaseModel):
     at_most: Any = None
 
 
-class Alternative(BaseModel):
+class Proof(BaseModel):
+    """The result of trying to certify one counterfactual."""
+
+    certified: bool
+    valid: bool
+    radius: float | None
+    worst_logit: float | None
+    method: str
+    conditional: bool
+    cost: float
+
+
+class Alternative(Proof):
     """One counterfactual with what was proved of it, or the reason why there is none."""
 
     status: Literal["certified", "valid", "none"]
     outcome: str
     reason: str
-    valid: bool
-    certified: bool
-    radius: float
-    worst_logit: float | None
-    method: str
-    conditional: bool
-    cost: float
     n_changes: int
     agreement: float | None
     counterfactual: Row
@@ -313,16 +257,9 @@ class RecourseResponse(BaseModel):
     notes: list[str]
 
 
-class CertificateResponse(BaseModel):
-    """The certificate of one pair, both decisions, and the cost of the change."""
+class CertificateResponse(Proof):
+    """The certificate of one pair, its changed features, and both decisions."""
 
-    certified: bool
-    valid: bool
-    radius: float | None
-    worst_logit: float | None
-    method: str
-    conditional: bool
-    cost: float
     changes: list[str]
     today: Decision
     then: Decision
@@ -404,6 +341,8 @@ class LedgerResponse(BaseModel):
 class Finding(BaseModel):
     """An entry that is not as it was written."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     sequence: int
     what: str
 
@@ -411,13 +350,15 @@ class Finding(BaseModel):
 class VerifyResponse(BaseModel):
     """The result of checking the chain."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     ok: bool
     count: int
     findings: list[Finding]
     entries: int
     promises: int
     erased: int
-    checksum: str
+    checksum: str = Field(validation_alias="head")
     newer: int | None
 
 
@@ -434,7 +375,8 @@ class ModelResponse(BaseModel):
 
     model_digest: str
     encoding_digest: str
-    features: list[dict[str, Any]]
+    schema_: dict[str, Any] = Field(alias="schema")
+    ranges: dict[str, list[float]]
 
 
 class Problem(BaseModel):

@@ -1,7 +1,7 @@
-"""Decide, explain, certify and issue: one batch of requests in, one reply per request out.
+"""Decide, explain, certify and issue: one batch of jobs in, one reply per job out.
 
-Requests of a batch have equal options and are answered by one call of the library. No answer depends on
-another row, and a request that is refused is taken out of its batch, which then goes on without it.
+Jobs of a batch have equal options and are answered by one call of the library. No answer depends on another
+row, and a job that is refused is taken out of its batch, which then goes on without it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from veritracer import model_folder
 from veritracer.app.i18n import Translator
 from veritracer.app.notices import render_notice
 from veritracer.app.reason_codes import ReasonCodes, as_codes
-from veritracer.app.serve.models import NoticeRequest, Row, refused
+from veritracer.app.serve.models import NoticeOptions, Row, refused
 from veritracer.changes import describe_change
 from veritracer.counterfactuals import Counterfactuals, document
 from veritracer.errors import (
@@ -37,9 +38,11 @@ from veritracer.errors import (
     VeriTracerWarning,
     message,
 )
-from veritracer.ledger.records import kept_rows
-from veritracer.ledger.requests import Kept, Request
-from veritracer.models.network import from_module, threshold_logit
+from veritracer.formatting import is_missing, to_python
+from veritracer.ledger.issuing import prepare
+from veritracer.ledger.records import Terms, promised_rows
+from veritracer.ledger.requests import Issued, Request
+from veritracer.models.network import threshold_logit
 from veritracer.options import ExplainOptions, IssueOptions
 from veritracer.search.outcomes import Outcome
 from veritracer.threads import only_compute
@@ -47,11 +50,10 @@ from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
     from veritracer.app.serve.app import Settings
-    from veritracer.ledger.issuing import Issued
 
 Plain = dict[str, Any]
 Reply = Plain | VeriTracerError
-"""The answer to one request: what JSON says, or the error that refuses it."""
+"""The answer to one job: what JSON says, or the error that refuses it."""
 
 Operation = Literal["decide", "explain", "certify", "issue"]
 
@@ -59,20 +61,36 @@ REPEATED = "promised"
 """Outcome of a row that has the promise already; the search has no such outcome."""
 
 
-class Kind(NamedTuple):
-    """The operation and options that the requests of one batch share."""
+@dataclass(frozen=True)
+class Job:
+    """One request: rows, counterfactuals to certify, options, and what else its reply is to have."""
 
     operation: Operation
-    options: str = ""
+    rows: Sequence[Row]
+    options: ExplainOptions = field(default_factory=ExplainOptions)
+    counterfactuals: Sequence[Row] = ()
+    notice: NoticeOptions | None = None
+    translate: Translator | None = None
+
+    @property
+    def cost(self) -> int:
+        """Return the number of counterfactuals to search, or of rows where nothing is searched."""
+        return len(self.rows) * self.options.n
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Return what the jobs have in common that are answered together."""
+        return self.operation, repr(self.options)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The additions of a request for promises: ids, terms, and the key and content that a retry must repeat.
+@dataclass(frozen=True, kw_only=True)
+class PromiseJob(Job):
+    """A request for promises: ids, terms, and the key and content that a retry must repeat.
 
     ``preview`` is the digest of the result that was shown before; another result is refused.
     """
 
+    operation: Operation = field(default="issue", init=False)
     ids: Sequence[str]
     key: str
     content: str
@@ -81,25 +99,13 @@ class Terms:
     allow_duplicate: bool = IssueOptions.allow_duplicate
     preview: str | None = None
 
-
-@dataclass(frozen=True)
-class Job:
-    """One request: rows, counterfactuals to certify, options, and what else its reply is to have."""
-
-    rows: Sequence[Row]
-    options: ExplainOptions = field(default_factory=ExplainOptions)
-    others: Sequence[Row] = ()
-    notice: NoticeRequest | None = None
-    translate: Translator | None = None
-    terms: Terms | None = None
-
-    def kind(self, operation: Operation) -> Kind:
-        """Return what the jobs have in common that are answered together."""
-        return Kind(operation, repr(self.options))
+    def request(self, response: Plain | None = None) -> Request:
+        """Return the request as the ledger knows it, with what a retry is told."""
+        return Request(self.key, self.content.encode(), response)
 
 
 class Operations:
-    """A loaded model and its ledger, which answer batches of requests."""
+    """A loaded model and its ledger, which answer batches of jobs."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -108,15 +114,9 @@ class Operations:
         self._opening = threading.Lock()
         only_compute()  # a batch is too small to share; processes share the cores
         self.model = vt.load(settings.model)
+        self.encoding = self.model.encoding_
         self.recourse = self.model.recourse()
-        self.description = _describe(self.model, str(settings.model))
-        self.digest: str = self.description["model_digest"]
-
-    def deploy(self) -> None:
-        """Audit the model against every live promise, and record in the ledger that it is deployed."""
-        found = vt.audit(self.ledger, self.model, recourse=0)
-        reason, replaces = self.settings.serve_broken or "", self.settings.replace
-        self.ledger.record_deployment(found, by="serve", reason=reason, replace=replaces)
+        self.digest = self.model.param_set().center_digest
 
     @property
     def ledger(self) -> vt.Ledger:
@@ -134,116 +134,90 @@ class Operations:
         if self._ledger is not None:
             self._ledger.close()
 
-    def example(self) -> Row:
-        """Return a legal row: the middle of every range, and the first of all categories."""
-        encoding = self.model.encoding_
-        middle = torch.full((1, encoding.dim), 0.5, dtype=torch.float64)
-        frame = encoding.decode(encoding.project(middle, middle))
-        return {str(name): _json_cell(frame[name].iloc[0]) for name in frame.columns}
-
     # ------------------------------------------------------------ batches
 
-    def run(self, kind: Kind, jobs: Sequence[Job], until: float) -> list[Reply]:
-        """Answer the jobs of one kind; a search ends at the moment ``until`` of the monotonic clock."""
-        call: Callable[[Sequence[Job], float], list[Reply]] = getattr(self, f"_{kind.operation}")
+    def run(self, jobs: Sequence[Job], until: float) -> list[Reply]:
+        """Reply to jobs of one kind; a search ends at the moment ``until`` of the monotonic clock."""
+        reply: Callable[[Sequence[Job], float], list[Reply]] = getattr(self, f"_{jobs[0].operation}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VeriTracerWarning)  # they do not say whom in the batch they mean
-            return self._each(jobs, lambda some: call(some, until))
-
-    def _each(self, jobs: Sequence[Job], call: Callable[[Sequence[Job]], list[Reply]]) -> list[Reply]:
-        """Answer the jobs; those whose rows cannot be encoded are refused, and the others go on."""
-        try:
-            return call(jobs)
-        except VeriTracerError as error:
-            bad = {i: why for i, job in enumerate(jobs) if (why := self._unreadable(job)) is not None}
-            if len(jobs) == 1 or not bad:  # what they have in common is wrong
-                return [error] * len(jobs)
+            warnings.simplefilter("ignore", VeriTracerWarning)  # they do not say which job they mean
+            try:
+                return reply(jobs, until)
+            except VeriTracerError as error:
+                bad = {i: why for i, job in enumerate(jobs) if (why := self._unreadable(job)) is not None}
+                if len(jobs) == 1 or not bad:  # what the jobs have in common is wrong
+                    return [error] * len(jobs)
         rest = [job for i, job in enumerate(jobs) if i not in bad]
-        replies = iter(self._each(rest, call) if rest else [])
+        replies = iter(self.run(rest, until) if rest else [])
         return [bad[i] if i in bad else next(replies) for i in range(len(jobs))]
 
     def _unreadable(self, job: Job) -> VeriTracerError | None:
         """Return why the rows of a job cannot be encoded; None where they can."""
         try:
-            self.model.encoding_.encode(_frame([*job.rows, *job.others]), out_of_range="ignore")
+            self._encode([*job.rows, *job.counterfactuals])
         except VeriTracerError as error:
             return error
         return None
 
     def _decide(self, jobs: Sequence[Job], until: float) -> list[Reply]:
-        decided = self._decisions(self.model.encoding_.encode(_table(jobs), out_of_range="ignore"))
+        decided = self._decisions(self._encode(_rows(jobs)))
         return [{"decisions": decided[part]} for part in _parts(jobs)]
 
     def _explain(self, jobs: Sequence[Job], until: float) -> list[Reply]:
         found = self._search(jobs, until)
-        whole = self._document(found)
-        rows = whole.pop("rows")
-        replies: list[Reply] = []
-        for job, part in zip(jobs, _parts(jobs), strict=True):
-            try:
-                answers = self._answers(found, rows, part, job)
-            except VeriTracerError as error:
-                replies.append(error)
-            else:
-                replies.append({**whole, "answers": answers, "notes": self._notes(job.rows)})
-        return replies
+        head = document(found)
+        rows = head.pop("rows")
+        for i, today in enumerate(self._decisions(found.x)):
+            rows[i] |= {"outcome": found.outcome[i].name.lower(), "today": today}
+        return [
+            _attempt(self._answers, job, part, found, head, rows)
+            for job, part in zip(jobs, _parts(jobs), strict=True)
+        ]
 
     def _certify(self, jobs: Sequence[Job], until: float) -> list[Reply]:
-        encode = self.model.encoding_.encode
-        x = encode(_table(jobs), out_of_range="ignore")
-        x_cf = encode(_frame([row for job in jobs for row in job.others]), out_of_range="ignore")
-        models = self.model.param_set(jobs[0].options.kappa)
-        found = vt.certify(self.model.classifier_, x, x_cf, models)
+        x = self._encode(_rows(jobs))
+        x_cf = self._encode([row for job in jobs for row in job.counterfactuals])
+        found = vt.certify(self.model.classifier_, x, x_cf, self.model.param_set(jobs[0].options.kappa))
         today, then = self._decisions(x), self._decisions(x_cf)
-        changed = self.model.encoding_.changed(x_cf, x)
-        cost = (x_cf - x).abs().sum(-1).tolist()
+        changed, cost = self.encoding.changed(x_cf, x), (x_cf - x).abs().sum(-1).tolist()
         names = self.model.schema_.names
+        numbers = ("certified", "valid", "radius", "worst_logit", "method")
         certificates = [
             {
-                "certified": bool(found.certified[i]),
-                "valid": bool(found.valid[i]),
-                "radius": _finite(0.0 if found.radius is None else found.radius[i]),
-                "worst_logit": _finite(found.worst_logit[i]),
-                "method": str(found.method[i]),
-                "conditional": bool(found.conditional[i] and found.certified[i]),
+                **{name: _json(getattr(one, name)) for name in numbers},
+                "conditional": one.conditional and one.certified,
                 "cost": cost[i],
                 "changes": [names[k] for k in changed[i].nonzero().squeeze(-1).tolist()],
                 "today": today[i],
                 "then": then[i],
             }
-            for i in range(len(x))
+            for i, one in enumerate(found[i] for i in range(len(x)))
         ]
         head = {"kappa": found.kappa, "norm": found.norm, "model_digest": found.model_digest}
         return [{**head, "certificates": certificates[part]} for part in _parts(jobs)]
 
-    def _issue(self, jobs: Sequence[Job], until: float) -> list[Reply]:
+    def _issue(self, jobs: Sequence[PromiseJob], until: float) -> list[Reply]:
         """Issue the promises of each job: all of them or none, and only once under its key."""
-        earlier = [self._earlier(job) for job in jobs]
+        earlier = [_attempt(self._earlier, job) for job in jobs]
         fresh = [job for job, before in zip(jobs, earlier, strict=True) if before is None]
         found = self._search(fresh, until) if fresh else None
         parts = iter(_parts(fresh))
-        replies: list[Reply] = []
-        for job, before in zip(jobs, earlier, strict=True):
-            try:
-                if isinstance(before, VeriTracerError):
-                    replies.append(before)
-                elif before is not None:
-                    replies.append(self._issued(job, before, again=True))
-                else:
-                    assert found is not None
-                    replies.append(self._promise(job, found, next(parts)))
-            except VeriTracerError as error:
-                replies.append(error)
-        return replies
+        return [
+            _attempt(self._promise, job, found, next(parts)) if before is None else before
+            for job, before in zip(jobs, earlier, strict=True)
+        ]
 
     # ------------------------------------------------------------ decisions and counterfactuals
+
+    def _encode(self, rows: Sequence[Row]) -> torch.Tensor:
+        return self.encoding.encode(_frame(rows), out_of_range="ignore")
 
     def _search(self, jobs: Sequence[Job], until: float) -> Counterfactuals:
         options = jobs[0].options
         budgets = [options.time_budget, self.settings.time_budget, until - time.monotonic()]
         budget = max(0.0, min(one for one in budgets if one is not None))
         chosen = {one.name: getattr(options, one.name) for one in fields(options)}
-        return self.recourse.explain(_table(jobs), **{**chosen, "time_budget": budget})
+        return self.recourse.explain(_frame(_rows(jobs)), **{**chosen, "time_budget": budget})
 
     def _decisions(self, x: torch.Tensor) -> list[Plain]:
         """Return decision and probability of encoded rows."""
@@ -256,27 +230,22 @@ class Operations:
             for yes, p in zip((logit > 0).tolist(), probability, strict=True)
         ]
 
-    def _document(self, found: Counterfactuals) -> Plain:
-        """Return the library's JSON document, whose rows also have their outcome and today's decision."""
-        whole = document(found)
-        for i, (row, today) in enumerate(zip(whole["rows"], self._decisions(found.x), strict=True)):
-            row |= {"outcome": found.outcome[i].name.lower(), "today": today}
-        return whole
-
-    def _answers(self, found: Counterfactuals, rows: list[Plain], part: slice, job: Job) -> list[Plain]:
-        """Return an entry for each row of a job, with the alternatives that were found."""
-        answers: list[Plain] = [{"alternatives": []} for _ in range(part.stop - part.start)]
+    def _answers(
+        self, job: Job, part: slice, found: Counterfactuals, head: Plain, rows: Sequence[Plain]
+    ) -> Plain:
+        """Return an answer for each row of a job, with the alternatives that were found, and notes."""
+        answers: list[Plain] = [{"alternatives": []} for _ in job.rows]
         for i in np.flatnonzero((found.row >= part.start) & (found.row < part.stop)).tolist():
-            one, mine = dict(rows[i]), answers[int(found.row[i]) - part.start]
-            for name in ("row", "alternative", "original"):
-                del one[name]
-            mine |= one.pop("today")
-            one["notice"] = None if job.notice is None else self._notice(found, i, job)
+            answer = answers[int(found.row[i]) - part.start]
+            answer |= rows[i]["today"]
+            shown = {**rows[i], "notice": None if job.notice is None else self._notice(job, found, i)}
             if job.translate is not None:
-                one["instructions"] = self._instructions(found, i, job.translate)
-                one["preview"] = self._preview(found, i)
-            mine["alternatives"].append(one)
-        return answers
+                shown |= {
+                    "instructions": self._instructions(found, i, job.translate),
+                    "preview": self._preview(found, i),
+                }
+            answer["alternatives"].append(shown)
+        return {**head, "answers": answers, "notes": self._notes(job.rows)}
 
     def _instructions(self, found: Counterfactuals, i: int, translate: Translator) -> list[str]:
         changes = found.changes_of(i)
@@ -289,129 +258,149 @@ class Operations:
 
     def _preview(self, found: Counterfactuals, i: int) -> str:
         """Return a digest of the model, the row and the counterfactual that a person was shown."""
-        cells = {name: [_json_cell(cell[i]) for cell in pair] for name, pair in found.cells.items()}
+        cells = {name: [_json(cell[i]) for cell in pair] for name, pair in found.cells.items()}
         shown = [self.digest, str(found.status[i]), found.kappa, cells]
         return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
     def _notice(
-        self, source: Counterfactuals | vt.Ledger, number: int, job: Job, opening: bytes | None = None
-    ) -> str | None:
+        self, job: Job, source: Counterfactuals | vt.Ledger, number: int, opening: bytes | None = None
+    ) -> str:
         """Write the notice of a promise in the ledger, or a draft about a row."""
-        if job.notice is None:
-            return None
-        words = {**self.settings.fields, **job.notice.fields}
-        language = job.translate or "en"
-        kind = job.notice.format
+        assert job.notice is not None
+        fields = {**self.settings.fields, **job.notice.model_dump(exclude={"format"}, exclude_none=True)}
+        language, form = job.translate or "en", job.notice.format
         return render_notice(
-            source, number, self.codes, format=kind, language=language, opening=opening, **words
+            source, number, self.codes, format=form, language=language, opening=opening, **fields
         )
 
     def _notes(self, rows: Sequence[Row]) -> list[str]:
         """Return a note on every number that is beyond what the model has learned from."""
         notes = []
-        for one in self.description["features"]:
-            low, high = one["lower"], one["upper"]
-            for i, value in enumerate([row[one["name"]] for row in rows] if low is not None else []):
-                if value is not None and value not in one["missing_codes"] and not low <= value <= high:
-                    name, ends = one["name"], f"{low:,g} to {high:,g}"
-                    notes.append(f"{name!r} in row {i} is outside {ends} and counts as the nearer end")
+        for feature in self.model.schema_.features:
+            low, high = self.ranges.get(feature.name, (None, None))
+            for i, value in enumerate([] if low is None else [row[feature.name] for row in rows]):
+                if value is not None and value not in feature.missing_codes and not low <= value <= high:
+                    where = f"in row {i} is outside {low:,g} to {high:,g}"
+                    notes.append(f"{feature.name!r} {where} and counts as the nearer end")
         return notes
 
     # ------------------------------------------------------------ promises
 
-    def _earlier(self, job: Job) -> Kept | VeriTracerError | None:
-        """Return what was issued for the job before, or why another one under its key is refused."""
-        try:
-            return self.ledger.requested(_request(job))
-        except VeriTracerError as error:
-            return error
+    def _earlier(self, job: PromiseJob) -> Plain | None:
+        """Return what was issued for the job before; refuse another one under its key."""
+        issued = self.ledger.requested(job.request())
+        return None if issued is None else self._issued(job, issued)
 
-    def _promise(self, job: Job, found: Counterfactuals, part: slice) -> Plain:
-        assert job.terms is not None
-        mine = _chosen(found, part, job.terms.choose)
-        if job.terms.preview is not None and [self._preview(mine, 0)] != [job.terms.preview]:
+    def _promise(self, job: PromiseJob, found: Counterfactuals, part: slice) -> Plain:
+        chosen = _chosen(found, part, job.choose)
+        if job.preview is not None and [self._preview(chosen, 0)] != [job.preview]:
             remedy = "look at the new result, and issue that"
             raise refused(409, "changed", "the result that was shown", "another one", remedy)
         try:
-            issued = self._write(job, mine)
-        except PromisedMeanwhileError:  # somebody else promised to the same application, which is known now
-            issued = self._write(job, mine)
-        kept = self.ledger.requested(_request(job))
-        assert kept is not None
-        openings = dict(zip(issued.sequence.tolist(), issued.openings or (), strict=False))
-        return self._issued(job, kept, again=issued.again, openings=openings)
+            issued = self._write(job, chosen)
+        except PromisedMeanwhileError:  # to the same application, by another writer: it is known now
+            issued = self._write(job, chosen)
+        return self._issued(job, issued)
 
-    def _write(self, job: Job, mine: Counterfactuals) -> Issued:
+    def _write(self, job: PromiseJob, chosen: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
-        assert job.terms is not None
-        with self.ledger.issuing(
-            self.model.classifier_,
-            threshold=self.model.threshold_,
-            expires=parse_expiry(job.terms.expires or self.settings.expires),
-            original=self.settings.original,  # type: ignore[arg-type]  # checked by the ledger
-            allow_duplicate=job.terms.allow_duplicate,
-            deployed=True,
-        ) as batch:
-            told = batch.add(mine, job.terms.ids).rows
-            batch.request = _request(job, _response(mine, told))
-        return batch.issued
+        terms = Terms(
+            parse_expiry(job.expires or self.settings.expires),
+            self.settings.original,  # type: ignore[arg-type]  # checked by the terms
+            self.settings.ledger_key,
+            allow_duplicate=job.allow_duplicate,
+        )
+        model = self.model
+        prepared = prepare(chosen, model.classifier_, model.threshold_, terms, job.ids)
+        prepared = self.ledger.without_duplicates(prepared)
+        return self.ledger.append(prepared, job.request(_response(chosen, prepared.rows)), deployed=True)
 
-    def _issued(
-        self, job: Job, kept: Kept, *, again: bool, openings: Mapping[int, bytes] | None = None
-    ) -> Plain:
+    def _issued(self, job: PromiseJob, issued: Issued) -> Plain:
         """Return what was issued, read from the ledger: the same for the first answer and every retry."""
-        said = kept.answer or {"rows": [], "alternatives": [], "skipped": []}
+        response = issued.answer or {"rows": [], "alternatives": [], "skipped": []}
+        numbers = issued.sequence.tolist()
+        openings = dict(zip(numbers, issued.openings, strict=False))
         promises = []
-        for number, row, alternative in zip(kept.sequence, said["rows"], said["alternatives"], strict=True):
-            one = {"row": row, "alternative": alternative, **self.promise(number)}
-            opening = (openings or {}).get(number)
-            if one.get("original") is not None or opening is not None:
-                one["notice"] = self._notice(self.ledger, number, job, opening)
-            promises.append(one)
-        skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in said["skipped"]]
+        for number, row, alternative in zip(numbers, response["rows"], response["alternatives"], strict=True):
+            promise = {"row": row, "alternative": alternative, **self.promise(number, erased=True)}
+            opening = openings.get(number)
+            if job.notice is not None and (promise.get("original") is not None or opening is not None):
+                promise["notice"] = self._notice(job, self.ledger, number, opening)
+            promises.append(promise)
+        skipped = [{**one, "reason": _why_skipped(one["outcome"])} for one in response["skipped"]]
         repeated = sum(one["outcome"] == REPEATED for one in skipped)
-        head = {"checksum": kept.head.hex(), "again": again}
+        head = {"checksum": issued.head, "again": issued.again}
         return {"promises": promises, "skipped": skipped, "repeated": repeated, **head}
 
-    def promise(self, number: int, *, strict: bool = False) -> Plain:
-        """Return everything about one promise; of an erased one its number, or an error if ``strict``."""
+    def promise(self, number: int, *, erased: bool = False) -> Plain:
+        """Return everything about one promise; of an erased one its number, if ``erased`` ones may be."""
         try:
             shown = self.ledger.shown(number)
         except NoRecordError:
-            if strict:
+            if not erased:
                 raise
             return {"number": number, "erased": True}
-        del shown["sequence"]
-        shown["worst_logit"] = _finite(shown["worst_logit"])
-        return {"number": number, "erased": False, "notice": None, **_plain(shown)}
+        return {**shown, "number": number, "erased": False, "worst_logit": _json(shown["worst_logit"])}
 
     # ------------------------------------------------------------ the ledger
+
+    def deploy(self) -> None:
+        """Audit the model against live promises, and record in the ledger that it is deployed.
+
+        If the ledger says that this model is deployed and kept every promise, only later ones are audited.
+        """
+        last = next((one for one in self.audits() if one["kind"] == "deployment"), None)
+        model = {"model": self.digest, "encoding": self.encoding.digest, "threshold": self.model.threshold_}
+        passed = {**model, "broken": 0, "not_checkable": 0}
+        since = 0 if last is None or {**last, **passed} != last else last["number"]
+        found = vt.audit(self.ledger, self.model, recourse=0, since=since)
+        reason, replaces = self.settings.serve_broken or "", self.settings.replace
+        self.ledger.record_deployment(found, by="serve", reason=reason, replace=replaces)
 
     def erase(self, *, identity: str | None = None, number: int = 0) -> list[int]:
         """Erase the records of a person, or of whoever a promise was made to; return their numbers."""
         return self.ledger.erase(self.ledger.shown(number)["id"] if identity is None else identity)
 
-    def head(self) -> str:
-        """Return the checksum of the chain."""
-        return self.ledger.head
-
     def state(self) -> Plain:
         """Return the numbers of promises by status, and the checksum."""
         with self.ledger.snapshot() as now:
-            return {**vars(now.counts()), "checksum": self.ledger.head}
+            return {**vars(now.counts()), "checksum": now.head}
 
     def audits(self) -> list[Plain]:
         """Return the audits and deployments that the ledger records, the newest first."""
-        recorded = self.ledger.history()
-        return [one for one in reversed(recorded) if one["kind"] in ("audit", "deployment")]
+        return [one for one in reversed(self.ledger.history()) if one["kind"] in ("audit", "deployment")]
 
-    def verify(self, checksum: str | None) -> Plain:
-        """Check the chain, and whether it goes on from a checksum that was noted earlier."""
-        found = self.ledger.verify(checksum)
-        facts = {
-            name: getattr(found, name) for name in ("ok", "count", "entries", "promises", "erased", "newer")
+    # ------------------------------------------------------------ the model
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The range of each number in the training data."""
+        pairs = zip(self.model.schema_.features, self.encoding.fitted, strict=True)
+        return {feature.name: (fitted.low, fitted.high) for feature, fitted in pairs if feature.is_numeric}
+
+    @cached_property
+    def card(self) -> Plain:
+        """What the model is and what it reads, in plain values."""
+        return {
+            "method": self.model.method,
+            "kappa": self.model.settings_.kappa,
+            "norm": self.model.norm,
+            "radius": self.model.settings_.radius,
+            "threshold": self.model.threshold_,
+            "layers": [int(t.shape[0]) for t in self.model.param_set().center[::2]],
+            "panel": self.model.panel_ is not None,
+            "model_digest": self.digest,
+            "encoding_digest": self.encoding.digest,
+            "made_with": model_folder.verified(str(self.settings.model))[0]["versions"],
+            "ranges": self.ranges,
+            "schema": json.loads(self.model.schema_.to_json()),
         }
-        return {**facts, "checksum": found.head, "findings": [one._asdict() for one in found.findings[:100]]}
+
+    def example(self) -> Row:
+        """Return a legal row: the middle of every range, and the first of all categories."""
+        middle = torch.full((1, self.encoding.dim), 0.5, dtype=torch.float64)
+        frame = self.encoding.decode(self.encoding.project(middle, middle))
+        return {str(name): _json(frame[name].iloc[0]) for name in frame.columns}
 
 
 def deploy(settings: Settings) -> str:
@@ -425,17 +414,25 @@ def deploy(settings: Settings) -> str:
         operations.close()
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- jobs and rows
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _attempt(call: Callable[..., Any], *given: Any) -> Any:
+    """Return the result of a call, or the error that refuses this job alone."""
+    try:
+        return call(*given)
+    except VeriTracerError as error:
+        return error
+
+
+def _rows(jobs: Sequence[Job]) -> list[Row]:
+    return [row for job in jobs for row in job.rows]
+
+
+def _frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return the rows as a table in which every cell keeps its own type, whoever else is in the batch."""
     names = list(rows[0]) if rows else []
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in names})
-
-
-def _table(jobs: Sequence[Job]) -> pd.DataFrame:
-    return _frame([row for job in jobs for row in job.rows])
 
 
 def _parts(jobs: Sequence[Job]) -> list[slice]:
@@ -454,29 +451,21 @@ def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -
         np.maximum.at(last, found.row, found.alternative)
         if (wanted[part] > last[part]).any():
             remedy = "choose among those that recourse shows, counted from 0"
-            raise DataError(message("an alternative that there is", f"{list(choose)}", remedy))
+            raise DataError(message("an alternative that exists", f"{list(choose)}", remedy))
         rows &= found.alternative == wanted[found.row]
-    mine = found.select(np.flatnonzero(rows))
-    return replace(mine, row=mine.row - part.start)
+    chosen = found.select(np.flatnonzero(rows))
+    return replace(chosen, row=chosen.row - part.start)
 
 
-# ---------------------------------------------------------------- requests for promises
-
-
-def _request(job: Job, response: Plain | None = None) -> Request:
-    assert job.terms is not None
-    return Request(job.terms.key, job.terms.content.encode(), response)
-
-
-def _response(mine: Counterfactuals, told: NDArray[np.intp]) -> Plain:
+def _response(chosen: Counterfactuals, promised: NDArray[np.intp]) -> Plain:
     """Return what a retry is told beside the promises themselves; it names nobody."""
-    could, left = kept_rows(mine, IssueOptions.uncertified), np.ones(len(mine), dtype=bool)
-    left[told] = False
+    could, left = promised_rows(chosen, IssueOptions.uncertified), np.ones(len(chosen), dtype=bool)
+    left[promised] = False
     return {
-        "rows": mine.row[told].tolist(),
-        "alternatives": mine.alternative[told].tolist(),
+        "rows": chosen.row[promised].tolist(),
+        "alternatives": chosen.alternative[promised].tolist(),
         "skipped": [
-            {"row": int(mine.row[i]), "outcome": REPEATED if could[i] else mine.outcome[i].name.lower()}
+            {"row": int(chosen.row[i]), "outcome": REPEATED if could[i] else chosen.outcome[i].name.lower()}
             for i in np.flatnonzero(left).tolist()
         ],
     }
@@ -492,66 +481,7 @@ def _why_skipped(name: str) -> str:
     return str(outcome.value)
 
 
-# ---------------------------------------------------------------- the model card
-
-
-def _describe(model: vt.VeriTraCER, folder: str) -> Plain:
-    """Return the model card in plain values."""
-    network, theta = from_module(model.classifier_)
-    schema = model.schema_
-    content, _ = model_folder.verified(folder)
-    return {
-        "method": model.method,
-        "kappa": model.settings_.kappa,
-        "norm": model.norm,
-        "radius": model.settings_.radius,
-        "threshold": model.threshold_,
-        "layers": [int(t.shape[0]) for t in theta[::2]],
-        "inputs": int(theta[0].shape[1]),
-        "panel": model.panel_ is not None,
-        "rows_kept": len(model.neighbours_),
-        "target": schema.target,
-        "favourable": schema.favourable,
-        "unfavourable": schema.unfavourable,
-        "model_digest": network.digest(theta),
-        "encoding_digest": model.encoding_.digest,
-        "made_with": content["versions"],
-        "features": [_feature(model, i) for i in range(len(schema))],
-        "schema": json.loads(schema.to_json()),
-    }
-
-
-def _feature(model: vt.VeriTraCER, i: int) -> Plain:
-    feature, fitted = model.schema_.features[i], model.encoding_.fitted[i]
-    return {
-        "name": feature.name,
-        "kind": feature.kind,
-        "action": feature.action,
-        "lower": fitted.low if feature.is_numeric else None,
-        "upper": fitted.high if feature.is_numeric else None,
-        "step": feature.grid_step,
-        "categories": list(feature.categories),
-        "missing": feature.missing,
-        "missing_codes": list(feature.missing_codes),
-    }
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _json_cell(value: Any) -> Any:
-    """Return a cell of a table as JSON has it."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    return None if plain is None or plain is pd.NA or plain != plain else plain
-
-
-def _plain(value: Any) -> Any:
-    """Return the value as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+def _json(value: Any) -> Any:
+    """Return a cell or a number as JSON has it: None where it is missing or infinite."""
+    plain = to_python(value)
+    return None if is_missing(plain) or plain in (np.inf, -np.inf) else plain
