@@ -25,7 +25,7 @@ from veritracer.app.serve.operations import Job, Operations, PromiseJob, deploy
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
 from veritracer.ledger.issuing import prepare
-from veritracer.ledger.records import Terms
+from veritracer.options import Terms
 
 PROMISED = 2
 

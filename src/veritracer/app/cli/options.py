@@ -158,10 +158,10 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 def flags_of(group: Any) -> list[inspect.Parameter]:
     """Return the flag of each field of a group, as a parameter that Typer understands.
 
-    The fields of the group itself come before those that it inherits.
+    The fields of the group itself come before those that it inherits, in the order of its bases.
     """
-    inherited = {name for base in group.__mro__[1:] for name in inspect.get_annotations(base)}
-    fields = sorted(dataclasses.fields(group), key=lambda field: field.name in inherited)
+    bases = {name: k for k, base in enumerate(group.__mro__) for name in inspect.get_annotations(base)}
+    fields = sorted(dataclasses.fields(group), key=lambda field: bases[field.name])
     if hasattr(group, "__pydantic_fields__"):
         hints, known = get_type_hints(group), group.__pydantic_fields__
         shown = [field.name for field in fields if known[field.name].json_schema_extra != PYTHON_ONLY]
